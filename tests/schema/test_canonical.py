@@ -99,6 +99,7 @@ CHANGES: dict[str, Change] = {
     "an extension's number": lambda file: setattr(file.extension[0], "number", 101),
     "an extension less": lambda file: file.ClearField("extension"),
     "a nested type's field": lambda file: setattr(file.message_type[0].nested_type[0].field[0], "name", "cost"),
+    "a field's name in JSON": lambda file: setattr(file.message_type[0].field[0], "json_name", "ID"),
     "a message set": lambda file: setattr(file.message_type[0].options, "message_set_wire_format", True),
 }
 
@@ -178,7 +179,10 @@ SAME: dict[str, Change] = {
     "comments": lambda file: file.source_code_info.location.add(path=[4, 0], leading_comments="the root"),
     "options": lambda file: setattr(file.options, "java_package", "org.shop"),
     "a field's options": lambda file: setattr(file.message_type[0].field[0].options, "deprecated", True),
-    "a name in JSON": lambda file: setattr(file.message_type[0].field[0], "json_name", "ID"),
+    "the usual name in JSON": lambda file: setattr(file.message_type[0].field[0], "json_name", "id"),
+    "a name that JSON cannot have": lambda file: setattr(file.message_type[0].field[0], "json_name", "[id]"),
+    "the name of another field in JSON": lambda file: setattr(file.message_type[0].field[0], "json_name", "marks"),
+    "an extension's name in JSON": lambda file: setattr(file.extension[0], "json_name", "remark"),
     "a default": lambda file: setattr(file.message_type[0].field[0], "default_value", "7"),
     "reserved numbers": lambda file: file.message_type[0].reserved_range.add(start=50, end=60),
     "more extension numbers": lambda file: file.message_type[0].extension_range.add(start=300, end=400),

@@ -56,6 +56,8 @@ struct Field {
     number: u32,
     /// Of an extension, the full name.
     name: String,
+    /// The declared name in JSON; empty if it is the default one.
+    json_name: String,
     extension: bool,
     kind: FieldKind,
     repeated: bool,
@@ -120,7 +122,7 @@ impl Descriptors {
     /// Approximate memory of the types, in bytes.
     pub fn weight(&self) -> usize {
         let fields = |message: &Message| {
-            let names: usize = message.fields.iter().map(|field| field.name.len()).sum();
+            let names: usize = message.fields.iter().map(|field| field.name.len() + field.json_name.len()).sum();
             names + message.fields.len() * size_of::<Field>()
         };
         let values = |each: &Enum| each.values.iter().map(|(name, _)| name.len() + 32).sum::<usize>();

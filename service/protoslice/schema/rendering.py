@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Final
 
 from google.protobuf import json_format, text_format
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -45,9 +46,9 @@ def render(type_name: str, form: str, descriptor_set: bytes, data: bytes) -> byt
     if form in ("text", "texts"):
         shown = "\n".join(_text(message, pool) for message in messages)
     elif form == "json":
-        shown = _json(next(messages), pool, indent=2)
+        shown = _json(next(messages), pool, own_names=not extra, indent=2)
     else:
-        shown = "".join(_json(message, pool, indent=None) + "\n" for message in messages)
+        shown = "".join(_json(message, pool, own_names=not extra, indent=None) + "\n" for message in messages)
     return (undeclared.numbered(shown) if undeclared else shown).encode("utf-8", "replace")
 
 
@@ -70,12 +71,12 @@ def _text(message: Message, pool: DescriptorPool) -> str:
     return text_format.MessageToString(message, as_utf8=True, descriptor_pool=pool)
 
 
-def _json(message: Message, pool: DescriptorPool, *, indent: int | None) -> str:
+def _json(message: Message, pool: DescriptorPool, *, own_names: bool, indent: int | None) -> str:
     try:
         # Sorted: the runtime keeps maps in an order that differs between processes.
         return json_format.MessageToJson(
             message,
-            preserving_proto_field_name=True,
+            preserving_proto_field_name=own_names,
             ensure_ascii=False,
             descriptor_pool=pool,
             sort_keys=True,
@@ -100,4 +101,15 @@ def _records(data: bytes, form: str) -> Iterator[bytes]:
 
 @lru_cache(maxsize=8)
 def _types(descriptor_set: bytes) -> MessageTypes:
-    return from_descriptor_set(with_well_known(descriptor_set), one_pool=True)
+    """The types of a canonical set, in which each field has the name that it has in our JSON.
+
+    That is the name which its schema declares for JSON; without one, its own, and not the one in camel case.
+    """
+    files = FileDescriptorSet.FromString(with_well_known(descriptor_set))
+    messages = [message for file in files.file for message in file.message_type]
+    for message in messages:
+        messages += message.nested_type
+        for field in message.field:
+            shared = field.json_name == f"{field.name}#{field.number}"  # as the engine declares it
+            field.json_name = field.name if shared else field.json_name or field.name
+    return from_descriptor_set(files, one_pool=True)

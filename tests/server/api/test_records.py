@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 from io import BytesIO
+from typing import Any
 
 import httpx
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, json_format, message_factory
 from tests.support.problems import assert_problem
 from tests.support.streams import FRAMED, example
 
@@ -127,6 +128,28 @@ def test_a_type_of_ones_own_is_read_by_its_schema(client: httpx.Client) -> None:
     assert client.get(f"{url}/1?type=own.Record", headers={"accept": "application/json"}).json() == {"height": 9}
     refused = client.get(f"{url}/1?type=own.Unknown", headers={"accept": "application/json"})
     problem(refused, 422, "unsupported")
+
+
+def test_names_that_a_schema_declares_for_json_are_those_in_json(client: httpx.Client) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="named.proto", package="named", syntax="proto3")
+    record = file.message_type.add(name="Record")
+    names = {"foo_bar": "fooBar", "first": "@id", "second": "zweites", "with_none": "withNone"}
+    for number, (name, json_name) in enumerate(names.items(), 1):
+        record.field.add(name=name, number=number, type=13, label=1, json_name=json_name)
+    record.nested_type.add(name="Inner").field.add(name="x", number=1, type=13, label=1, json_name="$x")
+    record.field.add(name="below", number=9, type=11, label=1, type_name=".named.Record.Inner", json_name="below")
+    types = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
+    headers = {"content-type": "application/protobuf"}
+    assert client.put("/v1/schemas/named-records", content=types, headers=headers).is_success
+    kind: Any = message_factory.GetMessages([file])["named.Record"]
+    message = kind(foo_bar=1, first=2, second=3, with_none=4, below={"x": 5})
+    url = stored(client, FRAMED["delimited"]([message.SerializeToString()]), "named.records")
+    answer = client.get(f"{url}/0?type=named.Record", headers={"accept": "application/json"})
+    assert answer.json() == {"foo_bar": 1, "@id": 2, "zweites": 3, "with_none": 4, "below": {"$x": 5}}
+    assert json_format.Parse(answer.text, kind()) == message
+    url = client.post("/v1/stores?filename=a.pb&type=named.Record", content=message.SerializeToString()).json()["id"]
+    shown = client.get(f"/v1/stores/{url}/merge", headers={"accept": "application/json"})
+    assert shown.json() == answer.json()
 
 
 def test_a_store_of_several_files_wants_the_name_of_one(client: httpx.Client) -> None:

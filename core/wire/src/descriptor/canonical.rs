@@ -115,8 +115,10 @@ impl Descriptors {
         let crowded = crowded(fields);
         for field in fields.iter().filter(|field| !field.extension) {
             let mut declared = self.field(field, &field.name, None);
-            if crowded.contains(&json_name(&field.name)) {
-                delimited(10, format!("{}#{}", field.name, field.number).as_bytes(), &mut declared);
+            if crowded.contains(&json_name(field)) {
+                delimited(10, unique_json_name(&field.name, field.number).as_bytes(), &mut declared);
+            } else if !field.json_name.is_empty() {
+                delimited(10, field.json_name.as_bytes(), &mut declared);
             }
             delimited(2, &declared, &mut out);
             if out.len() > MAX_CANONICAL {
@@ -211,11 +213,29 @@ pub(super) fn enumeration(name: &str, each: &Enum) -> Vec<u8> {
 /// JSON names that several fields would share; the protobuf runtime demands unique ones.
 fn crowded(fields: &[Field]) -> HashSet<String> {
     let mut met = HashSet::new();
-    fields.iter().map(|field| json_name(&field.name)).filter(|name| !met.insert(name.clone())).collect()
+    fields.iter().map(json_name).filter(|name| !met.insert(name.clone())).collect()
 }
 
-/// The default JSON name of a field.
-fn json_name(name: &str) -> String {
+/// The JSON name that a declaration gives to a field; empty if it is the default one, or none that protoc takes.
+pub(super) fn declared_json_name<'a>(declared: &'a str, name: &str) -> &'a str {
+    let refused = declared.contains('\0') || (declared.starts_with('[') && declared.ends_with(']'));
+    if refused || is_unique_json_name(declared) || declared == default_json_name(name) { "" } else { declared }
+}
+
+fn json_name(field: &Field) -> String {
+    if field.json_name.is_empty() { default_json_name(&field.name) } else { field.json_name.clone() }
+}
+
+/// The name that stands for the JSON name of a field which shares it with another.
+fn unique_json_name(name: &str, number: u32) -> String {
+    format!("{name}#{number}")
+}
+
+fn is_unique_json_name(name: &str) -> bool {
+    name.rsplit_once('#').is_some_and(|(before, number)| !before.is_empty() && number.parse::<u32>().is_ok())
+}
+
+fn default_json_name(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
     let mut capital = false;
     for letter in name.chars() {

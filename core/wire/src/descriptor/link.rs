@@ -1,12 +1,12 @@
 //! Linking of fields to their types, once all names are known.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::features::{DELIMITED, IMPLICIT, PACKED, REQUIRED, Syntax, VERIFY};
 use super::files::{File, in_file};
 use super::messages::{Declared, Unlinked};
 use super::scopes::{Scopes, Symbol};
-use super::{Bounds, Descriptors, Field, Message, Presence, invalid, shown};
+use super::{Bounds, Descriptors, Field, Message, Presence, canonical, invalid, shown};
 use crate::error::Result;
 use crate::limits::MAX_FIELD_NUMBER;
 use crate::schema::FieldKind;
@@ -101,6 +101,11 @@ impl Unlinked<'_> {
                 .oneof
                 .filter(|_| !synthetic)
                 .map_or(0, |oneof| u32::try_from(oneof).unwrap_or(u32::MAX - 1) + 1),
+            json_name: if extension {
+                String::new()
+            } else {
+                canonical::declared_json_name(self.json_name, self.name).to_owned()
+            },
             name: if extension { self.full_name } else { self.name.to_owned() },
             extension,
             kind,
@@ -128,6 +133,15 @@ fn finish(message: &mut Message) -> Result<()> {
     });
     if let Some(number) = twice {
         return Err(invalid(format!("{} has two fields with the number {number}", shown(&message.name))));
+    }
+    if message.fields.iter().any(|field| !field.json_name.is_empty()) {
+        // The protobuf runtime takes no JSON name that is the name of another field.
+        let names: HashSet<String> = message.fields.iter().map(|field| field.name.clone()).collect();
+        message
+            .fields
+            .iter_mut()
+            .filter(|field| names.contains(&field.json_name))
+            .for_each(|field| field.json_name.clear());
     }
     let mut oneofs = HashMap::new();
     for field in message.fields.iter_mut().filter(|field| field.oneof > 0) {

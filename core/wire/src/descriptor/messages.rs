@@ -33,6 +33,7 @@ pub(super) struct Unlinked<'a> {
     pub(super) label: u64,
     pub(super) kind: u64,
     pub(super) type_name: &'a str,
+    pub(super) json_name: &'a str,
     pub(super) extendee: &'a str,
     pub(super) packed: Option<bool>,
     pub(super) oneof: Option<u64>,
@@ -198,6 +199,7 @@ impl<'a> Unlinked<'a> {
             label: 1,
             kind: 0,
             type_name: "",
+            json_name: "",
             extendee: "",
             packed: None,
             oneof: None,
@@ -215,6 +217,7 @@ impl<'a> Unlinked<'a> {
                 (6, Wire::Len) => found.type_name = text(&field)?,
                 (8, Wire::Len) => options.push(field.content),
                 (9, Wire::Varint) => found.oneof = Some(value),
+                (10, Wire::Len) => found.json_name = text(&field)?,
                 (17, Wire::Varint) => found.optional = value != 0,
                 _ => {}
             }
