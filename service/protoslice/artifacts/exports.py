@@ -60,14 +60,10 @@ class ExportedRepository:
         except ManifestUnknown:
             if ":" in ref:
                 raise
-        commit, quantization = await self._commit(ref), None
-        if commit is None:
-            commit, quantization = await self._commit(_LATEST), ref
-        if commit is None or commit.store is None:
-            raise ManifestUnknown(f"No revision or quantization {ref!r}")
-        files = await self._stores.files(commit.store)
+        revision, quantization = await self._model(ref)
+        files = await self._stores.files(revision)
         path, other = ollama.chosen(files, quantization), ollama.projector(files)
-        store = await self._stores.view(commit.store)
+        store = await self._stores.view(revision)
         facts = await self._stores.worker.bulk(lambda: facts_of(store.model.files[path], path))
         given = {
             kind: await store.file(name).read(ollama.MOST_TEXT)
@@ -79,7 +75,7 @@ class ExportedRepository:
         layers = [f"sha256:{file.sha256}" for file in models] + [Digest.of(text).text for text in texts.values()]
         config = ollama.config_of(facts, layers)
         data = ollama.manifest_of(config, files[path], projected, texts)
-        made = StoredManifest(Digest.of(data), ollama.MEDIA_TYPE, data, commit.store)
+        made = StoredManifest(Digest.of(data), ollama.MEDIA_TYPE, data, revision)
         # What a manifest names may have been removed since, by itself or with the store of an earlier commit.
         for blob in (config, *texts.values()):
             await self._artifacts.keep(blob)
@@ -87,12 +83,26 @@ class ExportedRepository:
             places = {path: files[path], **({} if other is None else {other: files[other]})}
             await self._records.put_blobs(
                 {
-                    Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=commit.store, path=place)
+                    Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=revision, path=place)
                     for place, file in places.items()
                 }
             )
             await self._records.put_manifest(made)
         return made
+
+    async def llama(self, ref: str) -> dict[str, object]:
+        """Return the files of a model as llama.cpp asks for them: of a revision, or a quantization on `main`."""
+        store, quantization = await self._model(ref)
+        return ollama.files_for_llama(await self._stores.files(store), quantization)
+
+    async def _model(self, ref: str) -> tuple[str, str | None]:
+        """Return the store of a revision; for other words, that of `main` and the word as a quantization."""
+        commit, quantization = await self._commit(ref), None
+        if commit is None:
+            commit, quantization = await self._commit(_LATEST), ref
+        if commit is None or commit.store is None:
+            raise ManifestUnknown(f"No revision or quantization {ref!r}")
+        return commit.store, quantization
 
     async def _has(self, manifest: Digest, models: Iterable[FileRef]) -> bool:
         """True if a manifest is there, and the bytes of its models."""

@@ -1,4 +1,4 @@
-"""Manifests of GGUF models as Ollama reads them."""
+"""GGUF models as Ollama and llama.cpp read them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ MOST_TEXT: Final = 1 << 20
 """Bytes of the largest file that becomes a layer of text."""
 _SUFFIX: Final = ".gguf"
 _PROJECTOR: Final = re.compile(r"(?i)(^|/|[-._])mmproj")
-_SPLIT: Final = re.compile(r"-\d{5}-of-\d{5}\.gguf$", re.IGNORECASE)
+_SPLIT: Final = re.compile(r"-\d{5}-of-\d{5}(?=\.gguf$)", re.IGNORECASE)
+_FIRST: Final = re.compile(r"-00001-of-\d{5}\.gguf$", re.IGNORECASE)
 _PREFERRED: Final = ("Q4_K_M", "Q4_0", "Q8_0")
 
 
@@ -74,14 +75,16 @@ CHATS: Final = (
 )
 
 
-def chosen(files: Iterable[str], quantization: str | None) -> str:
+def chosen(files: Iterable[str], quantization: str | None, *, splits: bool = False) -> str:
     """Return the path of the GGUF file of a quantization, or of the usual one.
+
+    With `splits`, it may be the first split of a file.
 
     Raise `ManifestUnknown` if there is none, `InvalidInput` if there are others, whose names Ollama shows upon this
     error alone, and `Unsupported` if there are only splits.
     """
     found = sorted(path for path in files if path.lower().endswith(_SUFFIX) and not _PROJECTOR.search(path))
-    whole = [path for path in found if not _SPLIT.search(path)]
+    whole = [path for path in found if not _SPLIT.search(path) or (splits and _FIRST.search(path))]
     for wanted in _PREFERRED if quantization is None else (quantization,):
         if fitting := [path for path in whole if _is_of(path, wanted)]:
             return fitting[0]
@@ -101,7 +104,16 @@ def projector(files: Iterable[str]) -> str | None:
 
 
 def _is_of(path: str, quantization: str) -> bool:
-    return re.search(rf"(?i)(^|[-._/]){re.escape(quantization)}(\.gguf)?$", path.removesuffix(_SUFFIX)) is not None
+    return (
+        re.search(rf"(?i)(^|[-._/]){re.escape(quantization)}(\.gguf)?$", _SPLIT.sub("", path).removesuffix(_SUFFIX))
+        is not None
+    )
+
+
+def files_for_llama(files: Mapping[str, FileRef], quantization: str | None) -> dict[str, object]:
+    """Return the files of a model as llama.cpp asks for them before it downloads them by path."""
+    found = {"ggufFile": chosen(files, quantization, splits=True), "mmprojFile": projector(files)}
+    return {kind: {"rfilename": path, "size": files[path].size} for kind, path in found.items() if path is not None}
 
 
 def texts_of(facts: GgufFacts, given: Mapping[str, bytes]) -> dict[str, bytes]:

@@ -77,6 +77,19 @@ def test_a_quantization_is_chosen_and_files_of_text_go_first(client: httpx.Clien
     assert (found["template"], found["params"], found["license"]) == (b"{{ .Prompt }}", b"{}", b"own")
 
 
+@pytest.mark.parametrize(
+    ("tag", "path"), [("latest", "m-Q4_K_M.gguf"), ("main", "m-Q4_K_M.gguf"), ("q8_0", "m-Q8_0.gguf")]
+)
+def test_llama_cpp_learns_which_files_to_download(client: httpx.Client, name: str, tag: str, path: str) -> None:
+    asked = {"user-agent": "llama-cpp", "accept": "application/json"}
+    found = client.get(f"/v2/{name}/manifests/{tag}", headers=asked).raise_for_status().json()
+    assert found["ggufFile"] == {"rfilename": path, "size": len(FILES[path])}
+    assert found["mmprojFile"]["rfilename"] == "mmproj-m.gguf"
+    read = client.get(f"/{name}/resolve/main/{path}", headers=asked, follow_redirects=True)
+    assert read.content == FILES[path]
+    assert client.get(f"/v2/{name}/manifests/Q2_K", headers=asked).status_code == 400
+
+
 def test_names_with_capitals_are_not_in_the_catalog(client: httpx.Client, name: str) -> None:
     layers(client, name, "Q8_0")
     client.post("/api/repos/create", json={"organization": "zoe", "name": "last"})
@@ -129,6 +142,9 @@ def test_the_file_of_a_quantization(files: list[str], quantization: str | None, 
 
 
 def test_splits_are_refused() -> None:
+    splits = ["m-Q8_0-00002-of-00002.gguf", "m-Q8_0-00001-of-00002.gguf"]
+    for quantization in (None, "Q8_0"):
+        assert ollama.chosen(splits, quantization, splits=True) == splits[1]
     with pytest.raises(Unsupported):
         ollama.chosen(["m-00001-of-00002.gguf"], None)
     with pytest.raises(ManifestUnknown):

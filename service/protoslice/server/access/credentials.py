@@ -15,7 +15,7 @@ from protoslice.server.access.decision import Decision, Need, Principal, Scope, 
 from protoslice.server.access.records import TokenRecord, Tokens
 from protoslice.server.access.service_key import ServiceKey
 from protoslice.server.access.signatures import Signer, UrlSignature, signing_key
-from protoslice.server.access.tokens import Token, is_token_id, parse_token
+from protoslice.server.access.tokens import PREFIX, Token, is_token_id, parse_token
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
     from protoslice.server.access.oidc.statements import Statement
@@ -227,10 +227,16 @@ def is_empty(authorization: str) -> bool:
     return authorization.partition(" ")[2].strip() == "Og=="
 
 
+def _without_hub_prefix(secret: str) -> str:
+    """Return a secret without `hf_`; llama.cpp sends no other characters than letters and digits behind it."""
+    rest = secret.removeprefix(_HUB_PREFIX)
+    return f"{PREFIX}{rest}" if rest != secret and rest.isalnum() else rest
+
+
 def secret_in(authorization: str) -> str:
     """The secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one.
 
-    `hf_` in front of it is left out.
+    Clients of Hugging Face send a token with `hf_` in front, or `hf_` in place of `psl_`.
     """
     scheme, _, value = authorization.partition(" ")
     if len(authorization) > _LONGEST:
@@ -238,10 +244,10 @@ def secret_in(authorization: str) -> str:
     value = value.strip()
     match scheme.lower():
         case "bearer":
-            return value.removeprefix(_HUB_PREFIX)
+            return _without_hub_prefix(value)
         case "basic":
             try:
-                return b64decode(value, validate=True).decode().partition(":")[2].removeprefix(_HUB_PREFIX)
+                return _without_hub_prefix(b64decode(value, validate=True).decode().partition(":")[2])
             except (BadBase64, ValueError):
                 return ""
         case _:

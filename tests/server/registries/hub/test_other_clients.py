@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
@@ -119,10 +120,12 @@ async def test_a_card_is_checked_without_a_token() -> None:
 async def test_a_token_may_begin_as_those_of_hugging_face_do() -> None:
     async with closed_service() as app:
         token = await token_for(app, Scope.READ)
+        strict = f"hf_{token.removeprefix('psl_')}"
+        assert re.fullmatch("hf_[A-Za-z0-9]+", strict), "llama.cpp sends no other token"
         basic = f"Basic {b64encode(f'robot:hf_{token}'.encode()).decode()}"
-        for headers in (bearer(f"hf_{token}"), {"authorization": basic}):
+        for headers in (bearer(f"hf_{token}"), bearer(strict), {"authorization": basic}):
             assert (await ask(app, "GET", "/spaces/own/v1/stores", headers=headers)).status == 200
-        for wrong in (f"hf_hf_{token}", f"hf_{token[:-6]}aaaaaa", "hf_", f"HF_{token}"):
+        for wrong in (f"hf_hf_{token}", f"hf_{token[:-6]}aaaaaa", "hf_", f"HF_{token}", strict[3:], f"hf_{strict}"):
             assert (await ask(app, "GET", "/spaces/own/v1/stores", headers=bearer(wrong))).status == 401
 
 

@@ -20,13 +20,18 @@ def is_ollama(request: Request) -> bool:
     return read_fields(request.scope).get(b"user-agent", "").startswith("ollama/")
 
 
+def is_llama(request: Request) -> bool:
+    """Return True for a request of llama.cpp, which asks for names of files where others ask for manifests."""
+    return read_fields(request.scope).get(b"user-agent", "").startswith("llama-cpp")
+
+
 async def _repository(request: Request, name: str, services: Given) -> ArtifactRepository:
     return ArtifactRepository(services.stores, _name(request, name), services.uploads)
 
 
 def _name(request: Request, name: str) -> RepositoryName:
-    """The name; of a repository with capitals, Ollama gets manifests, and blobs under the name of no program."""
-    reads = request.method == "GET" and ("digest" in request.path_params or is_ollama(request))
+    """The name; with capitals, Ollama and llama.cpp get manifests, and every program gets blobs."""
+    reads = request.method == "GET" and ("digest" in request.path_params or is_ollama(request) or is_llama(request))
     return listed_name(name) if reads else RepositoryName(name)
 
 

@@ -32,7 +32,7 @@ from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, next_page, refuse_backward
 from protoslice.server.registries.oci.errors import OciRoute
-from protoslice.server.registries.oci.named import Exported, Repository, is_ollama, listed_name
+from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama, listed_name
 from protoslice.server.services import Given
 from protoslice.stores.uploads import Body
 
@@ -192,7 +192,9 @@ async def delete_blob(repository: Repository, digest: str) -> Response:
 
 @endpoint(router, "GET /v2/{name:path}/manifests/{ref}", READ)
 async def get_manifest(request: Request, exported: Exported, ref: str) -> Response:
-    """Get a manifest as it came, or that of a commit; Ollama gets that of a GGUF file."""
+    """Get a manifest as it came, or that of a commit; Ollama and llama.cpp get that of a GGUF file."""
+    if is_llama(request):
+        return JsonAnswer(await exported.llama(ref))
     found = await (exported.ollama(ref) if is_ollama(request) else exported.manifest(ref))
     headers = {"docker-content-digest": found.digest.text, "content-type": found.media_type}
     headers["etag"] = f'"{found.digest.text}"'
