@@ -44,6 +44,19 @@ def test_a_repository_is_walked_from_its_refs(client: httpx.Client, made: Made, 
     assert hashlib.sha256(b"weights").hexdigest().encode() in fetched(client, name, entries[start : start + 20].hex())
 
 
+@pytest.mark.parametrize("agent", ["git/2.0 (libgit2 1.9.1)", "go-git/5.16", "git/isomorphic-git@1.35.0"])
+def test_a_program_without_the_dumb_protocol_is_told_why(client: httpx.Client, made: Made, agent: str) -> None:
+    name = made({"a.md": b"text"})
+    answer = client.get(f"/{name}/info/refs?service=git-upload-pack", headers={"user-agent": agent})
+    assert answer.headers["content-type"] == "application/x-git-upload-pack-advertisement"
+    service, rest = answer.content.split(b"0000", 1)
+    assert service == b"001e# service=git-upload-pack\n"
+    assert int(rest[:4], 16) == len(rest)
+    assert rest[4:].startswith(b"ERR this service has git's dumb protocol")
+    missing = client.get("/ann/none/info/refs?service=git-upload-pack", headers={"user-agent": agent})
+    assert missing.status_code == 404
+
+
 def test_listed_ids_are_those_of_git(client: httpx.Client, made: Made) -> None:
     name = made({"a.md": b"text", "m.bin": b"weights"})
     client.get(f"/{name}/info/refs")

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Annotated, Any, Final
 from urllib.parse import unquote
 
-from fastapi import Path
+from fastapi import Path, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Scope
 
@@ -18,6 +19,7 @@ from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import HttpProblem
 from protoslice.server.http.failures import note_failure, problem_of
+from protoslice.server.http.headers import read_fields
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.paths import repository_of
@@ -26,6 +28,13 @@ from protoslice.server.services import Given, Services
 from protoslice.stores import Stores
 
 _PUSH: Final = "git-receive-pack"
+_FETCH: Final = "git-upload-pack"
+_SMART_ONLY: Final = re.compile("libgit2|go-git|isomorphic-git")
+"""Programs that read nothing but the smart protocol, by their names in User-Agent."""
+_OTHER_PROGRAM: Final = (
+    "this service has git's dumb protocol, which this program does not know: clone with git itself, or download files "
+    "with `hf download`"
+)
 _DATASETS: Final = "datasets/"
 _HEADS: Final = "refs/heads/"
 _reading: Final[SingleFlight[tuple[Stores, str], list[tuple[str, str]]]] = SingleFlight(stops=True)
@@ -50,6 +59,11 @@ class GitRoute(ProtocolRoute):
 router = GuardedRouter(route_class=GitRoute, include_in_schema=False)
 
 
+def _packet(line: str | None) -> str:
+    """Return a line of the smart protocol; None ends a list."""
+    return "0000" if line is None else f"{len(line) + 4:04x}{line}"
+
+
 async def _history(services: Services, name: str) -> GitHistory:
     plain = unquote(name).removesuffix(".git")
     kind = "datasets" if plain.startswith(_DATASETS) else "models"
@@ -63,11 +77,14 @@ async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
 
 @endpoint(router, "GET /{name:owned}/info/refs", READ)
 @answering
-async def list_git_refs(services: Given, name: str, service: str = "") -> Response:
-    """Branches and tags, a line each."""
+async def list_git_refs(request: Request, services: Given, name: str, service: str = "") -> Response:
+    """Branches and tags, a line each; a line of the smart protocol with the reason for programs that know only that."""
     if service == _PUSH:
         raise Unsupported("git push is not supported: upload with `hf upload`")
     refs = await _refs(services, name)
+    if service == _FETCH and _SMART_ONLY.search(read_fields(request.scope).get(b"user-agent", "")):
+        said = f"# service={_FETCH}\n", None, f"ERR {_OTHER_PROGRAM}"
+        return Response("".join(map(_packet, said)), media_type=f"application/x-{_FETCH}-advertisement")
     return PlainTextResponse("".join(f"{id}\t{ref}\n" for ref, id in refs))
 
 
