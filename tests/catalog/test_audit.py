@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.support.catalogues import run_in
 
-from protoslice.catalog import Database, Transaction, audit
+from protoslice.catalog import Database, Transaction
 from protoslice.catalog.audit import AuditQuery, AuditRow, AuditTable, Place, purge_audit, record
 from protoslice.catalog.spaces import SpaceTable
 
@@ -36,7 +36,7 @@ async def _pages(table: AuditTable, query: AuditQuery, limit: int) -> list[Audit
 
 @pytest.mark.parametrize("walked", [5000, 3])
 def test_changes_are_filtered_newest_first(catalogue: str, walked: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "_WALKED", walked)
+    monkeypatch.setattr("protoslice.catalog.audit._WALKED", walked)
     chosen = random.Random(1)
     rows: list[dict[str, Any]] = [
         {"at": chosen.randrange(20), "who": chosen.choice("ab"), "what": chosen.choice(("x.y", "z")),
@@ -64,7 +64,7 @@ def test_changes_are_filtered_newest_first(catalogue: str, walked: int, monkeypa
 
 
 def test_old_changes_are_deleted(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit, "_PURGED", 4)
+    monkeypatch.setattr("protoslice.catalog.database.BATCH", 4)
 
     async def work(database: Database) -> None:
         now = await database.read(lambda tx: tx.now)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.rows import ACCOUNT, SPACE, held, keys, own, put_store, reserved
 
 from protoslice.catalog import Database, open_database
-from protoslice.catalog.collector import DOUBT_SECONDS, CollectorTable
+from protoslice.catalog.collector import DOUBT_SECONDS, CollectorTable, TrashRow
 from protoslice.catalog.database import SECOND
 from protoslice.catalog.derived import DerivedRecords
 from protoslice.catalog.objects import WriterTable
@@ -34,6 +34,10 @@ def _run(url: str, work: Work) -> None:
 async def _all(database: Database, sql: str, **values: Any) -> list[Any]:
     """Execute a statement and return its rows."""
     return await database.write(lambda tx: tx.all(sql, **values))
+
+
+async def _trash(table: CollectorTable) -> list[TrashRow]:
+    return [row async for rows in table.trash() for row in rows]
 
 
 async def _let_pass(database: Database, seconds: float) -> None:
@@ -147,8 +151,8 @@ def test_collectors_at_once_share_the_work(catalogue: str) -> None:
             tables = [CollectorTable(each) for each in (database, other)]
             dropped = await asyncio.gather(*(tables[n % 2].drop_objects(0) for n in range(6)))
             assert sum(each.objects for each in dropped) == 60
-            trash = await asyncio.gather(*(tables[n % 2].trash() for n in range(6)))
+            trash = await asyncio.gather(*(_trash(tables[n % 2]) for n in range(6)))
         assert sorted(row.key for rows in trash for row in rows) == sorted(each.key for each in objects)
-        assert await table.trash() == []
+        assert await _trash(table) == []
 
     _run(catalogue, work)

@@ -79,11 +79,11 @@ def test_a_commit_is_not_written_if_its_objects_were_cleared(catalogue: str, mon
     async def work(database: Database) -> None:
         table = GitObjectTable(database, "team", (await _repository(database, "ann/m")).id)
         monkeypatch.setattr(git_objects, "_ROWS", 10)
-        write = table._write
+        write, other = table._write, GitObjectTable(database, "team", table._key["repository"])
 
         async def cleared(work: Callable[[Transaction], None]) -> None:
             await write(work)
-            await table.clear()
+            await other.clear()
 
         monkeypatch.setattr(table, "_write", cleared)
         with pytest.raises(Conflict):

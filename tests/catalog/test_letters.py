@@ -123,3 +123,34 @@ def test_letters_go_with_their_webhook_and_none_comes_later(catalogue: str) -> N
         assert await database.read(lambda tx: tx.all("SELECT 1 FROM letters")) == []
 
     _run(catalogue, work)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "{",
+        "[]",
+        "{}",
+        '{"event": {"type": "x"}, "written": 1, "hook": "h"}',
+        '{"event": {"type": "x"}, "written": 1, "attempts": "1"}',
+        '{"event": [1], "written": 1}',
+        "[" * 100_000,
+    ],
+    ids=["cut", "list", "empty", "extra", "attempts", "event", "deep"],
+)
+def test_a_damaged_letter_becomes_dead_and_stops_no_other(catalogue: str, body: str) -> None:
+    async def work(database: Database, hook: Webhook) -> None:
+        await database.write(_tell)
+        await database.write(
+            lambda tx: tx.run(
+                "INSERT INTO letters (hook, id, dead, due, body) VALUES ('h', '0', 0, 1, :body)", body=body
+            )
+        )
+        table = LetterTable(database)
+        (taken,) = await table.take(LATER, LATER + 1)
+        assert taken.event["type"] == "protoslice.tag.set"
+        (dead,) = await table.page(hook.id, dead=True, limit=9)
+        assert (dead.id, dead.event, "damaged" in dead.error) == ("0", {}, True)
+        assert await table.revive(hook.id, LATER) == 0
+
+    _run(catalogue, work)

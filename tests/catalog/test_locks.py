@@ -29,7 +29,6 @@ from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.letters import LetterTable
-from protoslice.catalog.objects import WriterTable
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.schemas import SchemaRecords
 from protoslice.catalog.spaces import SpaceTable
@@ -209,19 +208,7 @@ async def prolong(database: Database) -> None:
 
 
 async def end_uploads(database: Database) -> None:
-    await CollectorTable(database).end_uploads(1000)
-
-
-async def an_ended_writer(database: Database) -> None:
-    await database.write(lambda tx: tx.run("INSERT INTO writers (id, expires, doubted) VALUES ('w', 1, 1)"))
-
-
-async def end_writers(database: Database) -> None:
-    await CollectorTable(database).end_writers()
-
-
-async def renew_writer(database: Database) -> bool:
-    return await WriterTable(database).renew("w")
+    await CollectorTable(database).end_uploads()
 
 
 async def a_free_object(database: Database) -> None:
@@ -237,7 +224,7 @@ async def some_trash(database: Database) -> None:
 
 
 async def take_trash(database: Database) -> int:
-    return len(await CollectorTable(database).trash())
+    return sum([len(rows) async for rows in CollectorTable(database).trash()])
 
 
 async def purge_stores(database: Database) -> None:
@@ -291,7 +278,6 @@ RACES: Final = {
     "artifacts.ArtifactTable.put_manifest#2": Race(an_image, put_image, remove_image),
     "artifacts.ArtifactTable.remove_manifest#1": both(an_image, remove_image),
     "artifacts.ArtifactTable.remove_manifest#2": Race(an_image, remove_image, remove_image_tag),
-    "collector.CollectorTable.end_writers": Race(an_ended_writer, end_writers, renew_writer),
     "collector.CollectorTable.trash": both(some_trash, take_trash),
     "collector._drop": both(a_free_object, drop_objects),
     "collector._purge": both(a_removed_store, purge_stores),

@@ -41,7 +41,7 @@ def test_connect_refuses_an_unencoded_password_without_repeating_it(url: str, ca
 
 
 def test_purge_changes_deletes_those_older_than_a_day(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(opening, "_PURGED", 2)
+    monkeypatch.setattr("protoslice.catalog.database.BATCH", 2)
 
     async def work(database: Database) -> None:
         for _ in range(5):

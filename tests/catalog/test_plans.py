@@ -176,10 +176,12 @@ async def _collector(db: InlineDatabase) -> None:
     await table.would_drop(0)
     await table.would_drop(0, SPACE)
     await table.end_writers()
-    await table.end_uploads(0)
+    await table.end_uploads()
+    await table.forget_uploads(0)
     await table.purge_stores(0)
     await table.drop_objects(-1)
-    await table.deleted(await table.trash())
+    async for rows in table.trash():
+        await table.deleted(rows)
 
 
 async def _others(db: InlineDatabase) -> None:

@@ -62,7 +62,7 @@ def _publishing(object: int) -> Callable[[Database], Any]:
 
 
 async def _dropping(database: Database) -> Any:
-    return await database.write(lambda tx: _drop(tx, 0))
+    return await database.write(lambda tx: _drop(tx, 0, 500))
 
 
 def _marked(tx: Transaction) -> int:

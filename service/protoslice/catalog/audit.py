@@ -16,8 +16,6 @@ _TIMES: Final = {"since": ">=", "until": "<"}
 _NEWEST: Final = "ORDER BY at DESC, change DESC, n DESC"
 _WALKED: Final = 5000
 """Rows of one index that a page reads, at most."""
-_PURGED: Final = 1000
-"""Rows that one transaction deletes."""
 Place: TypeAlias = tuple[int, bytes, int]
 """Time of a row, its change and its number in the change, by which the audit is sorted."""
 
@@ -108,18 +106,17 @@ async def purge_audit(database: Database, seconds: float) -> None:
     """Delete changes that are older than `seconds`; 0 keeps all."""
     after = 0
 
-    def work(tx: Transaction) -> bool:
-        nonlocal after
-        sql = "SELECT number, at FROM audit WHERE number > :after ORDER BY number LIMIT :most"
-        rows = tx.all(sql, after=after, most=_PURGED)
+    def work(tx: Transaction, limit: int) -> int:
+        sql = "SELECT number, at FROM audit WHERE number > :after ORDER BY number LIMIT :limit"
+        rows = tx.all(sql, after=after, limit=limit)
         old = [number for number, at in rows if at < tx.now - int(seconds * SECOND)]
         tx.many("DELETE FROM audit WHERE number = :number", [{"number": number} for number in old])
-        after = rows[-1][0] if rows else after
         # Changes that were recorded with a clock that was ahead are in front of older ones.
-        return bool(old) or any(at > tx.now for _, at in rows)
+        return int(rows[-1][0]) if old or any(at > tx.now for _, at in rows) else 0
 
-    while seconds and await database.write(work, background=True):
-        pass
+    if seconds:
+        async for last in database.write_in_batches(work):
+            after = last
 
 
 def _row(row: Row) -> AuditRow:

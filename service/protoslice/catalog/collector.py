@@ -6,22 +6,29 @@ has ended. Any number of collectors may run.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from protoslice.catalog.database import SECOND, Database, Row, Transaction
 from protoslice.catalog.holds import HOLD_SECONDS
-from protoslice.catalog.objects import LARGEST_SUMLESS, end_writer, release_objects
+from protoslice.catalog.objects import LARGEST_SUMLESS, release_objects, release_writers
 from protoslice.catalog.spaces import discharge
-from protoslice.catalog.uploads import end_uploads, forget_uploads
+from protoslice.catalog.uploads import end_uploads, forget_uploads, release_uploads
+from protoslice.concurrency.chores import run_all
 
 DOUBT_SECONDS: Final = 120.0
 """Seconds for which a lease that has ended is doubted: longer than a writer takes to renew it."""
 TWICE_SECONDS: Final = 86_400.0
 """Seconds after which the bytes of an object that was never published are deleted once more."""
-_BATCH: Final = 500
-_STORES: Final = 5
+_OF_STORES: Final = {
+    "store_objects": "object",
+    "derived": "name",
+    "file_digests": "sha256, n",
+    "pieces": "digest",
+}
+"""Tables whose rows refer to stores, and the columns that tell the rows of one store apart."""
 _CLAIM_SECONDS: Final = 600.0
 """Seconds for which one collector has the trash that it takes out to itself."""
 
@@ -42,7 +49,6 @@ class Dropped:
 
     objects: int = 0
     stored_bytes: int = 0
-    looked_at: int = 0
 
 
 class CollectorTable:
@@ -54,81 +60,100 @@ class CollectorTable:
     async def end_writers(self) -> None:
         """Leave the objects of writers to the collector whose leases have ended for some time."""
 
-        def work(tx: Transaction) -> None:
-            ended = """
-                SELECT id, doubted FROM writers WHERE expires < :now
-                ORDER BY expires LIMIT :most FOR UPDATE SKIP LOCKED"""
-            before = tx.now - int(DOUBT_SECONDS * SECOND)
-            for id, doubted in tx.all(ended, now=tx.now, most=_BATCH):
-                if doubted is None:
-                    tx.run("UPDATE writers SET doubted = :now WHERE id = :id", now=tx.now, id=id)
-                elif doubted < before:
-                    end_writer(tx, id)
+        def work(tx: Transaction, limit: int) -> int:
+            values = {"now": tx.now, "before": tx.now - int(DOUBT_SECONDS * SECOND), "limit": limit}
+            done = 0
+            for change, doubt in (("doubted = :now", "doubted IS NULL"), ("expires = 0", "doubted < :before")):
+                ended = f"expires > 0 AND expires < :now AND {doubt}"
+                # The condition is there twice for a writer that renews its lease while this waits for its row.
+                found = f"SELECT id FROM writers WHERE {ended} LIMIT :limit"
+                done += tx.run(f"UPDATE writers SET {change} WHERE {ended} AND id IN ({found})", **values)
+            return done
 
-        await self._database.write(work, background=True)
+        await run_all([partial(self._in_batches, work), partial(release_writers, self._database)])
 
-    async def end_uploads(self, grace_seconds: float) -> None:
-        """End expired uploads, and delete the rows of those that ended before the grace."""
-        while await self._database.write(lambda tx: end_uploads(tx, _BATCH), background=True) == _BATCH:
-            pass
+    async def end_uploads(self) -> None:
+        """End expired uploads, and let go of their objects."""
+        await run_all([partial(self._in_batches, end_uploads), partial(release_uploads, self._database)])
+
+    async def forget_uploads(self, grace_seconds: float) -> None:
+        """Delete the rows of uploads that ended before the grace."""
         grace = int(grace_seconds * SECOND)
-        while (
-            await self._database.write(lambda tx: forget_uploads(tx, tx.now - grace, _BATCH), background=True) == _BATCH
-        ):
-            pass
+        await self._in_batches(lambda tx, limit: forget_uploads(tx, tx.now - grace, limit))
 
     async def purge_stores(self, grace_seconds: float) -> int:
-        """Delete the rows of stores that were removed before the grace; return how many."""
+        """Delete stores that were removed before the grace, with all their rows; return how many.
+
+        They are marked first, with 0 for `deleted`, from when on they cannot be restored.
+        """
+        grace = int(grace_seconds * SECOND)
+
+        def mark(tx: Transaction, limit: int) -> int:
+            return tx.run(
+                """
+                UPDATE stores SET deleted = 0 WHERE deleted > 0 AND deleted < :before AND (space, id) IN (
+                    SELECT space, id FROM stores WHERE deleted > 0 AND deleted < :before ORDER BY deleted LIMIT :limit
+                )""",
+                before=tx.now - grace, limit=limit,
+            )  # fmt: skip
+
         total = 0
-        while purged := await self._database.write(lambda tx: _purge(tx, grace_seconds), background=True):
-            total += purged
+
+        async def mark_all() -> None:
+            nonlocal total
+            total = await self._in_batches(mark)
+
+        await run_all([mark_all, partial(self._in_batches, _purge)])
         return total
 
     async def drop_objects(self, delay_seconds: float) -> Dropped:
         """Move due objects, to which nothing refers, into the trash for `delay_seconds`."""
         objects, size = 0, 0
-        while True:
-            dropped = await self._database.write(lambda tx: _drop(tx, delay_seconds), background=True)
+        async for dropped in self._database.write_in_batches(lambda tx, limit: _drop(tx, delay_seconds, limit)):
+            assert dropped is not None
             objects, size = objects + dropped.objects, size + dropped.stored_bytes
-            if not dropped.looked_at:
-                return Dropped(objects, size)
+        return Dropped(objects, size)
 
-    async def trash(self) -> list[TrashRow]:
-        """Return bytes that are to be deleted now, which no other collector gets for some minutes.
+    async def trash(self) -> AsyncIterator[list[TrashRow]]:
+        """Yield bytes that are to be deleted now, batch by batch, which no other collector gets for some minutes.
 
         There are none while a backup holds them.
         """
 
-        def work(tx: Transaction) -> list[TrashRow]:
+        def work(tx: Transaction, limit: int) -> list[TrashRow]:
             rows = tx.all(
                 """
                 UPDATE trash SET due = :later WHERE number IN (
                     SELECT number FROM trash WHERE due <= :now AND NOT EXISTS (
                         SELECT 1 FROM holds WHERE expires > :now AND expires < :far
-                    ) ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED
+                    ) ORDER BY due LIMIT :limit FOR UPDATE SKIP LOCKED
                 ) RETURNING number, key, sums, passes""",
-                later=tx.now + int(_CLAIM_SECONDS * SECOND), now=tx.now, most=_BATCH,
+                later=tx.now + int(_CLAIM_SECONDS * SECOND), now=tx.now, limit=limit,
                 far=tx.now + int(2 * HOLD_SECONDS * SECOND),
             )  # fmt: skip
             return [TrashRow(number, key, bool(sums), passes) for number, key, sums, passes in rows]
 
         sql = "SELECT 1 FROM trash WHERE due <= :now LIMIT 1"
-        if await self._database.read(lambda tx: tx.first(sql, now=tx.now), background=True) is None:
-            return []
-        return await self._database.write(work, background=True)
+        if await self._database.read(lambda tx: tx.first(sql, now=tx.now), background=True) is not None:
+            async for rows in self._database.write_in_batches(work):
+                yield rows
 
     async def deleted(self, rows: list[TrashRow]) -> None:
         """Note that bytes were deleted; some are deleted once more, a day later."""
+        left = list(rows)
 
-        def work(tx: Transaction) -> None:
-            last = [{"number": row.number} for row in rows if row.passes <= 1]
+        def work(tx: Transaction, limit: int) -> int:
+            batch = left[:limit]
+            last = [{"number": row.number} for row in batch if row.passes <= 1]
             tx.many("DELETE FROM trash WHERE number = :number", last)
-            again = [row.number for row in rows if row.passes > 1]
+            again = [row.number for row in batch if row.passes > 1]
             due = tx.now + int(TWICE_SECONDS * SECOND)
             sql = "UPDATE trash SET passes = passes - 1, due = :due WHERE number = :number"
             tx.many(sql, [{"number": number, "due": due} for number in again])
+            return len(batch)
 
-        await self._database.write(work, background=True)
+        async for done in self._database.write_in_batches(work):
+            del left[:done]
 
     async def would_drop(self, grace_seconds: float, space: str | None = None) -> tuple[int, Dropped]:
         """Return how many stores would be purged, and which objects would be dropped, in one space or in all."""
@@ -142,7 +167,10 @@ class CollectorTable:
                 WHERE {purged} UNION
                 SELECT r.space, r.object FROM uploads u
                 JOIN upload_objects r ON r.space = u.space AND r.upload = u.id
-                WHERE u.state <> 'gone' AND u.expires < :now {one.format("u")}
+                WHERE u.state <> 'gone' AND u.expires < :now {one.format("u")} UNION
+                SELECT r.space, r.object FROM uploads u
+                JOIN upload_objects r ON r.space = u.space AND r.upload = u.id
+                WHERE u.state = 'gone' AND u.modified = 0 {one.format("u")}
             )
             SELECT count(*), coalesce(sum(o.size), 0) FROM candidates c
             JOIN objects o ON o.space = c.space AND o.id = c.id
@@ -151,7 +179,7 @@ class CollectorTable:
                 WHERE r.space = o.space AND r.object = o.id AND (s.deleted IS NULL OR s.deleted >= :before)
             ) AND NOT EXISTS (
                 SELECT 1 FROM upload_objects r JOIN uploads u ON u.space = r.space AND u.id = r.upload
-                WHERE r.space = o.space AND r.object = o.id AND u.expires >= :now
+                WHERE r.space = o.space AND r.object = o.id AND u.state <> 'gone' AND u.expires >= :now
             ) AND NOT EXISTS (
                 SELECT 1 FROM derived r JOIN stores s ON s.space = r.space AND s.id = r.store
                 WHERE r.space = o.space AND r.object = o.id AND (s.deleted IS NULL OR s.deleted >= :before)
@@ -165,38 +193,44 @@ class CollectorTable:
 
         return await self._database.export(work)  # it may read many rows
 
+    async def _in_batches(self, step: Callable[[Transaction, int], int]) -> int:
+        return sum([count async for count in self._database.write_in_batches(step)])
 
-def _purge(tx: Transaction, grace_seconds: float) -> int:
-    before = tx.now - int(grace_seconds * SECOND)
+
+def _purge(tx: Transaction, limit: int) -> int:
+    """Delete at most `limit` rows of stores that are marked, those that refer to them first; return how many."""
+    done, gone = 0, list[tuple[str, int]]()
     found = tx.all(
-        """
-        SELECT space, id, held FROM stores WHERE deleted < :before
-        ORDER BY deleted LIMIT :most FOR UPDATE SKIP LOCKED""",
-        before=before,
-        most=_STORES,
+        "SELECT space, id, held FROM stores WHERE deleted = 0 LIMIT :limit FOR UPDATE SKIP LOCKED", limit=limit
     )
-    for space, id, _ in found:
+    for space, id, held in found:
         key = {"space": space, "id": id}
-        objects = tx.all(
-            """
-            SELECT object FROM store_objects WHERE space = :space AND store = :id UNION
-            SELECT object FROM derived WHERE space = :space AND store = :id AND object IS NOT NULL""",
-            **key,
-        )
-        tx.run("DELETE FROM stores WHERE space = :space AND id = :id AND deleted IS NOT NULL", **key)
-        release_objects(tx, space, [object for (object,) in objects])
-    discharge(tx, ((space, size) for space, _, size in found))
-    return len(found)
+        for table, columns in _OF_STORES.items():
+            these = f"{table} WHERE space = :space AND store = :id"
+            picked = f"({columns}) IN (SELECT {columns} FROM {these} LIMIT :rest)"
+            object = "object" if table in {"store_objects", "derived"} else "NULL"
+            rows = tx.all(f"DELETE FROM {these} AND {picked} RETURNING {object}", **key, rest=limit - done)
+            release_objects(tx, space, [each for (each,) in rows if each is not None])
+            done += len(rows)
+        if done >= limit:
+            break
+        tx.run("DELETE FROM stores WHERE space = :space AND id = :id", **key)
+        gone.append((space, held))
+        done += 1
+    discharge(tx, gone)
+    return done
 
 
-def _drop(tx: Transaction, delay_seconds: float) -> Dropped:
+def _drop(tx: Transaction, delay_seconds: float, limit: int) -> Dropped | None:
     picked = tx.all(
         """
         SELECT space, id, key, size FROM objects WHERE due <= :now
         ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED""",
         now=tx.now,
-        most=_BATCH,
+        most=limit,
     )
+    if not picked:
+        return None
     # A second statement sees the references that were inserted while this one waited for the locks.
     held = _referenced(tx, picked)
     free = [row for row in picked if (row[0], row[1]) not in held]
@@ -222,7 +256,7 @@ def _drop(tx: Transaction, delay_seconds: float) -> Dropped:
     )
     sizes = [(space, size or 0) for space, _, _, size in free]
     discharge(tx, sizes)
-    return Dropped(len(free), sum(size for _, size in sizes), len(picked))
+    return Dropped(len(free), sum(size for _, size in sizes))
 
 
 def _referenced(tx: Transaction, picked: list[Row]) -> set[tuple[str, int]]:

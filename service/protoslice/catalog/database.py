@@ -18,7 +18,7 @@ import random
 import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from datetime import UTC, datetime
@@ -38,6 +38,8 @@ IN_ONE: Final = 500
 WAIT_SECONDS: Final = 2.0
 """Longest wait for a connection; a busy database then refuses, so that requests do not pile up."""
 STATEMENT_SECONDS: Final = 5.0
+BATCH: Final = 500
+"""Rows that one transaction of the background changes, with a few more for each where others depend on them."""
 READ_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5.0
 """Budget of one transaction for all its attempts."""
@@ -176,6 +178,24 @@ class Database(ABC):
                 raise
 
         return await self._observed("write", attempt)
+
+    async def write_in_batches(self, step: Callable[[Transaction, int], T]) -> AsyncIterator[T]:
+        """Run `step` in one background transaction after the other until its result is false; yield the others.
+
+        `step` gets the number of rows that it may change. A batch that the database does not finish in time is halved.
+        """
+        rows = BATCH
+        while True:
+            try:
+                done = await self.write(lambda tx: step(tx, rows), background=True)  # noqa: B023 - it is awaited at once
+            except DatabaseUnavailable as failure:
+                if rows == 1 or isinstance(failure.__cause__, Disconnected):
+                    raise
+                rows //= 2
+                continue
+            if not done:
+                return
+            yield done
 
     async def read(self, work: Work[T], *, background: bool = False) -> T:
         """Run `work`, which only reads, in a transaction of at most a second."""

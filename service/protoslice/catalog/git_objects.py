@@ -13,6 +13,8 @@ from protoslice.errors import Conflict, NotFound
 
 _OBJECT: Final = "git"
 _COMMIT: Final = "git-commit"
+_CLEARING: Final = "git-clearing"
+"""Kind of the one row whose version changes with each clearing, and whose size is 1 until that has ended."""
 _BLOB: Final = "git-blob"
 _GONE: Final = "gone"
 """Mark of a commit that was left out because its store had been removed."""
@@ -91,10 +93,14 @@ class GitObjectTable:
         `parent` is the key and id of the commit before; raise `Conflict` if it has another id by now, or if objects
         were cleared meanwhile.
         """
-        listed, first = list(objects), list[str]()
+        listed, seen = list(objects), list[tuple[bytes, bool]]()
+
+        def insert(tx: Transaction) -> None:
+            seen.append(self._clearing(tx))
+            self._insert_objects(listed[:_ROWS], tx)
+
         while len(listed) > _ROWS:
-            first.append(listed[0].id)
-            await self._write(partial(self._insert_objects, listed[:_ROWS]))
+            await self._write(insert)
             del listed[:_ROWS]
         rows = [
             _row(_COMMIT, each.key, bytes.fromhex(each.id), each.store, _GONE if each.is_gone else None)
@@ -108,8 +114,8 @@ class GitObjectTable:
                 found = tx.first(sql, **self._key, kind=_COMMIT, name=key)
                 if found is None or bytes(found[0]).hex() != id:
                     raise Conflict("The history was changed by another request")
-            there = f"SELECT name FROM kept_files WHERE {_ALL} AND name IN {{listed}}"
-            if len(tx.among(there, first, **self._key, kind=_OBJECT)) < len(first):
+            clearing = self._clearing(tx)
+            if clearing[1] or (seen and seen[0] != clearing):
                 raise Conflict("The objects were cleared by another request")
             self._insert_objects(listed, tx)
             self._insert(tx, rows)
@@ -122,17 +128,34 @@ class GitObjectTable:
             SELECT 1 FROM kept_files k WHERE {_ALL} AND store IS NOT NULL AND (path IS NULL) <> EXISTS (
                 SELECT 1 FROM stores s WHERE s.space = k.space AND s.digest = k.store AND s.deleted IS NULL
             ) LIMIT 1"""
-        return await self._database.read(lambda tx: tx.first(sql, **self._key, kind=_COMMIT)) is not None
+
+        def work(tx: Transaction) -> bool:
+            return self._clearing(tx)[1] or tx.first(sql, **self._key, kind=_COMMIT) is not None
+
+        return await self._database.read(work)
 
     async def clear(self) -> None:
-        """Delete commits and objects."""
-        sql = f"DELETE FROM kept_files WHERE {_ALL}"
+        """Delete commits and objects, in several transactions; until the last one, the history is stale."""
+        await self._write(partial(self._note_clearing, 1))
+        sql = f"DELETE FROM kept_files WHERE {_ALL} AND name IN (SELECT name FROM kept_files WHERE {_ALL} LIMIT :limit)"
+        for kind in (_COMMIT, _OBJECT):
+            async for _ in self._database.write_in_batches(partial(_run, sql, {**self._key, "kind": kind})):
+                pass
+        await self._write(partial(self._note_clearing, 0))
 
-        def work(tx: Transaction) -> None:
-            for kind in (_COMMIT, _OBJECT):
-                tx.run(sql, **self._key, kind=kind)
+    def _clearing(self, tx: Transaction) -> tuple[bytes, bool]:
+        """Return the version of the latest clearing, and True if it has not ended."""
+        row = tx.first(f"SELECT version, size FROM kept_files WHERE {_ALL} AND name = ''", **self._key, kind=_CLEARING)
+        return (b"", False) if row is None else (bytes(row[0]), bool(row[1]))
 
-        await self._database.write(work)
+    def _note_clearing(self, size: int, tx: Transaction) -> None:
+        tx.run(
+            """
+            INSERT INTO kept_files (space, repository, kind, name, size, version, updated)
+            VALUES (:space, :repository, :kind, '', :size, :version, :now)
+            ON CONFLICT (space, repository, kind, name) DO UPDATE SET size = :size, version = :version""",
+            **self._key, kind=_CLEARING, size=size, version=secrets.token_bytes(16), now=tx.now,
+        )  # fmt: skip
 
     async def _rows(self, kind: str, columns: str, names: Collection[str]) -> list[Row]:
         listed, found = sorted(names), list[Row]()
@@ -170,6 +193,10 @@ def _row(
 
 def _id(row: GitObjectRow) -> str:
     return row.id
+
+
+def _run(sql: str, values: Mapping[str, Any], tx: Transaction, limit: int) -> int:
+    return tx.run(sql, **values, limit=limit)
 
 
 def _selected(sql: str, values: Mapping[str, Any], tx: Transaction) -> list[Row]:

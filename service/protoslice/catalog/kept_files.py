@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from protoslice.catalog.database import SECOND, Database, Transaction
-from protoslice.catalog.live_stores import require_store
+from protoslice.catalog.live_stores import require_repository, require_store
 from protoslice.errors import Conflict
 
 COLUMNS: Final = "size, data, upload, store, path, wanted, version"
@@ -59,6 +59,7 @@ class KeptFiles:
         """Create or replace a file; raise `ForeignKeyViolation` if the repository was removed."""
 
         def work(tx: Transaction) -> KeptFile:
+            require_repository(tx, self._key["space"], self._key["repository"])
             require_store(tx, self._key["space"], file.store)
             return put_file(tx, self._key, name, file)
 
@@ -105,11 +106,15 @@ def replace_file(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptF
 async def purge_kept_files(database: Database, grace_seconds: float) -> None:
     """Delete the files that were written before a grace, and whose uploads are gone."""
     sql = """
-        DELETE FROM kept_files WHERE upload IS NOT NULL AND updated < :before AND NOT EXISTS (
-            SELECT 1 FROM uploads u WHERE u.space = kept_files.space AND u.id = kept_files.upload
+        DELETE FROM kept_files WHERE updated < :before AND (space, repository, kind, name) IN (
+            SELECT space, repository, kind, name FROM kept_files k
+            WHERE upload IS NOT NULL AND updated < :before AND NOT EXISTS (
+                SELECT 1 FROM uploads u WHERE u.space = k.space AND u.id = k.upload
+            ) LIMIT :limit
         )"""
     grace = int(grace_seconds * SECOND)
-    await database.write(lambda tx: tx.run(sql, before=tx.now - grace), background=True)
+    async for _ in database.write_in_batches(lambda tx, limit: tx.run(sql, before=tx.now - grace, limit=limit)):
+        pass
 
 
 def _values(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile) -> dict[str, Any]:

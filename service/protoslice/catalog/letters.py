@@ -11,7 +11,6 @@ from typing import Any, Final, Self
 
 from protoslice.catalog.audit import record
 from protoslice.catalog.database import SECOND, Database, Row, Transaction
-from protoslice.errors import IntegrityError
 
 _WEEK: Final = 7 * 86_400 * SECOND
 _ERROR_CHARACTERS: Final = 200
@@ -27,7 +26,7 @@ class Letter:
     """Id of the webhook."""
     id: str
     event: Mapping[str, Any]
-    """The CloudEvent that is sent."""
+    """The CloudEvent that is sent; empty if its row is damaged."""
     written: float
     due: float
     """Time of the next attempt, in seconds since the epoch; until then one replica has the letter."""
@@ -47,13 +46,16 @@ class Letter:
 
     @classmethod
     def of(cls, row: Row) -> Self:
-        """Return the letter in a row; raise `IntegrityError` if it does not parse."""
+        """Return the letter in a row; one that is damaged has no event."""
         hook, id, due, body = row
         try:
-            raw = json.loads(body)
-            return cls(hook=hook, id=id, due=due / SECOND, **raw)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise IntegrityError("the record of a webhook event does not parse") from error
+            letter = cls(hook=hook, id=id, due=due / SECOND, **json.loads(body))
+        except (ValueError, TypeError, RecursionError):
+            letter = cls(hook, id, {}, due / SECOND, due / SECOND)
+        types = (letter.event, dict), (letter.written, float | int), (letter.attempts, int), (letter.error, str)
+        if letter.event and all(isinstance(value, wanted) for value, wanted in types):
+            return letter
+        return cls(hook, id, {}, due / SECOND, due / SECOND, error="The stored event is damaged and cannot be sent")
 
 
 def new_letter_id() -> str:
@@ -103,7 +105,10 @@ class LetterTable:
         return await self._database.read(lambda tx: [Letter.of(row) for row in tx.all(sql, **values)])
 
     async def take(self, now: float, due: float) -> list[Letter]:
-        """Take letters that wait no longer, oldest first, and postpone them, so that no other caller gets them."""
+        """Take letters that wait no longer, oldest first, and postpone them, so that no other caller gets them.
+
+        Damaged ones become dead.
+        """
         waiting = "SELECT 1 FROM letters WHERE dead = 0 AND due <= :now LIMIT 1"
         values = {"now": int(now * SECOND)}
         if await self._database.read(lambda tx: tx.first(waiting, **values), background=True) is None:
@@ -120,7 +125,12 @@ class LetterTable:
                 due=int(due * SECOND),
                 most=_TAKEN,
             )
-            return [Letter.of(row) for row in sorted(rows, key=lambda row: str(row[1]))]
+            letters = [Letter.of(row) for row in sorted(rows, key=lambda row: str(row[1]))]
+            tx.many(
+                "UPDATE letters SET dead = 1, due = :due, body = :body WHERE hook = :hook AND id = :id",
+                [letter.values for letter in letters if not letter.event],
+            )
+            return [letter for letter in letters if letter.event]
 
         return await self._database.write(work, background=True)
 
@@ -135,25 +145,21 @@ class LetterTable:
     async def give_up(self, letter: Letter, *, most: int) -> None:
         """Make a letter a dead one, and delete the oldest dead ones of its webhook beyond `most`."""
         sql = "UPDATE letters SET dead = 1, due = :due, body = :body WHERE hook = :hook AND id = :id AND dead = 0"
-
-        def work(tx: Transaction) -> None:
-            tx.run(sql, **letter.values)
-            _trim(tx, letter.hook, dead=True, most=most)
-
-        await self._database.write(work, background=True)
+        await self._database.write(lambda tx: tx.run(sql, **letter.values), background=True)
+        await self._trim(letter.hook, dead=True, most=most)
 
     async def revive(self, hook: str, now: float) -> int:
-        """Make all dead letters of a webhook due; return how many there are."""
+        """Make all dead letters of a webhook due, unless they are damaged; return how many there are."""
 
         def work(tx: Transaction) -> int:
             rows = tx.all("SELECT hook, id, due, body FROM letters WHERE hook = :hook AND dead = 1", hook=hook)
-            for row in rows:
-                letter = replace(Letter.of(row), due=now, attempts=0)
+            letters = [letter for letter in map(Letter.of, rows) if letter.event]
+            for letter in letters:
                 tx.run(
                     "UPDATE letters SET dead = 0, due = :due, body = :body WHERE hook = :hook AND id = :id",
-                    **letter.values,
+                    **replace(letter, due=now, attempts=0).values,
                 )
-            return len(rows)
+            return len(letters)
 
         return await self._database.write(work)
 
@@ -164,12 +170,33 @@ class LetterTable:
 
     async def trim(self, hook: str, most: int) -> int:
         """Delete the oldest letters of a webhook that wait, beyond `most`; return how many there were."""
-        return await self._database.write(lambda tx: _trim(tx, hook, dead=False, most=most), background=True)
+        return await self._trim(hook, dead=False, most=most)
 
     async def purge(self) -> None:
         """Delete letters that have been due for a week: no replica delivers any."""
-        sql = "DELETE FROM letters WHERE dead = 0 AND due < :before"
-        await self._database.write(lambda tx: tx.run(sql, before=tx.now - _WEEK), background=True)
+        sql = """
+            DELETE FROM letters WHERE (hook, id) IN (
+                SELECT hook, id FROM letters WHERE dead = 0 AND due < :before ORDER BY due LIMIT :limit
+            ) AND due < :before"""
+        async for _ in self._database.write_in_batches(
+            lambda tx, limit: tx.run(sql, before=tx.now - _WEEK, limit=limit)
+        ):
+            pass
+
+    async def _trim(self, hook: str, *, dead: bool, most: int) -> int:
+        """Delete the oldest letters, dead or not, beyond `most`; return how many there were."""
+        kind = {"hook": hook, "dead": int(dead)}
+
+        def work(tx: Transaction, limit: int) -> int:
+            last = "SELECT id FROM letters WHERE hook = :hook AND dead = :dead ORDER BY id DESC LIMIT 1 OFFSET :most"
+            oldest = tx.first(last, **kind, most=most)
+            if oldest is None:
+                return 0
+            these = "FROM letters WHERE hook = :hook AND dead = :dead"
+            sql = f"DELETE {these} AND id IN (SELECT id {these} AND id <= :oldest ORDER BY id LIMIT :limit)"
+            return tx.run(sql, **kind, oldest=oldest[0], limit=limit)
+
+        return sum([count async for count in self._database.write_in_batches(work)])
 
 
 def _insert(tx: Transaction, letter: Letter) -> None:
@@ -179,16 +206,3 @@ def _insert(tx: Transaction, letter: Letter) -> None:
         SELECT id, :id, 0, :due, :body FROM webhooks WHERE id = :hook FOR SHARE""",
         **letter.values,
     )
-
-
-def _trim(tx: Transaction, hook: str, *, dead: bool, most: int) -> int:
-    oldest = tx.first(
-        "SELECT id FROM letters WHERE hook = :hook AND dead = :dead ORDER BY id DESC LIMIT 1 OFFSET :most",
-        hook=hook,
-        dead=int(dead),
-        most=most,
-    )
-    if oldest is None:
-        return 0
-    sql = "DELETE FROM letters WHERE hook = :hook AND dead = :dead AND id <= :oldest"
-    return tx.run(sql, hook=hook, dead=int(dead), oldest=oldest[0])

@@ -1,10 +1,11 @@
-"""Stores that exist, for transactions that make something point at one."""
+"""Stores and repositories that exist, for transactions that make something point at one."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from protoslice.catalog.database import Transaction
+from protoslice.catalog.database import ForeignKeyViolation, Transaction
+from protoslice.catalog.labels import REMOVED
 from protoslice.errors import Conflict
 
 LIVE: Final = "space = :space AND digest = :digest AND deleted IS NULL"
@@ -19,3 +20,13 @@ def require_store(tx: Transaction, space: str, digest: str | None) -> None:
     """Raise `Conflict` unless a store exists, which stays until the transaction has ended; None needs none."""
     if digest is not None and not lock_store(tx, space, digest):
         raise Conflict(f"Store {digest} was removed in the meantime: send the change again")
+
+
+def require_repository(tx: Transaction, space: str, id: int) -> None:
+    """Raise `ForeignKeyViolation` if a repository was removed.
+
+    Without a lock: what is written while another transaction removes it goes with it, as if it had been written before.
+    """
+    sql = "SELECT 1 FROM repositories WHERE space = :space AND id = :id AND protocol <> :removed"
+    if tx.first(sql, space=space, id=id, removed=REMOVED) is None:
+        raise ForeignKeyViolation("The repository was removed")

@@ -125,27 +125,56 @@ class WriterTable:
         """Leave objects that were written in vain to the collector; those published meanwhile stay."""
         rows = [{"space": space, "id": each.id, "writer": each.writer} for each in objects]
 
-        def work(tx: Transaction) -> None:
+        def work(tx: Transaction, limit: int) -> int:
             sql = "UPDATE objects SET writer = NULL, due = :now WHERE space = :space AND id = :id AND writer = :writer"
-            tx.many(sql, [row | {"now": tx.now} for row in rows])
+            tx.many(sql, [row | {"now": tx.now} for row in rows[:limit]])
+            return min(limit, len(rows))
 
-        await self._database.write(work, background=True)
+        async for done in self._database.write_in_batches(work):
+            del rows[:done]
 
     async def end(self, writer: str, unused: Collection[tuple[str, ReservedObject]]) -> None:
         """Delete a writer and its `unused` objects (space, object), and leave all others to the collector."""
         rows = [{"space": space, "id": each.id, "writer": each.writer} for space, each in unused]
 
-        def work(tx: Transaction) -> None:
-            tx.many("DELETE FROM objects WHERE space = :space AND id = :id AND writer = :writer", rows)
-            end_writer(tx, writer)
+        def work(tx: Transaction, limit: int) -> int:
+            tx.many("DELETE FROM objects WHERE space = :space AND id = :id AND writer = :writer", rows[:limit])
+            if len(rows) <= limit:
+                tx.run("UPDATE writers SET expires = 0 WHERE id = :writer", writer=writer)
+            return min(limit, len(rows))
 
-        await self._database.write(work, background=True)
+        async for done in self._database.write_in_batches(work):
+            del rows[:done]
+        await release_writers(self._database)
 
 
-def end_writer(tx: Transaction, writer: str) -> None:
-    """Delete a writer, and leave its objects to the collector."""
-    tx.run("UPDATE objects SET writer = NULL, due = :now WHERE writer = :writer", now=tx.now, writer=writer)
-    tx.run("DELETE FROM writers WHERE id = :writer", writer=writer)
+async def release_writers(database: Database) -> None:
+    """Leave the objects of writers that have ended to the collector, and delete these writers.
+
+    A writer ends when `expires` becomes 0; it reserves nothing afterwards, and its lease cannot be renewed.
+    """
+
+    def work(tx: Transaction, limit: int) -> int:
+        done = 0
+        for (writer,) in tx.all("SELECT id FROM writers WHERE expires = 0 LIMIT :limit", limit=limit):
+            if done < limit:
+                done += tx.run(
+                    """
+                    UPDATE objects SET writer = NULL, due = :now WHERE writer = :writer AND (space, id) IN (
+                        SELECT space, id FROM objects WHERE writer = :writer LIMIT :rest
+                    )""",
+                    now=tx.now, writer=writer, rest=limit - done,
+                )  # fmt: skip
+                done += tx.run(
+                    """
+                    DELETE FROM writers WHERE id = :writer
+                    AND NOT EXISTS (SELECT 1 FROM objects WHERE writer = :writer)""",
+                    writer=writer,
+                )
+        return done
+
+    async for _ in database.write_in_batches(work):
+        pass
 
 
 def publish_objects(tx: Transaction, space: str, own: Iterable[OwnObject]) -> int:
@@ -168,7 +197,7 @@ def release_objects(tx: Transaction, space: str, objects: Iterable[int]) -> None
 
 
 def _renew(tx: Transaction, writer: str) -> bool:
-    sql = "UPDATE writers SET expires = :expires, doubted = NULL WHERE id = :id"
+    sql = "UPDATE writers SET expires = :expires, doubted = NULL WHERE id = :id AND expires > 0"
     return tx.run(sql, id=writer, expires=_end(tx)) == 1
 
 

@@ -8,8 +8,9 @@ import re
 import sqlite3
 import tempfile
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from protoslice.catalog.audit import purge_audit
 from protoslice.catalog.database import Database, Transaction
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction
+from protoslice.concurrency.chores import keep_running, run_all
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, missing_extra
 from protoslice.uris import local_path
 
@@ -29,8 +31,6 @@ _URL: Final = re.compile(r"(postgres(?:ql)?|sqlite)://(?:[^/?#@]*@)?([^/?#@]*(?:
 """A URL whose password, if any, has its special characters percent-encoded."""
 _PURGE_SECONDS: Final = 3600
 _FIRST_SECONDS: Final = 60
-_PURGED: Final = 1000
-"""Rows of `changes` that one transaction deletes."""
 _DAY: Final = 86_400_000_000
 _PROGRESS_SECONDS: Final = 10
 """Time between two warnings about an upgrade that takes long."""
@@ -65,7 +65,8 @@ async def open_database(
             elif not create and not await schema.version_of(database):
                 raise Unsupported(_EMPTY)
             await schema.check(database)
-            tidying = asyncio.create_task(_tidy(database, audit_seconds))
+            tidy_often = partial(_tidy, database, audit_seconds)
+            tidying = asyncio.create_task(keep_running("the tidying of the database", tidy_often))
             try:
                 yield database
             finally:
@@ -189,22 +190,30 @@ async def _tidy(database: Database, audit_seconds: float) -> None:
         await asyncio.sleep(wait)
         wait = _PURGE_SECONDS
         with suppress(ProtosliceError, OSError):  # the next hour tries again
-            if isinstance(database, SqliteDatabase):
-                await database.make_ballast()
-            await purge_changes(database)
-            await LetterTable(database).purge()
-            await purge_audit(database, audit_seconds)
+            await tidy(database, audit_seconds)
+
+
+async def tidy(database: Database, audit_seconds: float) -> None:
+    """Do all of it once; raise the first failure at the end."""
+    steps: list[Callable[[], Awaitable[None]]] = [
+        partial(purge_changes, database),
+        LetterTable(database).purge,
+        partial(purge_audit, database, audit_seconds),
+    ]
+    if isinstance(database, SqliteDatabase):
+        steps.append(database.make_ballast)
+    await run_all(steps)
 
 
 async def purge_changes(database: Database) -> None:
     """Delete the rows of `changes` that are older than a day; no transaction is repeated for so long."""
 
-    def work(tx: Transaction) -> int:
+    def work(tx: Transaction, limit: int) -> int:
         return tx.run(
-            "DELETE FROM changes WHERE id IN (SELECT id FROM changes WHERE at < :before ORDER BY at LIMIT :most)",
+            "DELETE FROM changes WHERE id IN (SELECT id FROM changes WHERE at < :before ORDER BY at LIMIT :limit)",
             before=tx.now - _DAY,
-            most=_PURGED,
+            limit=limit,
         )
 
-    while await database.write(work, background=True) == _PURGED:
+    async for _ in database.write_in_batches(work):
         pass

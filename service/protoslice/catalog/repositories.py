@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from protoslice.catalog.audit import record
 from protoslice.catalog.database import LAST, Database, ForeignKeyViolation, Row, Transaction
-from protoslice.catalog.labels import HUB, label
+from protoslice.catalog.labels import HUB, REMOVED, label
 from protoslice.catalog.letters import tell
-from protoslice.catalog.live_stores import require_store
+from protoslice.catalog.live_stores import require_repository, require_store
 from protoslice.errors import Conflict, NotFound
 
 """Protocol of Hugging Face's clients."""
@@ -27,6 +27,13 @@ FIRST_ID: Final = 1 << 32
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
 _STORES: Final = 100
 """Stores that one statement asks about; SQLite allows 500 parts of a compound statement."""
+_OF_REPOSITORIES: Final = {
+    "names": "kind, name",
+    "kept_files": "kind, name",
+    "manifests": "digest",
+    "commits": "id",
+}
+"""Tables whose rows belong to repositories, and the columns that tell the rows of one repository apart."""
 
 
 _INSERT: Final = """
@@ -141,16 +148,44 @@ class RepositoryTable:
         return await self._database.write(work)
 
     async def remove(self, name: str) -> bool:
-        """Delete a repository with all that is in it; return False if there is none of that name."""
-        sql = "DELETE FROM repositories WHERE space = :space AND protocol = :protocol AND name = :name"
+        """Delete a repository with all that is in it; return False if there is none of that name.
+
+        It has no name from the first transaction on; the collector deletes the rows that are left if this is cut off.
+        """
+        sql = """
+            UPDATE repositories SET protocol = :removed, name = CAST(id AS text)
+            WHERE space = :space AND protocol = :protocol AND name = :name"""
 
         def work(tx: Transaction) -> bool:
-            if not tx.run(sql, **self._place, name=name):
+            if not tx.run(sql, **self._place, name=name, removed=REMOVED):
                 return False
             record(tx, self._place["space"], "repository.removed", name, {"protocol": self._place["protocol"]})
             return True
 
-        return await self._database.write(work)
+        if not await self._database.write(work):
+            return False
+        await purge_repositories(self._database)
+        return True
+
+
+async def purge_repositories(database: Database) -> None:
+    """Delete all rows of repositories that were removed."""
+
+    def work(tx: Transaction, limit: int) -> int:
+        sql = f"SELECT space, id FROM repositories WHERE protocol = '{REMOVED}' LIMIT :limit"
+        done = 0
+        for space, id in tx.all(sql, limit=limit):
+            for table, columns in _OF_REPOSITORIES.items():
+                these = f"{table} WHERE space = :space AND repository = :id"
+                picked = f"({columns}) IN (SELECT {columns} FROM {these} LIMIT :rest)"
+                done += tx.run(f"DELETE FROM {these} AND {picked}", space=space, id=id, rest=limit - done)
+            if done >= limit:
+                break
+            done += tx.run("DELETE FROM repositories WHERE space = :space AND id = :id", space=space, id=id)
+        return done
+
+    async for _ in database.write_in_batches(work):
+        pass
 
 
 def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> None:
@@ -191,6 +226,7 @@ class HistoryTable:
         version = secrets.token_bytes(16)
 
         def work(tx: Transaction) -> NameRow:
+            require_repository(tx, self._space, self._repository.id)
             if commit is not None and new:
                 require_store(tx, self._space, commit.store)
                 self._insert(tx, commit)
@@ -356,23 +392,23 @@ class NamesOfStores:
 _NAMING: Final = """
     SELECT * FROM (
         SELECT n.store, r.protocol, r.name, n.name, n.kind FROM names n JOIN repositories r
-        ON r.space = n.space AND r.id = n.repository
+        ON r.space = n.space AND r.id = n.repository AND r.protocol <> 'removed'
         WHERE n.space = :space AND n.store = {store} AND n.repository <> 0 LIMIT :most
     ) n{alias} UNION ALL SELECT * FROM (
         SELECT DISTINCT c.store, r.protocol, r.name, c.digits, 'commit' FROM commits c JOIN repositories r
-        ON r.space = c.space AND r.id = c.repository
+        ON r.space = c.space AND r.id = c.repository AND r.protocol <> 'removed'
         WHERE c.space = :space AND c.store = {store} AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = c.space AND n.repository = c.repository AND n.store = c.store
         ) LIMIT :most
     ) c{alias} UNION ALL SELECT * FROM (
         SELECT m.store, r.protocol, r.name, m.digest, 'manifest' FROM manifests m JOIN repositories r
-        ON r.space = m.space AND r.id = m.repository
+        ON r.space = m.space AND r.id = m.repository AND r.protocol <> 'removed'
         WHERE m.space = :space AND m.store = {store} AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = m.space AND n.repository = m.repository AND n.manifest = m.digest
         ) LIMIT :most
     ) m{alias} UNION ALL SELECT * FROM (
         SELECT DISTINCT k.store, r.protocol, r.name, coalesce(k.folder, k.name), k.kind FROM kept_files k
-        JOIN repositories r ON r.space = k.space AND r.id = k.repository
+        JOIN repositories r ON r.space = k.space AND r.id = k.repository AND r.protocol <> 'removed'
         WHERE k.space = :space AND k.store = {store} AND k.kind = 'file' LIMIT :most
     ) k{alias}"""
 _NAMING_BY_JOIN: Final = f"""

@@ -111,7 +111,7 @@ class StoreTable:
         """Return up to two digests, of stores or of removed ones, that begin with `prefix`."""
         sql = f"""
             SELECT DISTINCT digest FROM stores
-            WHERE space = :space AND digest >= :prefix AND digest < :end AND deleted IS {"NOT " * removed}NULL
+            WHERE space = :space AND digest >= :prefix AND digest < :end AND deleted {"> 0" if removed else "IS NULL"}
             ORDER BY digest LIMIT 2"""
         values = {"space": self._space, "prefix": prefix, "end": prefix + "~"}
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
@@ -183,7 +183,7 @@ class StoreTable:
             removed = tx.first(
                 """
                 SELECT id, digest, manifest, tags, size FROM stores
-                WHERE space = :space AND digest = :digest AND deleted IS NOT NULL
+                WHERE space = :space AND digest = :digest AND deleted > 0
                 ORDER BY deleted DESC, id DESC LIMIT 1 FOR UPDATE""",
                 space=self._space, digest=digest,
             )  # fmt: skip

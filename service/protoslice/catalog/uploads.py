@@ -121,26 +121,29 @@ class UploadTable:
     ) -> UploadRow:
         """Replace an upload that has the epoch of `row`, of whose parts the first `kept_parts` are stored already.
 
-        It expires after `keep_seconds`, or else when `row` says. Raise `Overtaken` if it has another epoch, `Collected`
-        if an object that it needs is gone.
+        It expires after `keep_seconds`, or else when `row` says. An upload that ends refers to no objects any more,
+        whatever else has changed. Raise `Overtaken` if it has another epoch, `Collected` if an object that it needs is
+        gone.
         """
 
         def work(tx: Transaction) -> UploadRow:
             changed = tx.first(
                 f"""
                 UPDATE uploads SET state = :state, used = :used, epoch = epoch + 1, expires = :expires,
-                    modified = :now, record = :record
+                    modified = :modified, record = :record
                 WHERE space = :space AND id = :id AND epoch = :epoch RETURNING {_COLUMNS}""",
                 **self._key(row.id),
                 state=row.state,
                 used=int(row.used),
                 epoch=row.epoch,
                 expires=row.expires if keep_seconds is None else tx.now + int(keep_seconds * SECOND),
-                now=tx.now,
+                modified=0 if row.state == "gone" else tx.now,
                 record=row.record,
             )
             if changed is None:
                 raise Overtaken("The upload was changed meanwhile")
+            if row.state == "gone":
+                return _row(changed, ())
             tx.run(
                 "DELETE FROM upload_parts WHERE space = :space AND upload = :id AND n >= :n",
                 **self._key(row.id),
@@ -152,15 +155,16 @@ class UploadTable:
             new = sorted({*(each.id for each in objects.own), *objects.shared})
             tx.many(sql, [{**self._key(row.id), "object": each} for each in new])
             _refer_no_longer(tx, self._space, row.id, objects.gone)
-            if row.state == "gone":
-                _let_go(tx, self._space, row.id)
             self._account.charge(tx, stored_bytes=size)
             return _row(changed, row.parts)
 
         try:
-            return await self._database.write(work)
+            done = await self._database.write(work)
         except ForeignKeyViolation:
             raise Collected from None
+        if row.state == "gone":
+            await release_uploads(self._database)
+        return done
 
     async def open_by_client(self) -> dict[str, int]:
         """Return the number of open uploads that have not expired, by client."""
@@ -227,36 +231,56 @@ class UploadTable:
 
 
 def end_uploads(tx: Transaction, limit: int) -> int:
-    """End expired uploads of all spaces and let go of their bytes; return how many, at most `limit`."""
-    ended = tx.all(
+    """End expired uploads of all spaces; return how many, at most `limit`."""
+    return tx.run(
         """
-        UPDATE uploads SET state = 'gone', epoch = epoch + 1, modified = :now WHERE (space, id) IN (
+        UPDATE uploads SET state = 'gone', epoch = epoch + 1, modified = 0 WHERE (space, id) IN (
             SELECT space, id FROM uploads WHERE state <> 'gone' AND expires < :now LIMIT :limit FOR UPDATE SKIP LOCKED
-        ) RETURNING space, id""",
+        )""",
         now=tx.now,
         limit=limit,
     )
-    for space, id in ended:
-        _let_go(tx, space, id)
-    return len(ended)
+
+
+async def release_uploads(database: Database) -> None:
+    """Delete the references, parts and xorbs of uploads that have ended; until then, `modified` is 0."""
+
+    def work(tx: Transaction, limit: int) -> int:
+        sql = "SELECT space, id FROM uploads WHERE state = 'gone' AND modified = 0 LIMIT :limit"
+        done = 0
+        for space, id in tx.all(sql, limit=limit):
+            if done < limit:
+                done += _release(tx, space, id, limit - done)
+        return done
+
+    async for _ in database.write_in_batches(work):
+        pass
+
+
+def _release(tx: Transaction, space: str, upload: str, limit: int) -> int:
+    key = {"space": space, "upload": upload}
+    these = "WHERE space = :space AND upload = :upload"
+    objects = tx.all(f"SELECT object FROM upload_objects {these} LIMIT :limit", **key, limit=limit)
+    _refer_no_longer(tx, space, upload, frozenset(object for (object,) in objects))
+    done = len(objects)
+    for table, column in (("upload_parts", "n"), ("xorbs", "name")):
+        rows = f"SELECT {column} FROM {table} {these} LIMIT :rest"
+        done += tx.run(f"DELETE FROM {table} {these} AND {column} IN ({rows})", **key, rest=limit - done)
+    others = " ".join(
+        f"AND NOT EXISTS (SELECT 1 FROM {table} {these})" for table in ("upload_objects", "upload_parts", "xorbs")
+    )
+    sql = f"UPDATE uploads SET modified = :now WHERE space = :space AND id = :upload AND modified = 0 {others}"
+    return done + tx.run(sql, **key, now=tx.now)
 
 
 def forget_uploads(tx: Transaction, before: int, limit: int) -> int:
     """Delete uploads that ended before a time, at most `limit`; return how many."""
     sql = """
         DELETE FROM uploads WHERE (space, id) IN (
-            SELECT space, id FROM uploads WHERE state = 'gone' AND modified < :before LIMIT :limit
+            SELECT space, id FROM uploads
+            WHERE state = 'gone' AND modified > 0 AND modified < :before LIMIT :limit
         )"""
     return tx.run(sql, before=before, limit=limit)
-
-
-def _let_go(tx: Transaction, space: str, upload: str) -> None:
-    """Delete all references of an upload, and the xorbs of a session."""
-    key = {"space": space, "upload": upload}
-    objects = tx.all("SELECT object FROM upload_objects WHERE space = :space AND upload = :upload", **key)
-    _refer_no_longer(tx, space, upload, frozenset(object for (object,) in objects))
-    for table in ("upload_parts", "xorbs"):
-        tx.run(f"DELETE FROM {table} WHERE space = :space AND upload = :upload", **key)
 
 
 def _refer_no_longer(tx: Transaction, space: str, upload: str, objects: frozenset[int]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,6 +19,7 @@ from starlette.types import Scope
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.database import ACTOR
 from protoslice.catalog.sqlite import SqliteDatabase
+from protoslice.concurrency.chores import keep_running
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
 from protoslice.drafts import Drafts, QuietFolders
@@ -125,11 +126,16 @@ class Services:
             await opened.room.refresh()
             spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)
-            keeping = [collect_for_ever(metered, database, settings.deletion_delay_seconds)]
+            loops: dict[str, Callable[[], Awaitable[None]]] = {
+                "garbage collection": partial(collect_for_ever, metered, database, settings.deletion_delay_seconds),
+                "the watch of the event loop": self.metrics.watch_loop,
+                "the counting of stores": partial(self.metrics.stored.follow, database),
+            }
             if settings.dumps and isinstance(database, SqliteDatabase) and storage.abilities.shared:
-                keeping.append(dump_daily(database, metered, keep=settings.dumps))
+                loops["the daily dump"] = partial(dump_daily, database, metered, keep=settings.dumps)
             if settings.draft_quiet_seconds:
-                keeping.append(QuietFolders(database, spaces.get, settings.draft_quiet_seconds).look_for_ever())
+                quiet = QuietFolders(database, spaces.get, settings.draft_quiet_seconds)
+                loops["the search for MLflow folders"] = quiet.look_for_ever
             self.metrics.spaces.watch(spaces)
             self.metrics.cache.watch(opened.cache)
             rendering = Renderer(
@@ -140,8 +146,8 @@ class Services:
             stack.push_async_callback(rendering.close)
             if self.peers is not None:
                 await stack.enter_async_context(self.peers.telling(self.metrics.render))
-            for task in (*keeping, self.metrics.watch_loop(), self.metrics.stored.follow(database)):
-                stack.push_async_callback(_stop, asyncio.create_task(task))
+            for name, loop in loops.items():
+                stack.push_async_callback(_stop, asyncio.create_task(keep_running(name, loop)))
             self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
             self.database = database
             self._at_end = stack.pop_all()

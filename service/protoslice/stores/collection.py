@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from protoslice.catalog import Database
 from protoslice.catalog.collector import CollectorTable, TrashRow
 from protoslice.catalog.kept_files import purge_kept_files
+from protoslice.catalog.repositories import purge_repositories
 from protoslice.catalog.spaces import SpaceRow
+from protoslice.concurrency.chores import run_all
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import ProtosliceError
@@ -61,20 +64,40 @@ async def collect_garbage(
 ) -> GarbageReport:
     """Delete what no store and no upload needs, in all spaces.
 
-    The grace is for those who restore a removed store, the delay for readers. A dry run deletes nothing.
+    The grace is for those who restore a removed store, the delay for readers. A dry run deletes nothing. A step that
+    fails does not stop the others; the first error is raised at the end.
     """
     table = CollectorTable(database)
     if dry_run:
         stores, dropped = await table.would_drop(grace_seconds)
         return GarbageReport(dropped.objects, dropped.stored_bytes, stores)
-    await table.end_writers()
-    await table.end_uploads(grace_seconds)
-    await purge_kept_files(database, grace_seconds)
-    stores = await table.purge_stores(grace_seconds)
-    dropped = await table.drop_objects(delay_seconds)
-    deleted = await _empty_trash(storage, database, table)
-    leftovers = await storage.collect_garbage()  # not by the grace: slow uploads write what looks like a leftover
-    return GarbageReport(dropped.objects, dropped.stored_bytes, stores, deleted, leftovers)
+    done = GarbageReport()
+
+    async def purge_stores() -> None:
+        nonlocal done
+        done = replace(done, stores=await table.purge_stores(grace_seconds))
+
+    async def drop_objects() -> None:
+        nonlocal done
+        dropped = await table.drop_objects(delay_seconds)
+        done = replace(done, objects=dropped.objects, bytes=dropped.stored_bytes)
+
+    async def empty_trash() -> None:
+        nonlocal done
+        done = replace(done, deleted=await _empty_trash(storage, database, table))
+
+    async def remove_leftovers() -> None:
+        nonlocal done  # not by the grace: slow uploads write what looks like a leftover
+        done = replace(done, leftovers=await storage.collect_garbage())
+
+    await run_all(
+        [
+            table.end_writers, table.end_uploads, partial(table.forget_uploads, grace_seconds),
+            partial(purge_kept_files, database, grace_seconds), partial(purge_repositories, database), purge_stores,
+            drop_objects, empty_trash, remove_leftovers,
+        ]
+    )  # fmt: skip
+    return done
 
 
 async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float) -> None:
@@ -109,7 +132,7 @@ async def _empty_trash(storage: Storage, database: Database, table: CollectorTab
         await storage.delete(key)
 
     total = 0
-    while rows := await table.trash():
+    async for rows in table.trash():
         await require_owner(storage, await marker_of(database))
         await map_concurrently(delete, rows)
         await table.deleted(rows)

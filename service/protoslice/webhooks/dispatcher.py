@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from protoslice.catalog.letters import Letter, LetterTable
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
+from protoslice.concurrency.chores import keep_running
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import ProtosliceError
 from protoslice.webhooks.delivery import Delivery, Refused
 
 _log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ class Dispatcher:
     async def start(self) -> None:
         """Learn the webhooks, and look for letters from now on."""
         await self.learn()
-        self._begin(self._look_for_ever())
+        self._begin(keep_running("the delivery of webhook events", self._look_for_ever))
 
     async def close(self) -> None:
         """Stop; letters that are on their way stay in the database."""
@@ -103,8 +103,8 @@ class Dispatcher:
         """Do what a later look does again if it fails."""
         try:
             await work
-        except ProtosliceError:
-            _log.exception("webhook deliveries wait for the database")
+        except Exception:
+            _log.exception("a webhook delivery failed and is tried again later")
 
     async def _deliver(self, letter: Letter) -> None:
         hook = await self._hook(letter.hook)

@@ -4,3 +4,6 @@ ALTER TABLE meta ADD COLUMN access {text};
 -- A catalogue that was restored from a backup has another incarnation; null for one that was not.
 
 ALTER TABLE meta ADD COLUMN incarnation {bytes};
+-- Repositories that were removed keep their rows until these are deleted, batch by batch.
+
+CREATE INDEX repositories_removed ON repositories (protocol) WHERE protocol = 'removed';

@@ -20,6 +20,7 @@ from typing import Final
 import uvicorn
 from uvicorn.server import HANDLED_SIGNALS
 
+from protoslice.concurrency.chores import keep_running
 from protoslice.errors import InvalidInput
 from protoslice.server.access.mode import access_line
 from protoslice.server.app import create_app
@@ -87,7 +88,7 @@ class Server(uvicorn.Server):
             return
         await super().startup(sockets)
         if self._certificate is not None:
-            self._watching = asyncio.create_task(self._certificate.watch())
+            self._watching = asyncio.create_task(keep_running("the watch of the certificate", self._certificate.watch))
         gate = self._services.gate
         if self.started and self._link is not None:
             self._link.tell_started(closed=gate.closed)

@@ -11,6 +11,7 @@ from typing import Final
 from protoslice.catalog import Database
 from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.objects import LEASE_SECONDS, ReservedObject, WriterTable, new_objects
+from protoslice.concurrency.chores import keep_running
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import ProtosliceError, StorageUnavailable
 
@@ -91,7 +92,7 @@ class Reservations:
         await self._table.reserve(space, objects, new=True)
         self._writer, self._free[space] = writer, objects
         if self._renewing is None:
-            self._renewing = asyncio.create_task(self._renew())
+            self._renewing = asyncio.create_task(keep_running("the renewal of a lease", self._renew))
 
     def _lose(self, writer: str) -> None:
         """Forget a writer whose lease has ended, with all that it reserved."""

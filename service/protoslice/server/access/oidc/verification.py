@@ -14,6 +14,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.util import urlsafe_b64decode
 
+from protoslice.concurrency.chores import keep_running
 from protoslice.errors import StorageDenied
 from protoslice.server.access.decision import Grant, Principal
 from protoslice.server.access.oidc.claims import Claims, texts_at
@@ -74,7 +75,7 @@ class Verifier:
     def start(self) -> None:
         """Keep the keys of all issuers fresh, in the background."""
         for each in self._issuers.values():
-            task = asyncio.create_task(each.keys.keep_fresh())
+            task = asyncio.create_task(keep_running("the refresh of keys", each.keys.keep_fresh))
             self._at_end.push_async_callback(_stop, task)
 
     async def close(self) -> None:

@@ -1,0 +1,37 @@
+"""Background work of a service: loops that are started again, and steps that all run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final, Never
+
+_log = logging.getLogger(__name__)
+
+RESTART_SECONDS: Final = 10.0
+"""Pause before a loop that failed is started again."""
+
+
+async def keep_running(name: str, loop: Callable[[], Awaitable[None]]) -> Never:
+    """Run `loop`, which should not end; if it raises an exception, log that and start it again after a pause."""
+    while True:
+        try:
+            await loop()
+        except Exception:
+            _log.exception("%s failed unexpectedly and starts again in %d seconds", name, RESTART_SECONDS)
+        await asyncio.sleep(RESTART_SECONDS)
+
+
+async def run_all(steps: Iterable[Callable[[], Awaitable[Any]]]) -> None:
+    """Run steps in turn, also those behind one that fails; raise the first failure at the end, and log the others."""
+    failures = list[Exception]()
+    for step in steps:
+        try:
+            await step()
+        except Exception as failure:
+            failures.append(failure)
+    for other in failures[1:]:
+        _log.warning("another step failed too: %s", other)
+    if failures:
+        raise failures[0]

@@ -1,0 +1,296 @@
+"""Background work: transactions of few rows whatever there is to delete, steps that all run, loops that go on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import pytest
+from tests.support.catalogues import InlineDatabase
+from tests.support.stores import onnx, upload
+
+from protoslice.catalog import Transaction
+from protoslice.catalog.database import Row, Work
+from protoslice.catalog.git_objects import GitObjectTable
+from protoslice.catalog.labels import HUB
+from protoslice.catalog.letters import LetterTable
+from protoslice.catalog.objects import ReservedObject, WriterTable
+from protoslice.catalog.opening import tidy
+from protoslice.catalog.repositories import RepositoryTable
+from protoslice.catalog.sqlite import SqliteTransaction, translated
+from protoslice.errors import DatabaseUnavailable
+from protoslice.server.services import Services
+from protoslice.server.settings import Settings
+from protoslice.storage import MemoryStorage
+from protoslice.stores.collection import collect_garbage
+from protoslice.stores.marker import check_storage
+
+T = TypeVar("T")
+
+BATCH: Final = 12
+OWNED: Final = 10 * BATCH
+"""Rows of each kind that one owner has, and owners of each kind."""
+SPACE: Final = "default"
+KEPT: Final = {"holds", "meta", "schemas", "spaces", "tokens", "usage", "webhooks"}
+"""Tables from whose rows background work deletes none."""
+
+
+class Watched(InlineDatabase):
+    """Notes for each transaction its first statement and the rows that it changed, with those of cascades."""
+
+    most = 1 << 40
+    """Rows above which a transaction runs out of time."""
+    broken = ""
+    """First statement of the transactions that fail."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryStorage()
+        self.seen: list[tuple[str, int]] = []
+        super().__init__()
+
+    def run(self, work: Work[T], end: str) -> T:
+        transaction = WatchedTransaction(self._connection)
+        before = self._connection.total_changes
+        with translated():
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                result = work(transaction)
+                changed = self._connection.total_changes - before
+                if changed > self.most or transaction.begun == self.broken:
+                    raise DatabaseUnavailable("The database is too slow: a statement ran out of time")
+            except BaseException:
+                self._connection.execute("ROLLBACK")
+                raise
+            finally:
+                if end == "COMMIT" and transaction.begun is not None:
+                    self.seen.append((transaction.begun, self._connection.total_changes - before))
+            self._connection.execute(end)
+        return result
+
+    def kinds(self) -> list[str]:
+        """Return the first statements of the transactions that write, each once."""
+        return list(dict.fromkeys(first for first, _ in self.seen))
+
+    def count(self, table: str) -> int:
+        """Return the number of rows of a table."""
+        return int(self._connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0])
+
+    def tables(self) -> set[str]:
+        """Return the tables, without those of the search for names."""
+        sql = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND name NOT LIKE 'sqlite%'"
+        return {name for (name,) in self._connection.execute(sql)}
+
+
+class WatchedTransaction(SqliteTransaction):
+    """Notes its first statement."""
+
+    begun: str | None = None
+
+    def all(self, sql: str, **values: Any) -> list[Row]:
+        self._note(sql)
+        return super().all(sql, **values)
+
+    def run(self, sql: str, **values: Any) -> int:
+        self._note(sql)
+        return super().run(sql, **values)
+
+    def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
+        self._note(sql)
+        super().many(sql, rows)
+
+    def _note(self, sql: str) -> None:
+        if self.begun is None and "INTO changes" not in sql:
+            self.begun = sql
+
+
+@pytest.fixture
+async def database(monkeypatch: pytest.MonkeyPatch) -> Watched:
+    """A catalogue of which background work has much to delete, in small batches."""
+    monkeypatch.setattr("protoslice.catalog.database.BATCH", BATCH)
+    return await _filled()
+
+
+async def _filled() -> Watched:
+    database = Watched()
+    await check_storage(database.storage, database, mark=True)
+    database.run(_fill, "COMMIT")
+    database.seen.clear()
+    return database
+
+
+def _fill(tx: Transaction) -> None:
+    """Insert owners of many rows, and many owners."""
+    numbers = range(1, OWNED + 1)
+    old = {"space": SPACE, "old": 1}
+
+    def rows(sql: str, **values: Any) -> None:
+        tx.many(sql, [{**old, **values, "n": n, "name": f"{n:09}"} for n in numbers])
+
+    insert_store = """
+        INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest, deleted)
+        VALUES (:space, :n + :first, :name || :first, 't', 1, 1, 1, 1, x'00', :old)"""
+    insert_object = """
+        INSERT INTO objects (space, id, key, size, writer, due)
+        VALUES (:space, :n + :first, 'objects/' || :n + :first, 1, :writer, :due)"""
+    insert_upload = """
+        INSERT INTO uploads (space, id, client, state, used, epoch, expires, modified, record)
+        VALUES (:space, :name || :state, 'c', :state, 0, 0, :old, :old, '{}')"""
+    insert_repository = "INSERT INTO repositories (space, id, protocol, name, created) VALUES (:space, :id, :p, :id, 1)"
+    insert_file = """
+        INSERT INTO kept_files (space, repository, kind, name, size, data, upload, version, updated)
+        VALUES (:space, :repository, :kind, :name, 0, x'00', :upload, x'00', :old)"""
+    # Of writers.
+    rows("INSERT INTO writers (id, expires, doubted) VALUES (:name, :old, :old)")
+    rows(insert_object, first=0, writer="000000001", due=None)
+    # Of uploads: the first that has expired has everything.
+    for state in ("open", "gone"):
+        rows(insert_upload, state=state)
+    rows(insert_object, first=1000, writer=None, due=None)
+    upload = "000000001open"
+    rows("INSERT INTO upload_objects (space, upload, object) VALUES (:space, :upload, :n + 1000)", upload=upload)
+    rows("INSERT INTO upload_parts (space, upload, n, location) VALUES (:space, :upload, :n, '')", upload=upload)
+    rows(
+        "INSERT INTO xorbs (space, upload, name, size, record) VALUES (:space, :upload, :name, 1, x'00')", upload=upload
+    )
+    # Of stores: the first has everything.
+    rows(insert_store, first=0)
+    for first in (2000, 3000):
+        rows(insert_object, first=first, writer=None, due=None)
+    rows("INSERT INTO store_objects (space, store, object) VALUES (:space, 1, :n + 2000)")
+    rows("INSERT INTO derived (space, store, name, made, object) VALUES (:space, 1, :name, 1, :n + 3000)")
+    rows("INSERT INTO file_digests (space, sha256, store, n) VALUES (:space, x'00', 1, :n)")
+    rows("INSERT INTO pieces (space, digest, store) VALUES (:space, CAST(:name AS blob), 1)")
+    # Of repositories: number 9 is removed, number 8 has objects of git.
+    for id in (8, 9):
+        tx.run(insert_repository, space=SPACE, id=id, p=HUB)
+    tx.run(insert_repository, space=SPACE, id=7, p="stores")
+    rows("""
+        INSERT INTO commits (space, repository, id, digits, number, title, message, author, at)
+        VALUES (:space, 9, :name, '', 1, '', '', '', 1)""")
+    rows("""
+        INSERT INTO manifests (space, repository, digest, media_type, body, pushed)
+        VALUES (:space, 9, :name, '', x'00', 1)""")
+    rows("""
+        INSERT INTO names (space, repository, kind, name, commit_id, manifest, version, updated)
+        VALUES (:space, 9, 'heads', :name, :name, :name, x'00', 1)""")
+    rows(insert_file, repository=9, kind="git", upload=None)
+    for kind in ("git", "git-commit"):
+        rows(insert_file, repository=8, kind=kind, upload=None)
+    rows(insert_file, repository=7, kind="blob", upload="none")
+    # What waits for its time.
+    rows(insert_object, first=4000, writer=None, due=1)
+    rows("INSERT INTO trash (key, sums, passes, due) VALUES ('objects/x' || :n, 1, 1, :old)")
+    rows("INSERT INTO changes (id, at) VALUES (CAST(:name AS blob), :old)")
+    rows("""
+        INSERT INTO audit (at, change, n, space, who, what, subject, detail)
+        VALUES (:old, x'00', :n, :space, '', '', '', '{}')""")
+    tx.run("INSERT INTO webhooks VALUES (:space, 'h', 'h', '', '', 1, x'00')", space=SPACE)
+    for dead in (0, 1):
+        rows("INSERT INTO letters (hook, id, dead, due, body) VALUES ('h', :dead || :name, :dead, :old, '')", dead=dead)
+
+
+async def _work(database: Watched) -> int:
+    """Do all that may have to delete many rows; return how much of it failed."""
+    return await _failures(
+        LetterTable(database).trim("h", OWNED // 2),
+        tidy(database, 1),
+        collect_garbage(database.storage, database, grace_seconds=-1, delay_seconds=-1),
+    )
+
+
+async def _failures(*works: Awaitable[object]) -> int:
+    failed = 0
+    for work in works:
+        try:
+            await work
+        except DatabaseUnavailable:
+            failed += 1
+    return failed
+
+
+async def _requests(database: Watched) -> None:
+    """Do what requests and the end of a process leave to background work, or do in its way."""
+    objects = [ReservedObject(n, f"objects/{n}", "000000001") for n in range(1, OWNED)]
+    await WriterTable(database).drop(SPACE, objects[: OWNED // 2])
+    await WriterTable(database).end("000000001", [(SPACE, each) for each in objects[OWNED // 2 :]])
+    await RepositoryTable(database, SPACE, HUB).remove("9")
+    await GitObjectTable(database, SPACE, 8).clear()
+
+
+def _assert_done(database: Watched) -> None:
+    left = {table: database.count(table) for table in database.tables() - KEPT}
+    # Those deleted twice, letters that are dead, the audit of a removal, the repositories that stay, and the mark of a
+    # clearing; the transactions themselves are in `changes`.
+    for table, most in {"trash": 2 * OWNED, "letters": OWNED, "audit": 1, "repositories": 2, "kept_files": 1}.items():
+        assert left.pop(table) <= most, table
+    del left["changes"]
+    assert {table: count for table, count in left.items() if count} == {}
+
+
+async def test_every_table_has_many_rows_to_begin_with(database: Watched) -> None:
+    few = {table for table in database.tables() - KEPT if database.count(table) < OWNED}
+    assert few == {"repositories"}, "add rows to `_fill` that background work has to delete, or the table to `KEPT`"
+
+
+async def test_no_transaction_changes_many_rows(database: Watched) -> None:
+    await _requests(database)
+    requests = database.seen[:]
+    assert await _work(database) == 0
+    _assert_done(database)
+    assert {first: rows for first, rows in requests + database.seen if rows >= OWNED} == {}
+
+
+async def test_batches_that_take_too_long_are_halved(database: Watched) -> None:
+    database.most = BATCH
+    await _requests(database)
+    assert await _work(database) == 0
+    _assert_done(database)
+    assert any(rows > BATCH for _, rows in database.seen), "no batch was too large"
+
+
+async def test_a_step_that_fails_does_not_stop_the_others(database: Watched) -> None:
+    assert await _work(database) == 0
+    kinds = database.kinds()
+    assert len(kinds) >= 12
+    for broken in kinds:
+        other = await _filled()
+        other.broken = broken
+        assert await _work(other) == 1, broken
+        missing = set(kinds) - set(other.kinds())
+        assert missing <= {"DELETE FROM trash WHERE number = :number"}, broken  # of bytes that were to be deleted
+
+
+async def test_every_loop_of_a_service_goes_on_after_an_unexpected_error(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = Settings(
+        storage=tmp_path.as_uri(),
+        space_watermark_bytes=0,
+        auth="open",
+        webhook_allow=("https://hooks.example/",),
+        draft_quiet_seconds=60,
+    )
+    services, before = Services(settings), asyncio.all_tasks()
+    await services.open()
+    try:
+        await upload(services.stores, onnx(200_000))  # now it has a lease, which it renews
+        while not all(map(_waits, loops := asyncio.all_tasks() - before)):
+            await asyncio.sleep(0)
+        assert len(loops) >= 7
+        for task in loops:
+            task._fut_waiter.set_exception(RuntimeError(f"planted in {task.get_name()}"))  # type: ignore[attr-defined]
+        for _ in range(9):
+            await asyncio.sleep(0)
+        assert [task for task in loops if task.done()] == []
+        for task in loops:
+            assert f"planted in {task.get_name()}" in caplog.text, task
+    finally:
+        await services.close()
+
+
+def _waits(task: asyncio.Task[Any]) -> bool:
+    """Return True for a task that sleeps."""
+    waiter = getattr(task, "_fut_waiter", None)
+    return type(waiter) is asyncio.Future and not waiter.done()
