@@ -21,9 +21,11 @@ def test_what_was_not_used_for_longest_goes_first() -> None:
     recent.put("a", 4, 95)
     assert [recent.get(key) for key in "ac"] == [4, None], "they would weigh too much together"
     recent.put("d", 5, 101)
-    assert [recent.get(key) for key in "ad"] == [4, None], "what has no room at all drives nothing out"
-    recent.drop("a")
-    assert len(recent) == 0
+    assert [recent.get(key) for key in "ad"] == [None, 5], "the newest stays, however heavy it is"
+    recent.put("f", 7, 1)
+    assert [recent.get(key) for key in "df"] == [None, 7]
+    recent.drop("f")
+    assert (len(recent), recent.weight) == (0, 0)
     recent.put("e", 6, 100)
     assert recent.get("e") == 6, "all room is there again"
 

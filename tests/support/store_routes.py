@@ -40,7 +40,7 @@ async def every_answer(app: Application, store: str, before: str) -> list[tuple[
     reader = _Reader(app, store)
     found = await reader.facts()
     for template in ROUTES:
-        for target in _targets(template, found, before):
+        for target in targets(template, found, before):
             await reader.get(target)
             if any(view.rendered and view.path == template for view in VIEWS):
                 for accepted in _ACCEPTED:
@@ -84,7 +84,7 @@ def _flat(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [each for node in nodes for each in [node, *_flat(node.get("children", []))]]
 
 
-def _targets(template: str, found: Mapping[str, list[str]], before: str) -> Iterator[str]:
+def targets(template: str, found: Mapping[str, list[str]], before: str) -> Iterator[str]:
     """Targets of a route: with each value of a parameter in its path, and with its own queries."""
     names, places, nodes = ([quote(each, safe="") for each in found[kind]] for kind in ("name", "place", "node"))
     path = template.removeprefix(PREFIX)

@@ -10,7 +10,10 @@ V = TypeVar("V")
 
 
 class LruCache(Generic[K, V]):
-    """Cache of at most `most` entries and `room` bytes, which evicts the least recently used."""
+    """Cache of at most `most` entries and `room` bytes, which evicts the least recently used.
+
+    The newest entry stays, however heavy it is: what costs most to make is not made again for each request.
+    """
 
     def __init__(self, *, most: int, room: int) -> None:
         self._most = most
@@ -39,13 +42,11 @@ class LruCache(Generic[K, V]):
         return kept[0]
 
     def put(self, key: K, value: V, weight: int) -> None:
-        """Keep `value` of `weight` bytes under `key`; a value heavier than the cache's room is not kept."""
+        """Keep `value` of `weight` bytes under `key`."""
         self.drop(key)
-        if weight > self._room:
-            return
         self._kept[key] = value, weight
         self._weight += weight
-        while self._weight > self._room or len(self._kept) > self._most:
+        while len(self._kept) > 1 and (self._weight > self._room or len(self._kept) > self._most):
             self.drop(next(iter(self._kept)))
 
     def drop(self, key: K) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
@@ -13,6 +13,8 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.facts import Restored, Store, StoreName
+from protoslice.formats.outputs.omitted import HEADER as OMITTED
+from protoslice.formats.outputs.omitted import refuse
 from protoslice.json_text import encode_json
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import asked_url, url_of
@@ -23,8 +25,9 @@ from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.middleware.context import context_of
-from protoslice.server.services import given
-from protoslice.stores import Created, ResultPage, Stores
+from protoslice.server.services import Services, given
+from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
+from protoslice.stores.paging import PAGE_BYTES
 
 Limit = Annotated[int, Query(ge=1, description="Maximum number of items; the service may return fewer.")]
 Cursor = Annotated[str | None, Query(description="`next` of the previous page.")]
@@ -121,6 +124,42 @@ async def large_answer(
     return json_answer(request, body, status=status, headers=headers, etag=etag, sha256=digest)
 
 
+async def view_answer(
+    request: Request,
+    services: Services,
+    store: OpenStore,
+    make: Callable[[], Awaitable[object]],
+    headers: Mapping[str, str],
+    *facts: object,
+    strict: bool = False,
+) -> Response:
+    """Return a JSON view of a store, which `make` gives as a fact, a page of facts, or a `TextView`.
+
+    It is made once for all requests with the same path, query and `facts`, as long as it is in memory. With `strict`,
+    `Unsupported` if it leaves anything out.
+    """
+
+    async def made() -> TextView:
+        found = await make()
+        return await services.stores.worker.sized(PAGE_BYTES, lambda: _view_of(found))
+
+    below = tuple((name, value) for name, value in request.path_params.items() if name != "ref")
+    kept = await store.text((request.scope["endpoint"], below, request.scope["query_string"], *facts), made)
+    refuse(kept.omitted, strict)
+    said = dict(headers) | _next(request, kept.next)
+    if kept.omitted is not None:
+        said[OMITTED] = kept.omitted.header()
+    return json_answer(request, kept.text, headers=said, sha256=kept.sha256)
+
+
+def _view_of(found: object) -> TextView:
+    if isinstance(found, TextView):
+        return found
+    if isinstance(found, ResultPage):
+        return TextView.of(page_text(found), next=found.next)
+    return TextView.of(encode_fact(found))
+
+
 async def store_body(stores: Stores, store: Store) -> bytes:
     """Return a store as the body of an answer; one of many files is encoded in a thread, as it takes long.
 
@@ -141,27 +180,23 @@ def page_answer(
     request: Request,
     page: ResultPage[Any],
     items: bytes | None = None,
-    *,
-    headers: Mapping[str, str] | None = None,
-    weak: bool = True,
-    total: int | None = None,
 ) -> Response:
-    """Return a page of facts, with a link to the next; `items` are these as JSON, with commas between them.
+    """Return a page of facts, with a link to the next; `items` are these as JSON, with commas between them."""
+    return json_answer(request, page_text(page, items), headers=_next(request, page.next), weak=True)
 
-    `total` is a member of the page where it is known.
-    """
-    links = next_page(request, page) | dict(headers or {})
+
+def page_text(page: ResultPage[Any], items: bytes | None = None, total: int | None = None) -> bytes:
+    """Return a page as JSON; `total` is a member of the page where it is known."""
     members: dict[str, object] = {"next": page.next} | ({} if total is None else {"total": total})
     shown = encode_items(page.items) if items is None else items
-    data = b'{"items":[%b],%b' % (shown, json.dumps(members, separators=(",", ":")).encode()[1:])
-    return json_answer(request, data, headers=links, weak=weak)
+    return b'{"items":[%b],%b' % (shown, json.dumps(members, separators=(",", ":")).encode()[1:])
 
 
-def next_page(request: Request, page: ResultPage[Any]) -> dict[str, str]:
-    """The header with a link to the page after `page`; none behind the last one."""
-    if page.next is None:
+def _next(request: Request, cursor: str | None) -> dict[str, str]:
+    """The header with a link to the page at `cursor`; none for None."""
+    if cursor is None:
         return {}
-    query = with_parameter(request.scope["query_string"], "cursor", page.next)
+    query = with_parameter(request.scope["query_string"], "cursor", cursor)
     return {"link": f'<{asked_url(request.scope)}?{query}>; rel="next"'}
 
 

@@ -13,7 +13,7 @@ from starlette.types import Scope, Send
 from protoslice.errors import Unsupported
 from protoslice.server.access.places import lasting_url, plain_ref
 from protoslice.server.api.views import StoreView
-from protoslice.server.http.answers.plan import Terms
+from protoslice.server.http.answers.plan import Answer, AnswerPlanner, Terms
 from protoslice.server.http.answers.rendered import send_rendered
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.headers import Fields
@@ -29,7 +29,8 @@ from protoslice.server.http.negotiation import (
 )
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
-from protoslice.stores import OpenStore, Representation
+from protoslice.stores import OpenStore, Representation, TextView
+from protoslice.stores.objects.representation import Head
 
 _FORMS_OF_MESSAGE: Final = (MESSAGE, PROTOBUF_JSON, JSON, TEXT)
 _FORMS_OF_RECORDS: Final = (DELIMITED, *FORMS_OF_RECORDS)
@@ -42,12 +43,12 @@ class FoundView(NamedTuple):
     ref: str
     rest: str
 
-    def terms(self, rope: Representation, location: str | None, services: Services) -> Terms:
+    def terms(self, versioned: bool, location: str | None, services: Services) -> Terms:
         """The terms of an answer; `location` is the lasting URL, None when that was asked for."""
         return Terms(
             location=location,
             negotiated=self.view.rendered,
-            versioned=self.view.versioned or rope.versioned,
+            versioned=self.view.versioned or versioned,
             private=services.gate.closed,
             max_ranges=services.settings.max_ranges,
         )
@@ -93,9 +94,16 @@ async def answer_view(
     """Answer with a view of `store`, rendered if the request accepts that."""
     context = context_of(scope)
     context.store = store.info.id
-    rope = await found.view.select(store, found.rest, query)
     location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
-    terms = found.terms(rope, location, services)
+    etag = found.view.etag(store, found.rest, query) if found.view.etag is not None else None
+    if etag is not None:
+        known = await _known_answer(etag, store, scope["method"], fields, found.terms(False, location, services))
+        if known is not None:
+            await send({"type": "http.response.start", "status": known.status, "headers": known.headers})
+            await send({"type": "http.response.body", "body": b""})
+            return
+    rope = await found.view.select(store, found.rest, query)
+    terms = found.terms(rope.versioned, location, services)
     form = rendered_form(found.view, fields, rope)
     if form is None:
         await send_representation(
@@ -107,9 +115,22 @@ async def answer_view(
             disconnect=context.disconnect,
             window=lambda length: services.windows.open(length, context.key),
         )
+        if etag is not None and scope["method"] == "HEAD":
+            await store.heads.put(rope.head)
         return
     rendering = _Rendering(services, store, rope, form)
     await send_rendered(scope, send, rope, rendering, media_type=form, fields=fields, terms=terms)
+
+
+async def _known_answer(etag: str, store: OpenStore, method: str, fields: Fields, terms: Terms) -> Answer | None:
+    """The answer without a body that needs no work on the view; None where the view has to be made."""
+    current = fields.get(b"if-none-match", "*").strip()
+    if current != "*" and b"if-match" not in fields:  # only the view tells whether there is any
+        answer = AnswerPlanner(Head(etag, "", ""), terms).answer("HEAD", fields)
+        if answer.status == 304:
+            return answer
+    head = await store.heads.get(etag) if method == "HEAD" else None
+    return None if head is None else AnswerPlanner(head, terms).answer(method, fields)
 
 
 class _Rendering:
@@ -124,10 +145,14 @@ class _Rendering:
         self._type_name = rope.message_type
         self._form = (FORMS if rope.kind == "message" else FORMS_OF_RECORDS)[media_type]
 
-    async def __call__(self) -> bytes:
+    async def __call__(self, etag: str) -> TextView:
+        return await self._store.text((etag,), self._made)
+
+    async def _made(self) -> TextView:
         data = await self._rope.read(self._renderer.max_bytes)
         own = self._rope.descriptor_set or self._store.descriptor_set() or b""
-        return await self._renderer.render(data, type_name=self._type_name, form=self._form, descriptor_set=own)
+        text = await self._renderer.render(data, type_name=self._type_name, form=self._form, descriptor_set=own)
+        return TextView.of(text)
 
 
 def rendered_form(view: StoreView, fields: Fields, rope: Representation) -> str | None:

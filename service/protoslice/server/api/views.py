@@ -50,6 +50,8 @@ class StoreView:
     media_types: tuple[str, ...]
     rule: Rule = SHOWN
     """Access to it."""
+    etag: Callable[[OpenStore, str, Any], str | None] | None = None
+    """Entity tag of a view that is costly to make, known without making it; None where only the view tells."""
     versioned: bool = False
     """True if a later program may give other bytes, under another entity tag, for the same store."""
     rendered: bool = False
@@ -244,10 +246,25 @@ async def get_tensor(store: OpenStore, rest: str, query: TensorQuery) -> Represe
     return await tensors.one(rest, query.slice, query.format, query.sample, dequantize=query.dequantize)
 
 
+def _file_tag(store: OpenStore, rest: str, query: TensorsQuery) -> str | None:
+    tensors = store.tensors_with(tags_of(query.tags))
+    return None if query.strict else tensors.file_tag(query.name, query.layout)
+
+
+def _shard_tag(store: OpenStore, rest: str, query: ShardsQuery) -> str | None:
+    tensors = store.tensors_with(tags_of(query.tags))
+    return None if query.strict else tensors.shard_tag(rest, query.name, query.shards, query.layout)
+
+
+def _onnx_tag(store: OpenStore, rest: str, query: OnnxQuery) -> str | None:
+    return store.onnx.tag(rest, query.inputs, query.outputs, query.align)
+
+
 @view(
     "safetensors",
     summary="Get tensors as one safetensors file",
     versioned=True,
+    etag=_file_tag,
     media_types=(_BYTES,),
     parameters=TensorsQuery,
 )
@@ -266,6 +283,7 @@ async def get_safetensors(store: OpenStore, rest: str, query: TensorsQuery) -> R
     rest="shard",
     summary="Get tensors as one of several safetensors files",
     versioned=True,
+    etag=_shard_tag,
     media_types=(_BYTES,),
     parameters=ShardsQuery,
 )
@@ -288,6 +306,7 @@ async def get_safetensors_shard(store: OpenStore, rest: str, query: ShardsQuery)
     rest="file",
     summary="Get an ONNX model as files that runtimes load",
     versioned=True,
+    etag=_onnx_tag,
     media_types=(_BYTES,),
     parameters=OnnxQuery,
 )

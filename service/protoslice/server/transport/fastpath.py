@@ -143,7 +143,7 @@ class FastPath:
         if view.select_sync is None:
             return None
         facts, rope = store.facts_known, view.select_sync(store, found.rest)
-        planner = AnswerPlanner(rope, found.terms(rope, None, self._services))
+        planner = AnswerPlanner(rope, found.terms(rope.versioned, None, self._services))
         return _Planned(facts, store.info.id, view, view.path, target.decode("ascii"), rope, planner)
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from hashlib import sha256
 
 from protoslice import _core
 from protoslice.concurrency.pipeline import pipelined
@@ -44,6 +45,24 @@ class _Batch:
 
 
 @dataclass(frozen=True, slots=True)
+class Head:
+    """Facts of a view without its bytes; size and digest of a text are known only once it is made."""
+
+    etag: str
+    filename: str
+    media_type: str
+    message_type: str | None = None
+    size: int = 0
+    sha256: bytes | None = None
+    elements: None = None
+    omitted: Omitted | None = None
+
+    def of(self, data: bytes) -> Head:
+        """The facts when `data` are the bytes."""
+        return replace(self, size=len(data), sha256=sha256(data).digest())
+
+
+@dataclass(frozen=True, slots=True)
 class Representation:
     """View of a store, ready to be served: length, validators, and bytes by range."""
 
@@ -68,6 +87,13 @@ class Representation:
     def size(self) -> int:
         """Length in bytes."""
         return self.rope.size
+
+    @property
+    def head(self) -> Head:
+        """The facts without the bytes."""
+        return Head(
+            self.etag, self.filename, self.media_type, self.message_type, self.size, self.sha256, None, self.omitted
+        )
 
     def check_budget(self, length: int) -> None:
         """Raise `OverBudget` if `length` bytes of it are more than one request computes."""

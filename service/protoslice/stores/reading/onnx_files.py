@@ -47,6 +47,11 @@ class StoreOnnx:
         """Bytes in memory, about."""
         return self._made.weight
 
+    def tag(self, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int) -> str:
+        """Entity tag of what `file` gives."""
+        stated = (tuple(inputs), tuple(outputs)) if inputs or outputs else None
+        return self._etag("onnx", ONNX_FILES, name, stated, align)
+
     async def file(self, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int) -> Representation:
         """`model.onnx` or `weights.bin`, or `single.onnx` with all weights inside; `NotFound` for another name.
 
@@ -60,8 +65,7 @@ class StoreOnnx:
         data = (await self._made.get((name == SINGLE, part, align), lambda: self._files(name == SINGLE, part, align)))[
             name
         ]
-        stated = None if part is None else (part.inputs, part.outputs)
-        etag = self._etag("onnx", ONNX_FILES, name, stated, align)
+        etag = self.tag(name, inputs, outputs, align)
         return Representation(data.rope, self._readable(data), etag, name, kind="onnx")
 
     async def _files(self, single: bool, part: SubModel | None, align: int) -> tuple[Made, int]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Self
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
@@ -34,12 +35,13 @@ from protoslice.stores.names import check_plan
 from protoslice.stores.objects.read_memo import memoizing_reads
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
-from protoslice.stores.paging import PAGE_BYTES, PageBudget, ResultPage, first_item
+from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.documents import ROOT, StoreDocument, StoreDocuments
 from protoslice.stores.reading.graphs import CachedGraphs, StoreGraphs
+from protoslice.stores.reading.heads import KeptHeads
 from protoslice.stores.reading.onnx_files import StoreOnnx
 from protoslice.stores.reading.records import FindType, RecordsRequest, StoreRecords, key_passes
 from protoslice.stores.reading.root import OpenRoot
@@ -52,7 +54,9 @@ DEPTH = 16
 _MERGE_PLANS = 1024
 _MERGE_ROOM = 32 << 20
 """Bytes of the plans of merges in memory."""
-_CACHED_TREEMAPS = 4
+_CACHED_TEXTS = 256
+_TEXTS_ROOM = 16 << 20
+"""Bytes of JSON and of rendered messages in memory."""
 _CACHED_TAGS = 2
 """Meta graphs whose tensors are kept apart."""
 _PIECE_WEIGHT = 32
@@ -78,6 +82,22 @@ class CommonWork:
     graphs: CachedGraphs = field(default_factory=CachedGraphs)
     passes: Shares = field(default_factory=key_passes)
     """Passes over streams for their keys."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextView:
+    """A view of a store that is JSON or a rendered message, with its digest."""
+
+    text: bytes
+    sha256: bytes
+    next: str | None
+    """Cursor of the next page; None for the last one, and for what is no page."""
+    omitted: Omitted | None
+
+    @classmethod
+    def of(cls, text: bytes, *, next: str | None = None, omitted: Omitted | None = None) -> Self:
+        """The view of this text."""
+        return cls(text, hashlib.sha256(text).digest(), next, omitted)
 
 
 class OpenStore:
@@ -107,10 +127,11 @@ class OpenStore:
         self._by_policy: SingleFlight[str, StoreChunks] = SingleFlight()
         self._of_policy: StoreChunks | None = None
         self._plans = common.plans
-        self._treemaps: CachedFlight[tuple[object, ...], Node] = CachedFlight(
-            most=_CACHED_TREEMAPS, room=_CACHED_TREEMAPS * PAGE_BYTES, stops=True
+        self._texts: CachedFlight[tuple[object, ...], TextView] = CachedFlight(
+            most=_CACHED_TEXTS, room=_TEXTS_ROOM, stops=True
         )
-        self._reports: CachedFlight[bool, ModelReport] = CachedFlight(most=1, room=PAGE_BYTES, stops=True)
+        self.heads = KeptHeads(derived)
+        """Heads of views that are costly to make."""
         self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
         by_path = {path: stored for path, (_, stored) in self._files.items()}
         root = formats.RootProto(proto.document, proto.sources) if proto is not None else None
@@ -138,7 +159,7 @@ class OpenStore:
         """Bytes that the store holds in memory, about: its records, and what was made of them until now."""
         found = sum(tensors.weight for tensors in (self.tensors, *self._tagged.values()))
         facts = sum(chunks.facts.weight for chunks in (self._chunks, self._of_policy) if chunks is not None)
-        shown = self.records.weight + self.documents.weight + self._treemaps.weight + self._reports.weight
+        shown = self.records.weight + self.documents.weight + self._texts.weight
         shown += self.onnx.weight
         return self._least_weight + found + facts + shown
 
@@ -148,6 +169,15 @@ class OpenStore:
         records = self._proto.weight if self._proto is not None else 0
         sums = sum(part.weight for part in objects)
         return _WEIGHT + _FILE_WEIGHT * len(self._files) + _RECORD_WEIGHT * records + sums
+
+    async def text(self, view: tuple[object, ...], make: Callable[[], Awaitable[TextView]]) -> TextView:
+        """The text of a view, which `make` gives unless it is in memory."""
+
+        async def made() -> tuple[TextView, int]:
+            found = await make()
+            return found, _WEIGHT + len(found.text)
+
+        return await self._texts.get(view, made)
 
     def file(self, path: str) -> Representation:
         """The file at `path`, unchanged; `NotFound` when the store has none."""
@@ -250,12 +280,12 @@ class OpenStore:
         return await self._by_policy.get("", self._planned_by_policy) if plan and own.plan.kept else own
 
     async def tree(
-        self, path: str, depth: int, limit: int, cursor: str | None, of: RecordsRequest = ROOT
+        self, path: str, depth: int, limit: int, cursor: str | None, of: StoreDocument | None = None
     ) -> ResultPage[Node]:
-        """A page of the nodes below `path` in the document `of`, nested `depth` levels deep (1 to `DEPTH`)."""
+        """A page of the nodes below `path` in `of` or the root, nested `depth` levels deep (1 to `DEPTH`)."""
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"Invalid depth: use 1 to {DEPTH}")
-        found, first = await self.documents.of(of), first_item(cursor)
+        found, first = of or await self.documents.of(ROOT), first_item(cursor)
         items, total = await self._worker.run(
             lambda: nodes_below(found.document, path, first, depth, PageBudget(limit))
         )
@@ -267,14 +297,10 @@ class OpenStore:
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"depth must be from 1 to {DEPTH}")
         document = self._known().document
-
-        async def made() -> tuple[Node, int]:
-            async for found in self._worker.steps(steps_of_treemap(document, path, depth, min_share)):
-                if found is not None:
-                    return found, PAGE_BYTES
-            raise AssertionError("the treemap comes last")  # pragma: no cover
-
-        return await self._treemaps.get((path, depth, min_share), made)
+        async for found in self._worker.steps(steps_of_treemap(document, path, depth, min_share)):
+            if found is not None:
+                return found
+        raise AssertionError("the treemap comes last")  # pragma: no cover
 
     async def signatures(self, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
         """A page of the signatures of a SavedModel, or of its meta graph with exactly `tags`."""
@@ -391,9 +417,6 @@ class OpenStore:
 
     async def summary(self) -> ModelReport:
         """The report on all tensors, without a look at their elements."""
-        return await self._reports.get(True, self._summed_up)
-
-    async def _summed_up(self) -> tuple[ModelReport, int]:
         listed = None
         # The report tells why tensors cannot be listed.
         with suppress(CorruptModel, Unsupported, NotFound, LimitExceeded):
@@ -401,7 +424,7 @@ class OpenStore:
         steps = steps_of_report(self.model, most=None, listed=listed)
         async for report in self._worker.steps(steps):
             if report is not None:
-                return report, PAGE_BYTES
+                return report
         raise AssertionError("the report comes last")  # pragma: no cover
 
     def _tensors(self, model: formats.Model) -> formats.Tensors:

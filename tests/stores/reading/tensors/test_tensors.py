@@ -54,7 +54,7 @@ def test_a_safetensors_file_is_made_once_and_kept() -> None:
 
 
 def test_what_is_held_in_memory_weighs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers that stand one by one are brought together: a file of many of them is not kept."""
+    """Numbers that stand one by one are brought together: of files of many of them the newest alone is kept."""
     monkeypatch.setattr(tensors, "_ROOM", 15_000)
     one_by_one = b"\x38\x01" * 20_000
     initializer = b"\x08" + varint(20_000) + b"\x10\x07" + field(8, b"ids") + one_by_one
@@ -64,6 +64,9 @@ def test_what_is_held_in_memory_weighs(monkeypatch: pytest.MonkeyPatch) -> None:
         store = await stores.view((await upload(stores, model)).store.id)
         first = await store.tensors.safetensors([])
         assert (await read(first)).endswith(np.ones(20_000, "<i8").tobytes())
+        assert first is await store.tensors.safetensors([])
+        assert store.tensors.weight > 20_000
+        await store.tensors.safetensors(["ids"])
         assert first is not await store.tensors.safetensors([])
         assert first.size == (await store.tensors.safetensors([])).size
 

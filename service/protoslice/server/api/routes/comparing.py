@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import asdict
+from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from protoslice.facts import Difference, TensorDelta, TensorMove
+from protoslice.facts import TensorDelta, TensorMove
+from protoslice.json_text import encode_json
 from protoslice.server.access.places import Ref
 from protoslice.server.access.rules import SHOWN
-from protoslice.server.api.encoding import encode_fact, encode_items
+from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.json_answers import (
-    VERSIONED,
-    Cursor,
-    Limit,
-    json_answer,
-    large_answer,
-    next_page,
-    page_answer,
-)
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, view_answer
 from protoslice.server.api.models import Diff, DifferenceCount, PageOf
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.services import Given
+from protoslice.server.services import Given, Services
+from protoslice.stores import TextView
 from protoslice.stores.names import is_id
-from protoslice.stores.paging import PAGE_BYTES, ResultPage
 
 router = GuardedRouter(tags=["views"])
 
@@ -62,10 +57,10 @@ async def get_diff(
     checksums also count as equal, which is faster but not certain. The first 10 000 differences are listed, all are
     counted.
     """
-    found = await services.stores.compare(before, ref, checksums=checksums)
     most = min(limit, services.settings.max_page_items)
 
-    def told() -> tuple[ResultPage[Difference], bytes]:
+    async def made() -> TextView:
+        found = await services.stores.compare(before, ref, checksums=checksums)
         page = found.page(most, cursor)
         counts = [DifferenceCount(what, change, count) for (what, change), count in found.counts.items()]
         diff = Diff(
@@ -78,11 +73,10 @@ async def get_diff(
             items=page.items,
             next=page.next,
         )
-        return page, encode_fact(diff)
+        view = partial(TextView.of, next=page.next)
+        return await services.stores.worker.sized(most * _DIFFERENCE_BYTES, lambda: view(encode_fact(diff)))
 
-    page, body = await services.stores.worker.sized(most * _DIFFERENCE_BYTES, told)
-    headers = next_page(request, page) | _lasting(before, ref)
-    return await large_answer(request, services.stores, body, headers=headers)
+    return await _pair_answer(request, services, before, ref, made)
 
 
 @endpoint(
@@ -111,9 +105,9 @@ async def list_moves(
     their shapes. A page ends early when much was compared.
     """
     most = min(limit, services.settings.max_page_items)
-    page = await services.stores.moves(before, ref, sample, most, cursor)
-    items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))
-    return page_answer(request, page, items, headers=_lasting(before, ref), weak=False)
+    return await _pair_answer(
+        request, services, before, ref, lambda: services.stores.moves(before, ref, sample, most, cursor)
+    )
 
 
 @endpoint(
@@ -137,11 +131,19 @@ async def get_tensor_delta(
     ] = None,
 ) -> Response:
     """Return the distances of two tensors of the same type and shape: maximum, mean and cosine."""
-    found = await services.stores.tensor_delta(before, ref, was or name, name, sample)
-    # Floats in the spelling of Python, which the entity tags of earlier releases are made of.
-    return json_answer(request, asdict(found), headers=_lasting(before, ref))
+
+    async def made() -> TextView:
+        found = await services.stores.tensor_delta(before, ref, was or name, name, sample)
+        # Floats in the spelling of Python, which the entity tags of earlier releases are made of.
+        return TextView.of(encode_json(asdict(found)))
+
+    return await _pair_answer(request, services, before, ref, made)
 
 
-def _lasting(before: str, ref: str) -> dict[str, str]:
-    """Cache-Control of what two ids give, which lasts as long as the program does."""
-    return {"cache-control": VERSIONED} if is_id(before) and is_id(ref) else {}
+async def _pair_answer(
+    request: Request, services: Services, before: str, ref: str, make: Callable[[], Awaitable[object]]
+) -> Response:
+    """Return a JSON view of two stores, kept with the later one; what two ids give lasts as long as the program."""
+    old, store = await services.stores.view(before), await services.stores.view(ref)
+    headers = {"cache-control": VERSIONED} if is_id(before) and is_id(ref) else {}
+    return await view_answer(request, services, store, make, headers, old.manifest.row)

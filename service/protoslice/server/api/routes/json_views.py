@@ -20,29 +20,25 @@ from protoslice.facts import (
     TensorBranch,
     TensorGroup,
 )
-from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.selection import tags_of
 from protoslice.graphs import Ends, Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
 from protoslice.server.access.places import Ref, absolute_url, lasting_url
 from protoslice.server.access.rules import SHOWN
-from protoslice.server.api.encoding import encode_fact, encode_items
+from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, json_answer, large_answer, page_answer
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, page_text, view_answer
 from protoslice.server.api.models import PageOf, TensorPage
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, Tags
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
-from protoslice.stores import OpenStore, RecordsRequest
-from protoslice.stores.paging import PAGE_BYTES
+from protoslice.stores import OpenStore, RecordsRequest, TextView
 from protoslice.streams.framing import Framing
 
 router = GuardedRouter(tags=["views"])
 
 MOST_BLOCKS = (1 << 32) - 1
 """Largest number of a block, and of nodes."""
-_NODE_BYTES = 200
-"""Bytes of JSON of a node, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +105,15 @@ async def list_chunks(
 ) -> Response:
     """Return a page of chunks, in order. For a large store, `digests=false` makes the response faster."""
     store = await services.stores.view(ref)
-    page = await store.chunks(limit=_at_most(limit, services), cursor=cursor, digests=digests, plan=plan)
-    return page_answer(request, page, headers=lasting_headers(request, store, ref), weak=False)
+    most, headers = _at_most(limit, services), lasting_headers(request, store, ref)
+    return await view_answer(
+        request,
+        services,
+        store,
+        lambda: store.chunks(limit=most, cursor=cursor, digests=digests, plan=plan),
+        headers,
+        store.facts_known,
+    )
 
 
 @endpoint(
@@ -134,10 +137,11 @@ async def get_tree(
 ) -> Response:
     """Return the children of a node with field, name, type, count and size, and whether they have children."""
     store = await services.stores.view(ref)
-    most = _at_most(limit, services)
-    page = await store.tree(path, depth, most, cursor, RecordsRequest(**asdict(of)))
-    items = await services.stores.worker.sized(most * _NODE_BYTES, lambda: encode_items(page.items))
-    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
+    most, headers = _at_most(limit, services), lasting_headers(request, store, ref)
+    found = await store.documents.of(RecordsRequest(**asdict(of)))
+    return await view_answer(
+        request, services, store, lambda: store.tree(path, depth, most, cursor, found), headers, *found.facts
+    )
 
 
 @endpoint(
@@ -164,8 +168,8 @@ async def get_treemap(
     `more` is a node's number of children that are not shown.
     """
     store = await services.stores.view(ref)
-    found = await store.treemap(path, depth, min_share)
-    return await _fact_answer(request, services, store, ref, found)
+    headers = lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: store.treemap(path, depth, min_share), headers)
 
 
 @endpoint(
@@ -180,7 +184,7 @@ async def get_treemap(
 async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
     """Return tensors, elements and bytes by data type, missing files, and duplicate names."""
     store = await services.stores.view(ref)
-    return json_answer(request, await store.summary(), headers=lasting_headers(request, store, ref))
+    return await view_answer(request, services, store, store.summary, lasting_headers(request, store, ref))
 
 
 @endpoint(
@@ -210,13 +214,13 @@ async def list_tensors(
     A page may be empty and still have a next one, because each page only searches a limited number of names.
     """
     store = await services.stores.view(ref)
-    tensors = store.tensors_with(tags_of(tags))
-    page = await tensors.page(
-        **asdict(chosen), limit=_at_most(limit, services), cursor=cursor or str(start), encode=encode_fact
-    )
-    headers = lasting_headers(request, store, ref)
-    total = len(await tensors.all())
-    return page_answer(request, page, b",".join(page.items), headers=headers, weak=False, total=total)
+    tensors, most = store.tensors_with(tags_of(tags)), _at_most(limit, services)
+
+    async def made() -> TextView:
+        page = await tensors.page(**asdict(chosen), limit=most, cursor=cursor or str(start), encode=encode_fact)
+        return TextView.of(page_text(page, b",".join(page.items), len(await tensors.all())), next=page.next)
+
+    return await view_answer(request, services, store, made, lasting_headers(request, store, ref))
 
 
 @endpoint(
@@ -240,9 +244,8 @@ async def list_tensor_groups(
 ) -> Response:
     """Return a page of groups: tensors whose names share the next part (parts end at `.`, `/` or `:`), with sizes."""
     store = await services.stores.view(ref)
-    page = await store.tensors.groups(prefix, _at_most(limit, services), cursor)
-    items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))
-    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
+    most, headers = _at_most(limit, services), lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: store.tensors.groups(prefix, most, cursor), headers)
 
 
 @endpoint(
@@ -272,8 +275,8 @@ async def get_tensor_tree(
     Nodes are in natural order. Of a node with more than 256 groups, small neighbours are one node: a range.
     """
     store = await services.stores.view(ref)
-    found = await store.tensors.tree(prefix, start, start + tensors if tensors else sys.maxsize, limit)
-    return await _fact_answer(request, services, store, ref, found)
+    end, headers = start + tensors if tensors else sys.maxsize, lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: store.tensors.tree(prefix, start, end, limit), headers)
 
 
 @endpoint(
@@ -297,9 +300,8 @@ async def list_signatures(
 ) -> Response:
     """Return the signatures of a SavedModel, by meta graph, or the inputs and outputs of an ONNX graph as one."""
     store = await services.stores.view(ref)
-    page = await store.signatures(tags_of(tags), _at_most(limit, services), cursor)
-    items = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_items(page.items))
-    return page_answer(request, page, items, headers=lasting_headers(request, store, ref), weak=False)
+    wanted, most, headers = tags_of(tags), _at_most(limit, services), lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: store.signatures(wanted, most, cursor), headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,8 +346,8 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     Without `around`, return the graph's first nodes, or those that match `search`.
     """
     store = await services.stores.view(ref)
-    found = await store.graphs.part(Question(**asdict(asked)))
-    return await _fact_answer(request, services, store, ref, found)
+    question, headers = Question(**asdict(asked)), lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: store.graphs.part(question), headers)
 
 
 GraphPath = Annotated[
@@ -379,8 +381,8 @@ async def get_graph_blocks(
     64 parts.
     """
     store = await services.stores.view(ref)
-    found = await store.graphs.level(graph, block, node)
-    return await _fact_answer(request, services, store, ref, found)
+    headers = lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: store.graphs.level(graph, block, node), headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,8 +414,8 @@ async def get_graph_section(
     Of an ONNX model, `inputs` and `outputs` select the same part in `/onnx/model.onnx`.
     """
     store = await services.stores.view(ref)
-    found = await store.graphs.section(graph, Ends(**asdict(places)))
-    return await _fact_answer(request, services, store, ref, found)
+    ends, headers = Ends(**asdict(places)), lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: store.graphs.section(graph, ends), headers)
 
 
 @endpoint(
@@ -430,19 +432,16 @@ async def get_references(
     """Return kerchunk references for fsspec and zarr: each tensor is an array of byte ranges on this service."""
     store = await services.stores.view(ref)
     base = absolute_url(request.scope, f"/v1/stores/{store.info.id}")
-    body, omitted = await store.tensors.references(base, strict=strict)
-    headers = {} if omitted is None else {OMITTED: omitted.header()}
-    return await large_answer(request, services.stores, body, headers=headers)
+
+    async def made() -> TextView:
+        body, omitted = await store.tensors.references(base)
+        return await services.stores.worker.run(lambda: TextView.of(body, omitted=omitted))
+
+    return await view_answer(request, services, store, made, {}, base, strict=strict)
 
 
 def _at_most(limit: int, services: Services) -> int:
     return min(limit, services.settings.max_page_items)
-
-
-async def _fact_answer(request: Request, services: Services, store: OpenStore, ref: str, fact: object) -> Response:
-    """Return a fact of a store, which may be long."""
-    body = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(fact))
-    return await large_answer(request, services.stores, body, headers=lasting_headers(request, store, ref))
 
 
 def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:

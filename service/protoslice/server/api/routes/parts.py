@@ -124,7 +124,7 @@ async def _planned(
     parsed = found.view.query.read(query.encode(), context_of(request.scope).key)
     rope = await found.view.select(store, found.rest, parsed)
     fields = {} if part.range is None else {b"range": part.range}
-    terms = found.terms(rope, f"/v1/stores/{store.info.id}/{part.view}", services)
+    terms = found.terms(rope.versioned, f"/v1/stores/{store.info.id}/{part.view}", services)
     answer = AnswerPlanner(rope, terms).answer("GET", fields)
     if len(answer.parts) != 1 or (part.range is not None and answer.status != 206):
         raise InvalidInput(f"Invalid range {part.range!r:.100}: use one range, such as bytes=0-1023")

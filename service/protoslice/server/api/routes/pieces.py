@@ -9,7 +9,7 @@ from protoslice.facts import MissingPieces, Piece
 from protoslice.server.access.places import Ref
 from protoslice.server.access.rules import READ, SHOWN
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
+from protoslice.server.api.json_answers import Cursor, Limit, json_answer, view_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import AskMissing
 from protoslice.server.api.routes.json_views import lasting_headers
@@ -61,7 +61,7 @@ async def list_pieces(
     The first request reads every file.
     """
     store = await services.stores.view(ref)
-    page = await services.stores.pieces(
-        store.info.id, limit=min(limit, services.settings.max_page_items), cursor=cursor
+    most, headers = min(limit, services.settings.max_page_items), lasting_headers(request, store, ref)
+    return await view_answer(
+        request, services, store, lambda: services.stores.pieces(store.info.id, limit=most, cursor=cursor), headers
     )
-    return page_answer(request, page, headers=lasting_headers(request, store, ref), weak=False)

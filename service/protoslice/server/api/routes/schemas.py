@@ -15,12 +15,12 @@ from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.problems import MEDIA, HttpProblem
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
-from protoslice.server.http.answers.rendered import InMemory
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.middleware.body_limits import SCHEMA_BODY, takes_body
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
+from protoslice.stores.objects.representation import Head
 
 router = GuardedRouter(tags=["schemas"])
 
@@ -54,7 +54,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     """Return the serialized `FileDescriptorSet` as uploaded."""
     info, data = await services.stores.schema(name)
     etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
-    whole = InMemory(etag, f"{name}.binpb", "application/protobuf", message_type).of(data)
+    whole = Head(etag, f"{name}.binpb", "application/protobuf", message_type).of(data)
     terms = Terms(location=url_of(request.scope, f"/v1/schemas/{name}"), max_ranges=0, private=services.gate.closed)
     answer = AnswerPlanner(whole, terms).answer(request.method, read_fields(request.scope))
     response = Response(data if answer.status == 200 else b"", answer.status)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import Final
 
@@ -16,6 +16,8 @@ from protoslice.schema.registry import bundled_bytes
 from protoslice.server.http.answers.plan import AnswerPlanner, Facts, Terms
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
+from protoslice.stores import TextView
+from protoslice.stores.objects.representation import Head
 
 _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
 _ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}
@@ -28,38 +30,20 @@ def _made_by() -> str:
     return f"{RENDERING}-{google.protobuf.__version__}-{bundled}"
 
 
-@dataclass(frozen=True, slots=True)
-class InMemory:
-    """Facts about bytes in memory; size and digest are known only once the bytes are made."""
-
-    etag: str
-    filename: str
-    media_type: str
-    message_type: str | None
-    size: int = 0
-    sha256: bytes | None = None
-    elements: None = None
-    omitted: None = None
-
-    def of(self, data: bytes) -> InMemory:
-        """The facts when `data` are the bytes."""
-        return replace(self, size=len(data), sha256=hashlib.sha256(data).digest())
-
-
 async def send_rendered(
     scope: Scope,
     send: Send,
     facts: Facts,
-    render: Callable[[], Awaitable[bytes]],
+    render: Callable[[str], Awaitable[TextView]],
     *,
     media_type: str,
     fields: Fields,
     terms: Terms,
 ) -> None:
-    """Answer with `render()` of the representation; not called when the client's copy is current."""
+    """Answer with what `render` gives for an entity tag; not called when the client's copy is current."""
     ending = _ENDINGS.get(media_type, "json")
     terms = replace(terms, versioned=True, max_ranges=0)
-    shown = InMemory(
+    shown = Head(
         f"{facts.etag}-{_MARKS[media_type]}-{_made_by()}",
         f"{facts.filename.rpartition('.')[0] or facts.filename}.{ending}",
         f"{media_type}; charset=utf-8",
@@ -69,7 +53,8 @@ async def send_rendered(
     answer = AnswerPlanner(shown, terms).answer(scope["method"], fields)
     body = b""
     if answer.status == 200:
-        body = await render()
-        answer = AnswerPlanner(shown.of(body), terms).answer(scope["method"], fields)
+        made = await render(shown.etag)
+        body, known = made.text, replace(shown, size=len(made.text), sha256=made.sha256)
+        answer = AnswerPlanner(known, terms).answer(scope["method"], fields)
     await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
     await send({"type": "http.response.body", "body": b"" if scope["method"] == "HEAD" else body})

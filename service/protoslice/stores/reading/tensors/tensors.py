@@ -208,6 +208,15 @@ class StoreTensors:
         text = await self._statistics.get(view, made)
         return self._given(tensor, Bytes.joined([text]), "stats", self._etag("statistics", *view))
 
+    def file_tag(self, names: Sequence[str], layout: FileLayout) -> str:
+        """Entity tag of the file that `safetensors` makes."""
+        return self._etag("safetensors", tuple(names), *layout.facts)
+
+    def shard_tag(self, name: str, names: Sequence[str], shard_bytes: int | None, layout: FileLayout) -> str:
+        """Entity tag of the file called `name` that `shards` makes."""
+        chosen = [tuple(names)] if names else []
+        return self._etag("shards", shard_bytes or SHARD_BYTES, name, *chosen, *layout.facts)
+
     async def safetensors(
         self, names: Sequence[str], *, strict: bool = False, layout: FileLayout = PLAIN_LAYOUT
     ) -> Representation:
@@ -225,7 +234,7 @@ class StoreTensors:
         held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
         data = await self._worker.bulk(file.finish)
         name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
-        etag = self._etag("safetensors", names, *layout.facts)
+        etag = self.file_tag(names, layout)
         made, weight = await self._as_file(data, f"{name}.safetensors", etag, file.omitted)
         return made, weight + held
 
@@ -251,9 +260,8 @@ class StoreTensors:
         file = Safetensors(shard_bytes=shard_bytes, metadata={"format": "pt"}, layout=layout)
         held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
         made = dict[str, Representation]()
-        facts = (*([names] if names else []), *layout.facts)
         for name, data in (await self._worker.bulk(file.shards)).items():
-            etag = self._etag("shards", shard_bytes, name, *facts)
+            etag = self.shard_tag(name, names, shard_bytes, layout)
             made[name], weight = await self._as_file(data, name, etag, file.omitted)
             held += weight
         return made, held
@@ -281,10 +289,10 @@ class StoreTensors:
         slices = [numbers async for numbers in self._worker.steps(chosen(found, names))]
         return await self._worker.bulk(lambda: sorted({number for some in slices for number in some}))
 
-    async def references(self, base: str, *, strict: bool = False) -> tuple[bytes, Omitted | None]:
+    async def references(self, base: str) -> tuple[bytes, Omitted | None]:
         """Kerchunk references in JSON onto URLs that begin with `base`, and tensors without one.
 
-        `LimitExceeded` beyond 64 MiB; with `strict`, `Unsupported` if any tensor is left out.
+        `LimitExceeded` beyond 64 MiB.
         """
         found = await self.all()
         made = References(
@@ -299,7 +307,6 @@ class StoreTensors:
 
         async for _ in self._worker.steps(_slices(add, range(len(found)))):
             pass
-        refuse(made.omitted, strict)
         text = bytearray()
         async for piece in self._worker.steps(_pieces(made.text())):
             text += piece

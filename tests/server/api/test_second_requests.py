@@ -1,0 +1,170 @@
+"""The second request for a view costs little: what the first one made is kept, and lengths outlive the process."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from onnx import helper, numpy_helper
+from tests.support.asgi import Asked, ask
+from tests.support.steps import Steps, counted_steps
+from tests.support.store_routes import ROUTES, open_service, targets
+
+from protoslice.server.api.views import PREFIX, VIEWS
+from protoslice.server.app import Application
+from protoslice.server.rendering.pool import Renderer
+
+TENSORS: Final = 1000
+"""Tensors and nodes of the model, and records of the stream. A request of fewer steps goes through none of them."""
+HEAD: Final = {"range": "bytes=0-7"}
+ONNX: Final = {
+    "path": ["m.onnx"],
+    "name": ["layer.3.w"],
+    "place": ["graph.node[3]"],
+    "node": ["layer.3.add"],
+    "n": ["0"],
+    "shard": ["model.safetensors", "model.safetensors.index.json"],
+    "file": ["model.onnx", "weights.bin", "single.onnx"],
+}
+"""Values of parameters for the model; see `targets`."""
+WITH: Final = {
+    f"{PREFIX}/graph/between": ["start=layer.3.add&end=layer.9.add"],
+    f"{PREFIX}/onnx/{{file}}": ["outputs=v9"],
+    f"{PREFIX}/safetensors/{{shard}}": ["shards=4KiB"],
+}
+"""More queries of routes that need them, or that have costly ones."""
+
+
+def model(first: int) -> bytes:
+    """An ONNX model of a chain of nodes, each with a tensor."""
+    weights = [numpy_helper.from_array(np.full(8, first + n, "f4"), f"layer.{n}.w") for n in range(TENSORS)]
+    nodes = [
+        helper.make_node("Add", [f"v{n}", f"layer.{n}.w"], [f"v{n + 1}"], name=f"layer.{n}.add") for n in range(TENSORS)
+    ]
+    ends = [helper.make_tensor_value_info(name, 1, [8]) for name in ("v0", f"v{TENSORS}")]
+    return bytes(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)).SerializeToString())
+
+
+STREAM: Final = b"".join(b"\x06%06d" % number for number in range(TENSORS))
+
+
+async def put(app: Application, body: bytes, name: str) -> str:
+    return str(json.loads((await ask(app, "PUT", f"/v1/stores?filename={name}", body)).body)["id"])
+
+
+def all_targets(ids: Mapping[str, str], routes: tuple[str, ...] = ROUTES) -> Iterator[str]:
+    """Targets of routes that read a store: of those of records by the stream, of others by the model."""
+    for route in routes:
+        of = "stream" if "/records" in route else "after"
+        found = [*targets(route, ONNX, ids["before"])]
+        found += [f"{each}?{query}" for query in WITH.get(route, ()) for each in found if "?" not in each]
+        for target in found:
+            query = ("&" if "?" in target else "?") + "framing=delimited" if of == "stream" else ""
+            yield target.replace(PREFIX, f"/v1/stores/{ids[of]}") + query
+
+
+async def filled(app: Application) -> dict[str, str]:
+    return {
+        "before": await put(app, model(1), "m.onnx"),
+        "after": await put(app, model(2), "m.onnx"),
+        "stream": await put(app, STREAM, "words"),
+    }
+
+
+@pytest.fixture
+def steps() -> Iterator[Steps]:
+    with counted_steps() as counted:
+        yield counted
+
+
+async def test_the_second_request_of_every_view_is_cheap(steps: Steps) -> None:
+    dear, found = list[str](), list[str]()
+    async with open_service() as app:
+
+        async def cost(method: str, target: str, headers: Mapping[str, str]) -> tuple[Asked, int]:
+            steps.taken()
+            return await ask(app, method, target, headers=headers), steps.taken()
+
+        for target in all_targets(await filled(app)):
+            made, first = await cost("GET", target, HEAD)
+            if made.status >= 400:
+                continue
+            again, second = await cost("GET", target, HEAD)
+            unchanged, third = await cost("GET", target, {"if-none-match": made.headers["etag"]})
+            length, fourth = await cost("HEAD", target, {})
+            assert (again.body, unchanged.status, length.status) == (made.body, 304, 200), target
+            if first > 10 * TENSORS:
+                dear.append(target)
+            if second > max(first / 10, TENSORS) or third > TENSORS or fourth > max(first / 10, TENSORS):
+                found.append(f"{target}: {first}, then {second}, {third} for a 304, {fourth} for a HEAD")
+    assert len(dear) > 20, "the model is too small to prove anything"
+    assert found == []
+
+
+async def test_a_process_that_made_no_view_answers_304_and_head_without_making_it(tmp_path: Path, steps: Steps) -> None:
+    routes, found, dear = tuple(view.path for view in VIEWS), list[str](), 0
+    heads = dict[str, Asked]()
+    where = {"storage": f"file://{tmp_path}/storage"}
+    async with open_service(**where) as app:
+        ids = await filled(app)
+        for target in all_targets(ids, routes):
+            steps.taken()
+            answer = await ask(app, "HEAD", target)
+            dear += steps.taken() > 10 * TENSORS
+            if answer.status == 200:
+                heads[target] = answer
+    async with open_service(**where) as app:
+        # What all tensors share, and all records.
+        await ask(app, "GET", f"/v1/stores/{ids['after']}/tensors/layer.5.w")
+        await ask(app, "GET", f"/v1/stores/{ids['stream']}/records?framing=delimited&summary=true")
+        for target, before in heads.items():
+            steps.taken()
+            unchanged = await ask(app, "GET", target, headers={"if-none-match": before.headers["etag"]})
+            third = steps.taken()
+            again = await ask(app, "HEAD", target)
+            fourth = steps.taken()
+            same = {name: again.headers.get(name) for name in before.headers if name != "x-request-id"}
+            assert unchanged.status == 304, target
+            assert same == {name: text for name, text in before.headers.items() if name != "x-request-id"}, target
+            if max(third, fourth) > TENSORS:
+                found.append(f"{target}: {third} for a 304, {fourth} for a HEAD")
+    assert dear >= 5, "the model is too small to prove anything"
+    assert found == []
+
+
+async def test_a_rendered_message_is_rendered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rendered, render = list[str](), Renderer.render
+
+    async def counted(self: Renderer, data: bytes, **how: Any) -> bytes:
+        rendered.append(how["form"])
+        return await render(self, data, **how)
+
+    monkeypatch.setattr(Renderer, "render", counted)
+    async with open_service() as app:
+        store = await put(app, model(1), "m.onnx")
+        target, headers = f"/v1/stores/{store}/merge?path=graph.node[1]", {"accept": "application/json"}
+        length = await ask(app, "HEAD", target, headers=headers)
+        whole = [await ask(app, method, target, headers=headers) for method in ("GET", "HEAD", "GET")]
+        assert length.headers["content-length"] == str(len(whole[0].body))
+        assert {each.headers["content-length"] for each in whole} == {length.headers["content-length"]}
+        unchanged = await ask(app, "GET", target, headers={**headers, "if-none-match": length.headers["etag"]})
+        assert unchanged.status == 304
+    assert len(rendered) == 1
+
+
+async def test_what_is_kept_of_heads_is_bounded(tmp_path: Path) -> None:
+    """A stranger who asks for other parameters each time fills one row, and no more."""
+    async with open_service(storage=f"file://{tmp_path}/storage") as app:
+        store = await put(app, model(1), "m.onnx")
+        for number in range(400):
+            await ask(app, "HEAD", f"/v1/stores/{store}/safetensors?name=layer.{number}.w")
+        assert app.services.opened is not None
+        sql = "SELECT name, length(data), object FROM derived WHERE name LIKE 'heads%'"
+        rows = await app.services.opened.database.read(lambda tx: tx.all(sql))
+        ((_, size, object_),) = rows
+        assert 20_000 < size < 40_000
+        assert object_ is None
