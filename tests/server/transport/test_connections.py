@@ -175,6 +175,29 @@ def test_a_chunked_body_that_does_not_parse(serving: Any, sent: bytes) -> None:
 
 
 @pytest.mark.parametrize(
+    "head", [PING, upload_head(b""), PING.replace(b"1.1", b"2.0"), PING.replace(b"host", b"x" * 3000)]
+)
+@pytest.mark.parametrize("end", [b"\r\n", b"\n"])
+@pytest.mark.parametrize("body", [b"x\r\n", b"3\r\nabc\r\nzz\r\n\r\n", b"0\r\n\r\nx\r\n\r\n"])
+def test_a_malformed_body_is_no_crash(
+    serving: Any, caplog: pytest.LogCaptureFixture, head: bytes, end: bytes, body: bytes
+) -> None:
+    chunked = head.replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n" + end)
+    with serving(max_header_bytes=2048) as live:
+        assert exchange(live, chunked + body).status in {200, 201, 400, 431}
+        assert exchange(live, PING).status == 200
+    assert not [record for record in caplog.records if record.levelname == "ERROR" or record.exc_info]
+
+
+def test_an_answered_request_with_a_malformed_body_gets_no_second_answer(service: LiveServer) -> None:
+    with service.connect() as connection:
+        connection.sendall(PING.replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n\r\n"))
+        assert read_answer(connection).status == 200
+        connection.sendall(b"3\r\nabc\r\nzz\r\n")
+        assert connection.recv(100) == b""
+
+
+@pytest.mark.parametrize(
     ("head", "expected"),
     [
         (b"GET /livez?" + b"a" * 3000 + b" HTTP/1.1\r\nhost: localhost\r\n\r\n", 431),

@@ -184,7 +184,8 @@ class GuardedProtocol(PacedProtocol):
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body, which may have been framed in so many small chunks and no more."""
         self._framing = max(0, self._framing - FRAMING * len(body))
-        super().on_body(body)
+        if self.cycle is not None:  # the head was not refused
+            super().on_body(body)
 
     def on_headers_complete(self) -> None:
         """Start the request."""
@@ -205,7 +206,7 @@ class GuardedProtocol(PacedProtocol):
         if self._answer_at_once():
             return
         if self.parser.get_http_version() not in _VERSIONS:
-            self.send_400_response("Use HTTP/1.1 or HTTP/1.0")
+            self._refuse(BAD_REQUEST, "Use HTTP/1.1 or HTTP/1.0")
             return
         self._unset_keepalive_if_required()
         self._make_scope()
@@ -240,8 +241,8 @@ class GuardedProtocol(PacedProtocol):
         if self._answered:
             self._answered = False
             self._answered_at_once()
-            return
-        super().on_message_complete()
+        elif self.cycle is not None:
+            super().on_message_complete()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -298,9 +299,17 @@ class GuardedProtocol(PacedProtocol):
         self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that do not parse as HTTP with a problem."""
-        if not self.transport.is_closing():
+        """Refuse bytes that do not parse as HTTP with a problem, and end the request that they belong to."""
+        cycle = None if self._in_head else self.cycle
+        if cycle is None or not cycle.response_started:
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
             self._refuse(BAD_REQUEST, msg)
+        elif cycle.response_complete:
+            self._close()
+        else:
+            self.transport.abort()
 
     def _discard(self, count: int) -> None:
         """Drop the rest of a body that was answered already, up to a limit."""
