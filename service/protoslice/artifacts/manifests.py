@@ -38,10 +38,14 @@ _INDEXES: Final = frozenset({INDEX, "application/vnd.docker.distribution.manifes
 class Descriptor:
     """Reference of a manifest to a blob or to another manifest."""
 
+    place: str
+    """Place in the manifest, such as `layers[0]`."""
     digest: Digest
     media_type: str
     title: str | None
     """Path of the file that the blob is; None when the descriptor names none."""
+    size: int | None
+    """Number of bytes; None when the descriptor names none."""
     elsewhere: bool
     """True for content that need not be in the repository: not distributable, or with URLs of its own."""
 
@@ -186,6 +190,9 @@ def _descriptor(raw: object, place: str) -> Descriptor:
         digest = Digest(raw["digest"])
     except DigestInvalid as error:
         raise ManifestInvalid(f"{place}: {error.message}") from None
+    size = raw.get("size")
+    if size is not None and (type(size) is not int or size < 0):
+        raise ManifestInvalid(f"{place}: the size is not a number of bytes")
     media_type = str(raw.get("mediaType", ""))
     annotations = _texts(raw.get("annotations"))
     title = annotations.get(_TITLE)
@@ -195,7 +202,7 @@ def _descriptor(raw: object, place: str) -> Descriptor:
     if not title and not any(word in media_type for word in _ARCHIVES):
         title = annotations.get(_FILE_PATH)
     elsewhere = "nondistributable" in media_type or "foreign" in media_type or bool(raw.get("urls"))
-    return Descriptor(digest, media_type, title or None, elsewhere)
+    return Descriptor(place, digest, media_type, title or None, size, elsewhere)
 
 
 def _texts(raw: object) -> dict[str, str]:

@@ -72,9 +72,10 @@ class ArtifactRecords:
         """Return stores of manifests, at most `most` of them."""
         return await self._table.stores(most)
 
-    async def known(self, digests: Sequence[Digest]) -> set[Digest]:
-        """Return those of `digests` that are manifests of the repository."""
-        return {Digest(text) for text in await self._table.known([digest.text for digest in digests])}
+    async def known(self, digests: Sequence[Digest]) -> dict[Digest, int]:
+        """Return those of `digests` that are manifests of the repository, with their sizes."""
+        found = await self._table.known([digest.text for digest in digests])
+        return {Digest(text): size for text, size in found.items()}
 
     async def put_manifest(
         self, manifest: StoredManifest, *, referrer: tuple[Digest, str] | None = None, tags: Sequence[str] = ()

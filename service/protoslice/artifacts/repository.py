@@ -12,12 +12,13 @@ from protoslice.artifacts.faults import (
     BlobUnknown,
     DigestInvalid,
     ManifestBlobUnknown,
+    ManifestInvalid,
     ManifestUnknown,
     NameInvalid,
     UploadUnknown,
 )
 from protoslice.artifacts.files import blob_path, paths_of
-from protoslice.artifacts.manifests import ManifestContent, StoredManifest, parse
+from protoslice.artifacts.manifests import Descriptor, ManifestContent, StoredManifest, parse
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.artifacts.places import BlobPlaces
 from protoslice.artifacts.records import ArtifactRecords
@@ -218,10 +219,11 @@ class ArtifactRepository:
         """The store of all blobs that a manifest names and that have come, and the digests of what has not.
 
         The store is made unless it is there; None for no blobs. `ManifestBlobUnknown` for blobs that had come and are
-        gone, and for too many that have not.
+        gone, and for too many that have not, `ManifestInvalid` for another size than that of what has come.
         """
         children = list({each.digest for each in manifest.manifests if not each.elsewhere})
         there = await self._records.known(children)
+        _check_sizes(manifest.manifests, there)
         missing = [digest for digest in children if digest not in there]
         needed = list(dict.fromkeys(each.digest for each in manifest.blobs if not each.elsewhere))
         awaited: list[Digest] = []
@@ -239,6 +241,7 @@ class ArtifactRepository:
         found = dict(zip(needed, await in_turns(find, needed), strict=True))
         found.update(zip(awaited, await in_turns(self._places.want, awaited), strict=True))
         blobs = {digest: blob for digest, blob in found.items() if blob is not None}
+        _check_sizes(manifest.blobs, {digest: blob.size for digest, blob in blobs.items()})
         missing += [digest for digest in needed if digest not in blobs]
         if not blobs:
             return None, missing
@@ -282,6 +285,16 @@ class ArtifactRepository:
             hasher.update(piece)
         if hasher.hexdigest() != digest.hex:
             raise ChecksumMismatch("The uploaded bytes do not match the digest")
+
+
+def _check_sizes(descriptors: Sequence[Descriptor], sizes: Mapping[Digest, int]) -> None:
+    """Raise `ManifestInvalid` for a descriptor whose size is not that in `sizes`: clients would refuse the content."""
+    for each in descriptors:
+        size = sizes.get(each.digest)
+        if not each.elsewhere and None not in {size, each.size} and size != each.size:
+            raise ManifestInvalid(
+                f"{each.place}: {each.digest.text} has {size} bytes, not {each.size}: correct the size in the manifest"
+            )
 
 
 def _gone(digest: Digest) -> BlobUnknown:

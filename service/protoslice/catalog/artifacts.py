@@ -99,11 +99,11 @@ class ArtifactTable:
         row = await self._database.read(lambda tx: tx.first(sql, **self._key, name=name))
         return None if row is None else _manifest(row)
 
-    async def known(self, digests: Sequence[str]) -> set[str]:
-        """Return those of `digests` that are manifests here."""
-        sql = f"SELECT digest FROM manifests WHERE {_THESE} AND digest IN {{listed}}"
+    async def known(self, digests: Sequence[str]) -> dict[str, int]:
+        """Return those of `digests` that are manifests here, with their sizes."""
+        sql = f"SELECT digest, length(body) FROM manifests WHERE {_THESE} AND digest IN {{listed}}"
         rows = await self._database.read(lambda tx: tx.among(sql, digests, **self._key))
-        return {digest for (digest,) in rows}
+        return {digest: size for digest, size in rows}
 
     async def of_store(self, digits: str) -> ManifestRow | None:
         """Return the manifest pushed last of those whose store has an id that begins with `digits`, or None."""

@@ -261,6 +261,24 @@ def test_a_manifest_that_cannot_be_is_refused(client: httpx.Client, about: dict[
     assert (answer.status_code, code_of(answer)) == (400, code)
 
 
+@pytest.mark.parametrize("place", ["config", "layers", "manifests"])
+def test_a_wrong_size_of_what_has_come_is_refused(client: httpx.Client, place: str) -> None:
+    base, data = f"/v2/team/sizes-{place}", b"5 byt"
+    right = descriptor(data)
+    if place == "manifests":
+        child = put_manifest(client, "child", base, layers=[])
+        right = {"digest": child.headers["docker-content-digest"], "size": len(child.request.content)}
+    else:
+        push(client, data, base)
+    for size in (0, 4, 6, 1 << 63, -5, "5", 5.0, True, [5]):
+        wrong = right | {"size": size}
+        answer = put_manifest(client, "v1", base, **{place: wrong if place == "config" else [wrong]})
+        assert (answer.status_code, code_of(answer)) == (400, "MANIFEST_INVALID"), size
+        assert place in answer.text
+    assert client.get(f"{base}/manifests/v1").status_code == 404
+    assert put_manifest(client, "v1", base, **{place: right if place == "config" else [right]}).status_code == 201
+
+
 @pytest.mark.parametrize(
     "title", ["../up", "/etc/passwd", "a//b", "blobs/sha256/x", "a\\b", "x" * 2000, "model.onnx/inside", "\x00"]
 )
