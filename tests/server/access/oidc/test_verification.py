@@ -73,6 +73,7 @@ HOSTILE: dict[str, Callable[[FakeIssuer], str]] = {
     "a key id that is a list": lambda issuer: unsigned(issuer, alg="RS256", kid=["first"]),
     "an algorithm that is a list": lambda issuer: unsigned(issuer, alg=["RS256"]),
     "critical unknown extension": lambda issuer: unsigned(issuer, alg="RS256", crit=["x"], x=1),
+    "no critical extensions": lambda issuer: issuer.token(header={"crit": []}),
     "another issuer": lambda issuer: issuer.token(iss="https://other.example"),
     "the issuer with a slash": lambda issuer: issuer.token(iss=issuer.url + "/"),
     "an issuer that is a list": lambda issuer: raw(issuer, b'{"iss":["a"]}'),

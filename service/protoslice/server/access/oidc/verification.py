@@ -98,6 +98,8 @@ class Verifier:
         if known is None:
             raise NotValid("its issuer is not trusted here")
         issuer, keys = known.issuer, known.keys
+        if "crit" in header:  # an empty list is invalid too (RFC 7515, section 4.1.11)
+            raise NotValid("its header has critical extensions, and none is supported")
         algorithm, id = header.get("alg"), header.get("kid")
         if algorithm not in issuer.algorithms:
             raise NotValid(f"its algorithm is not one of {', '.join(issuer.algorithms)}")
