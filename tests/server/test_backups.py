@@ -555,6 +555,27 @@ TAMPERED = (
 )
 
 
+@pytest.mark.parametrize("table", ["objects", "trash"])
+@pytest.mark.parametrize(
+    "key", ["snapshots/20260101T000000Z.sqlite", "objects/../protoslice.json", "objects/aa/x.sums", ""]
+)
+def test_keys_beyond_the_objects_of_a_snapshot_are_refused(live: Site, tmp_path: Path, table: str, key: str) -> None:
+    """A collector would delete what they name, and a restoration copy it."""
+    copy = tmp_path / "copy"
+    with served(live) as (client, _):
+        stored(client, "/v1/stores?filename=m.onnx", onnx(9000))
+        back_up(live, copy)
+    (snapshot,) = (copy / "snapshots").glob("*.sqlite")
+    with closing(sqlite3.connect(snapshot)) as connection:
+        connection.execute("INSERT INTO trash (key, sums, passes, due) VALUES ('objects/aa/1-00', 1, 1, 1)")
+        connection.execute(f"UPDATE {table} SET key = ?", (key,))
+        connection.commit()
+    new = Site(tmp_path / "new", None)
+    command = f"protoslice restore-backup {COPY} --storage {LIVE}"
+    assert "The snapshot is damaged" in run(command, {COPY: copy, LIVE: new.folder}, new.database, code=None)
+    assert not list(new.folder.rglob("objects/*"))
+
+
 @pytest.mark.parametrize("sql", TAMPERED)
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_a_snapshot_that_was_changed_runs_nothing(

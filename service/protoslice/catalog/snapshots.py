@@ -19,11 +19,14 @@ from protoslice.errors import IntegrityError, Unsupported
 
 NEEDED: Final = "writer IS NULL AND (size IS NOT NULL OR due IS NULL)"
 """Condition on a row of `objects` whose bytes are in the storage."""
+_OTHER_KEY: Final = "key NOT GLOB 'objects/[0-9a-f][0-9a-f]/[0-9a-f]*' OR substr(key, 12) GLOB '*[^0-9a-f-]*'"
 _WRONG: Final = (
     "SELECT 1 FROM objects WHERE typeof(key) <> 'text' OR typeof(size) NOT IN ('integer', 'null')",
+    f"SELECT 1 FROM objects WHERE {_OTHER_KEY}",
+    f"SELECT 1 FROM trash WHERE {_OTHER_KEY}",
     "SELECT 1 FROM meta WHERE typeof(catalogue_id) <> 'blob'",
 )
-"""Rows that a restoration cannot read; SQLite checks no types."""
+"""Rows that a restoration cannot read, since SQLite checks no types, or that name files other than objects."""
 _BATCH: Final = 5000
 _LEFT_OUT: Final = frozenset({"changes", "holds", "sqlite_sequence", "sqlite_schema"})
 _NUMBERS: Final = frozenset({("names", "number"), ("trash", "number"), ("audit", "number")})
@@ -168,4 +171,4 @@ def _check_tables(path: Path) -> None:
             connection.execute(f"SELECT {', '.join(columns)} FROM {table} LIMIT 1")
         for wrong in _WRONG:
             if connection.execute(f"{wrong} LIMIT 1").fetchone() is not None:
-                raise IntegrityError("The snapshot is damaged: values have wrong types")
+                raise IntegrityError("The snapshot is damaged: a column has values that cannot be in it")
