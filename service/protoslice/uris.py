@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from protoslice.errors import InvalidInput
 
@@ -17,6 +17,8 @@ _WEB_AUTHORITY: Final = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1
 _PORT: Final = re.compile(r":([0-9]+)$")
 # Schemes whose paths are percent-encoded and have no query; the keys of buckets are taken as they stand.
 _ENCODED: Final = frozenset({"file", *_WEB_PORTS})
+_UNENCODED: Final = "!$&'()*+,;=:@"
+"""Marks that a segment may have as they are (RFC 3986, pchar)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +28,13 @@ class Location:
     scheme: str
     authority: str
     segments: tuple[str, ...]
+
+    @property
+    def uri(self) -> str:
+        """The one URI of the place."""
+        encoded = self.scheme in _ENCODED
+        parts = [quote(each, safe=_UNENCODED) if encoded else each for each in self.segments]
+        return f"{self.scheme}://{self.authority}/{'/'.join(parts)}"
 
     @property
     def path(self) -> str:

@@ -122,6 +122,26 @@ async def put(hooks: Webhooks, receiver: Receiver, *events: str, space: str = "d
     return (await hooks.put(space, NewWebhook(name, receiver.url, events)))[0]
 
 
+@pytest.mark.parametrize("slash", ["", "/"])
+def test_a_url_that_is_an_allowed_prefix_itself_is_taken(receiver: Receiver, slash: str) -> None:
+    async def work() -> None:
+        async with shared_catalogue(_CATALOGUE.get()) as database:
+            hooks = await Webhooks.open(database, [receiver.url + slash], LOOPBACK)
+            try:
+                async with opened(MemoryStorage(), database=database) as stores:
+                    await put(hooks, receiver, "store.created")
+                    for beyond in (receiver.url + "2", receiver.url.rpartition("/")[0]):
+                        with pytest.raises(InvalidInput, match="does not allow"):
+                            await hooks.put("default", NewWebhook("beyond", beyond, ()))
+                    store = await make(stores, b"model")
+                    await deliver(hooks)
+                    assert receiver.events() == [("store.created", store)]
+            finally:
+                await hooks.close()
+
+    asyncio.run(work())
+
+
 def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
     async def work() -> None:
         async with replica(receiver) as (hooks, stores):

@@ -16,6 +16,8 @@ class ExternalObject:
 
     root: str
     key: ObjectKey
+    uri: str
+    """The URI in its one form, whichever way it was spelled."""
 
 
 def check_apart(storage: str, prefixes: Sequence[str]) -> None:
@@ -42,9 +44,21 @@ def allowed(uri: str, prefixes: Sequence[str]) -> ExternalObject:
     the host's addresses.
     """
     place = parse_location(uri)
+    root, length = _longest(place, prefixes, len(place.segments) - 1)
+    return ExternalObject(root, ObjectKey("/".join(place.segments[length:])), place.uri)
+
+
+def check_allowed(url: str, prefixes: Sequence[str]) -> None:
+    """Raise `StorageDenied` unless `url` is one of the prefixes or below one; see `allowed`."""
+    place = parse_root(url)
+    _longest(place, prefixes, len(place.segments))
+
+
+def _longest(place: Location, prefixes: Sequence[str], most: int) -> tuple[str, int]:
+    """Return the longest prefix of a place that has at most `most` segments, and their number."""
     roots = {parse_root(prefix): prefix for prefix in prefixes}
-    for length in range(len(place.segments) - 1, -1, -1):
+    for length in range(most, -1, -1):
         root = roots.get(Location(place.scheme, place.authority, place.segments[:length]))
         if root is not None:
-            return ExternalObject(root, ObjectKey("/".join(place.segments[length:])))
+            return root, length
     raise StorageDenied("The operator does not allow this source: it is not under any allowed prefix")

@@ -17,7 +17,7 @@ import httpcore
 from protoslice.catalog.letters import Letter
 from protoslice.catalog.webhooks import Webhook
 from protoslice.errors import StorageDenied, StorageUnavailable
-from protoslice.storage.prefixes import allowed
+from protoslice.storage.prefixes import check_allowed
 from protoslice.storage.sources import check_prefixes
 from protoslice.storage.web.address_policy import Networks
 from protoslice.storage.web.connections import guarded_pool
@@ -48,8 +48,8 @@ class Delivery:
         self._pool = guarded_pool(Networks(*networks), tls)
 
     def check(self, url: str) -> None:
-        """Raise `StorageDenied` or `InvalidInput` for a URL that is not below a prefix of the operator's."""
-        allowed(url, self._prefixes)
+        """Raise `StorageDenied` or `InvalidInput` unless a URL is an allowed prefix or below one."""
+        check_allowed(url, self._prefixes)
 
     async def send(self, hook: Webhook, letter: Letter) -> None:
         """POST an event; `Refused` unless the receiver answers 2xx within `DELIVERY_SECONDS`."""

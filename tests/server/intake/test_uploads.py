@@ -314,6 +314,23 @@ def test_a_corrupt_object_is_not_registered(serving: Any, tmp_path: Path, model:
         assert client.get("/v1/stores").json() == before
 
 
+def test_an_object_is_one_store_however_its_uri_is_spelled(serving: Any, tmp_path: Path, model: bytes) -> None:
+    (tmp_path / "a b.onnx").write_bytes(model)
+    path = f"{tmp_path}/a%20b.onnx"
+    with serving(register_allow=(tmp_path.as_uri(),)) as live, httpx.Client(base_url=live.url) as client:
+        made = [
+            client.post("/v1/stores/register", json={"files": {"a.onnx": uri}})
+            for uri in (
+                f"file://{path}",
+                f"file://localhost{path}",
+                f"FILE://LocalHost{path}",
+                f"file://{path.replace('a%20b', '%61 b')}",
+            )
+        ]
+        assert [answer.status_code for answer in made] == [201, 200, 200, 200], [answer.text for answer in made]
+        assert len({answer.json()["id"] for answer in made}) == 1
+
+
 def test_registering_from_a_network_that_is_not_public_needs_it_listed(serving: Any, model: bytes) -> None:
     with web_server() as web:
         web.objects["model.onnx"] = model

@@ -9,7 +9,7 @@ import pytest
 
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, StorageUnavailable
 from protoslice.storage import FileStorage, ObjectKey
-from protoslice.storage.prefixes import ExternalObject, allowed
+from protoslice.storage.prefixes import allowed
 from protoslice.storage.sources import open_source
 from protoslice.storage.web.address_policy import Networks, is_private, resolve
 
@@ -91,7 +91,9 @@ PREFIXES = [
     ],
 )
 def test_what_lies_under_a_prefix_is_allowed(uri: str, root: str, key: str) -> None:
-    assert allowed(uri, PREFIXES) == ExternalObject(root, ObjectKey(key))
+    found = allowed(uri, PREFIXES)
+    assert (found.root, found.key) == (root, ObjectKey(key))
+    assert allowed(found.uri, PREFIXES) == found
 
 
 @pytest.mark.parametrize(

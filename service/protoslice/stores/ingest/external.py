@@ -136,8 +136,7 @@ class ExternalObjects:
             raise InvalidInput("No files given")
         found: dict[str, list[str]] = {}
         for path, uri in files.items():
-            allowed(uri, self._prefixes)
-            found.setdefault(uri, []).append(path)
+            found.setdefault(allowed(uri, self._prefixes).uri, []).append(path)
         paths = FilePaths()
         for path in files:
             paths.add(path)
