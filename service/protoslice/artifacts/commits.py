@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
@@ -18,6 +19,8 @@ from protoslice.stores import Stores
 _LATEST: Final = "latest"
 """Tag that clients of OCI mean when they name none, as those of the hub mean `main`."""
 _PAGE: Final = 250
+_OF_A_DIGEST: Final = re.compile(r"sha(256|512)-[0-9a-f]{64}")
+"""Tags of signatures (cosign) and referrers, which belong to another manifest and are no revisions of a model."""
 
 
 class ArtifactCommits:
@@ -63,8 +66,9 @@ class ArtifactCommits:
         if self._artifacts is None:
             return [], None
         tags, more = await self._artifacts.tags(limit=limit, after=after)
+        last, tags = tags[-1] if more else None, [tag for tag in tags if not _OF_A_DIGEST.match(tag)]
         found = zip(tags, await map_concurrently(self.find, tags), strict=True)
-        return [Ref("tags", tag, commit) for tag, commit in found if commit is not None], tags[-1] if more else None
+        return [Ref("tags", tag, commit) for tag, commit in found if commit is not None], last
 
     async def exist(self) -> bool:
         """True when there is a tag."""

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # cryptography is loaded where there are issuers
     from protoslice.server.access.oidc.sign_in import SignIn
     from protoslice.server.access.oidc.verification import Verifier
 
+_NO_OLLAMA: Final = "Ollama cannot send a token; let a proxy add it, or pull from a service that is open"
 _BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
 _READ: Final = Need(Scope.READ)
 _NO_TOKEN: Final = (
@@ -191,6 +192,9 @@ def _unnamed(path: str, fields: Fields, wrong: str | None) -> HttpProblem:
     `wrong` says what is the matter with the credential; None without one.
     """
     said = wrong or _NO_TOKEN
+    if "/v2/" in path and fields.get(b"user-agent", "").startswith("ollama/"):
+        # Upon 401, Ollama asks the realm for a token, and prints only that this failed.
+        return HttpProblem(FORBIDDEN, f"unauthorized: {_NO_OLLAMA}")
     bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
     # Clients of OCI registries take Bearer for the URL of a service that gives out tokens.
     challenge = _BASIC if "/v2/" in path else f"{bearer}, {_BASIC}"

@@ -73,6 +73,10 @@ async def answer_exception(request: Request, error: Exception) -> Response:
         raise error
     if isinstance(error, HTTPException) and error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         error.headers = {"allow": ", ".join(_allowed(request.scope))}
+    path = request.scope["path"].removeprefix(request.scope["root_path"])
+    if isinstance(error, HTTPException) and path.startswith("/api/"):
+        # Clients of Hugging Face print this header, and nothing of the body.
+        error.headers = {**(error.headers or {}), "x-error-message": "This call is not supported by this service"}
     return _response(request.scope, error)
 
 

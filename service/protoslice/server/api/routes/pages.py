@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Annotated, Final
 from urllib.parse import quote, unquote
 
-from fastapi import Request
+from fastapi import Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from protoslice.errors import ProtosliceError
+from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import Store
 from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.access.rules import OPEN
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
+from protoslice.server.http.headers import read_fields
 from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
 from protoslice.server.pages.home import home_body, home_page
@@ -33,8 +34,12 @@ _PREFERRED: Final = ("br", "gzip")
 
 @endpoint(router, "GET /", OPEN, operation="get_home", response_class=HTMLResponse, summary="Web page")
 @foreign_query
-async def home(request: Request, services: Given) -> Response:
+async def home(
+    request: Request, services: Given, list_type: Annotated[str, Query(alias="list-type", include_in_schema=False)] = ""
+) -> Response:
     """Home page: the stores by name; without JavaScript, the newest stores and first steps."""
+    if list_type or read_fields(request.scope).get(b"authorization", "").startswith("AWS4-"):
+        raise Unsupported("This service does not speak the protocol of S3: use its HTTP API, see /docs")
     stores: Sequence[Store] | None = None
     if not services.gate.closed:
         try:
