@@ -53,6 +53,24 @@ api.update_repo_settings("bob/two", private=False)
 """
 
 
+_AT_ONCE: Final = """
+import os
+from concurrent.futures import ThreadPoolExecutor
+from huggingface_hub import CommitOperationAdd, HfApi
+api = HfApi()
+with ThreadPoolExecutor(16) as pool:
+    for count, size in ((16, 9), (30, 400_000), (12, 11 << 20)):
+        name = f"ann/at-once-{size}"
+        api.create_repo(name)
+        for number in range(count):
+            api.create_branch(name, branch=f"b{number}")
+        commit = lambda number: api.create_commit(
+            name, [CommitOperationAdd("w.bin", os.urandom(size))], commit_message="w", revision=f"b{number}")
+        list(pool.map(commit, range(count)))
+        assert all(api.file_exists(name, "w.bin", revision=f"b{number}") for number in range(count))
+"""
+
+
 def run(folder: Path) -> str:
     """Go through each version."""
     for version in VERSIONS:
@@ -65,6 +83,7 @@ def run(folder: Path) -> str:
             _pull_requests(python, home, service)
             asked = QUIET | {"HF_ENDPOINT": service.url, "HF_HOME": str(home / "managed")}
             good(python, "-c", _MANAGE, folder=home, env=asked)
+            good(python, "-c", _AT_ONCE, folder=home, env=asked)
             if version == VERSIONS[-1]:
                 listed = good(
                     python.with_name("hf"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import ExitStack
+from typing import Never
 
 import pytest
 
-from protoslice.concurrency.shares import Shares
+from protoslice.concurrency.shares import LOOK_SECONDS, QueuedShares, Shares
 from protoslice.errors import ClientLimit, TooMany
 
 
@@ -49,3 +51,149 @@ def test_clients_are_forgotten_when_nothing_is_left_of_them() -> None:
             shares.take(f"client {number}")
         shares.give(f"client {number}")
     assert shares._of == {}
+
+
+class Sender:
+    """Work of a client that sends as much as a test says, in windows of time that it says have passed."""
+
+    def __init__(self, shares: QueuedShares, client: str) -> None:
+        self.received, self.waited = 0, 0.0
+        self.preempted = self.has_place = False
+        self.end, self.gone = asyncio.Event(), asyncio.Event()
+        self.task = asyncio.create_task(self._run(shares, client))
+
+    async def _run(self, shares: QueuedShares, client: str) -> None:
+        async with shares.queued(client, self):
+            self.has_place = True
+            await self.end.wait()
+        self.has_place = False
+
+    def progress(self) -> tuple[int, float]:
+        return self.received, self.waited
+
+    def preempt(self) -> None:
+        self.preempted = True
+        self.end.set()
+
+    async def left(self) -> Never:
+        await self.gone.wait()
+        raise ConnectionResetError
+
+    def sends(self, received: int, waited: float = LOOK_SECONDS) -> None:
+        self.received += received
+        self.waited += waited
+
+
+async def settled() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+def queue(most: int, each: int, seconds: float = 1000) -> QueuedShares:
+    return QueuedShares(most, each, "dances", seconds=seconds, slowest=1000)
+
+
+async def test_the_next_place_is_for_the_client_with_the_fewest() -> None:
+    shares = queue(4, 3)
+    a = [Sender(shares, "a") for _ in range(6)]
+    await settled()
+    b, c = Sender(shares, "b"), Sender(shares, "c")
+    await settled()
+    more, last = Sender(shares, "c"), Sender(shares, "b")
+    await settled()
+    assert [each.has_place for each in (*a, b, c, more, last)] == [*[True] * 3, *[False] * 3, True, *[False] * 3]
+    for ended, begun in ((a[0], c), (a[1], a[3]), (c, more), (b, last)):  # of clients with as many, who came first
+        ended.end.set()
+        await settled()
+        assert begun.has_place
+    for each in (*a, more, last):
+        each.end.set()
+    await asyncio.gather(*(each.task for each in (*a, more, last)))
+    assert (shares._of, shares._waiting, shares._works) == ({}, {}, {})
+
+
+@pytest.mark.parametrize("handed", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("how", ["cancelled", "left"])
+async def test_who_waits_no_more_takes_no_place(how: str, handed: bool) -> None:
+    shares = queue(1, 0)
+    first, second, third = (Sender(shares, each) for each in "abc")
+    await settled()
+    if handed:
+        first.end.set()
+        await asyncio.sleep(0)  # the place is given in this turn of the loop, and taken in the next
+    if how == "cancelled":
+        second.task.cancel()
+    else:
+        second.gone.set()
+    await settled()
+    first.end.set()
+    await settled()
+    assert third.has_place
+    third.end.set()
+    await asyncio.gather(second.task, third.task, return_exceptions=True)
+    assert (shares._of, shares._waiting) == ({}, {})
+
+
+async def test_a_place_that_is_not_free_in_time_is_refused_in_words() -> None:
+    shares = queue(2, 1, seconds=0.01)
+    held = [Sender(shares, each) for each in "ab"]
+    await settled()
+    with pytest.raises(ClientLimit, match="Limit per client reached: 1 dances"):
+        await Sender(shares, "a").task
+    with pytest.raises(TooMany, match="Limit reached: 2 dances"):
+        await Sender(shares, "c").task
+    for each in held:
+        each.end.set()
+
+
+@pytest.mark.parametrize(
+    ("clients", "sent", "waits", "ended"),
+    [
+        ("aabb", (0, 1, 9**9, 9**9), "c", {0}),
+        ("aabb", (0, 1, 9**9, 9**9), "cd", {0, 1}),
+        ("aaab", (79_000, 70_000, 9**9, 9**9), "c", {1}),
+        ("aaab", (79_000, 70_000, 60_000, 9**9), "cccc", {2}),
+        ("aabb", (81_000, 9**9, 9**9, 9**9), "c", set()),
+        ("abcd", (79_000, 70_000, 9**9, 9**9), "e", set()),
+        ("aabc", (0, 9**9, 9**9, 9**9), "a", {0}),
+        ("aabb", (9**9, 9**9, 9**9, 9**9), "cccc", set()),
+    ],
+    ids=["stalled", "both", "slow", "even", "fast", "last", "own", "all fast"],
+)
+async def test_the_slowest_gives_way_to_who_waits(
+    clients: str, sent: tuple[int, ...], waits: str, ended: set[int]
+) -> None:
+    """Stalled works always, slow ones where their client has more, and no work that gets on."""
+    shares = queue(4, 0)
+    works = [Sender(shares, each) for each in clients]
+    await settled()
+    waiting = [Sender(shares, each) for each in waits]
+    await settled()
+    for work, received in zip(works, sent, strict=True):
+        work.sends(received)
+    shares.look()
+    assert {number for number, work in enumerate(works) if work.preempted} == ended
+    await settled()
+    assert sum(each.has_place for each in waiting) == len(ended)
+    for each in (*works, *waiting):
+        each.end.set()
+        each.task.cancel()
+
+
+async def test_nothing_is_preempted_while_none_wait_or_the_service_is_slow() -> None:
+    shares = queue(1, 0)
+    work = Sender(shares, "a")
+    await settled()
+    work.sends(0)
+    shares.look()
+    assert not work.preempted
+    waiting = Sender(shares, "b")
+    await settled()
+    work.sends(10, 0.1)  # of the rest of the time, the bytes were being written
+    shares.look()
+    assert not work.preempted
+    work.sends(0)
+    shares.look()
+    await settled()
+    assert (work.preempted, waiting.has_place) == (True, True)
+    waiting.end.set()

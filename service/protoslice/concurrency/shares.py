@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Final, Never, Protocol
 
 from protoslice.errors import ClientLimit, TooMany
+
+LOOK_SECONDS: Final = 5.0
+"""Time between two looks at the works that keep others waiting."""
+_SLOW: Final = 16
+"""A work gives way to a client with fewer places if its speed is below so many times the least."""
 
 
 class Shares:
@@ -25,12 +32,19 @@ class Shares:
 
     def take(self, client: str) -> None:
         """Take a place; `TooMany` or `ClientLimit` when none is left."""
-        if self._each and client and self._of[client] >= self._each:
+        if self._has_share(client, self._of):
             raise ClientLimit(f"Limit per client reached: {self._each} {self._what}", limit=self._each)
-        if self._most and self._taken >= self._most:
+        if self._is_full():
             raise TooMany(f"Limit reached: {self._most} {self._what}", limit=self._most)
         self._taken += 1
         self._of[client] += 1
+
+    def _is_full(self) -> bool:
+        return 0 < self._most <= self._taken
+
+    def _has_share(self, client: str, held: Counter[str]) -> bool:
+        """True for a client that may have no more than it has."""
+        return client != "" and 0 < self._each <= held[client]
 
     def give(self, client: str) -> None:
         """Give a place back."""
@@ -47,3 +61,118 @@ class Shares:
             yield
         finally:
             self.give(client)
+
+
+class Work(Protocol):
+    """Work on bytes that a client sends, which has a place or waits for one."""
+
+    def progress(self) -> tuple[int, float]:
+        """Bytes that have come, and seconds of waiting for them."""
+
+    def preempt(self) -> None:
+        """Fail, and so give the place back, as soon as the work waits for its client."""
+
+    async def left(self) -> Never:
+        """Wait until the client has left, and raise."""
+
+
+class QueuedShares(Shares):
+    """Shares for which a client waits: the next place is for the client that has the fewest.
+
+    While some wait, works whose clients hardly send are preempted.
+    """
+
+    def __init__(self, most: int, each: int, what: str, *, seconds: float, slowest: int) -> None:
+        """Clients wait for so many `seconds`; a work is slow below `slowest` bytes per second."""
+        super().__init__(most, each, what)
+        self._seconds = seconds
+        self._slowest = max(1, slowest)
+        self._waiting: dict[asyncio.Future[None], str] = {}
+        """Clients that wait, by what each waits for, in the order of their coming."""
+        self._works: dict[Work, str] = {}
+        self._seen: dict[Work, tuple[int, float]] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    @asynccontextmanager
+    async def queued(self, client: str, work: Work) -> AsyncIterator[None]:
+        """Have a place while the context lasts; `TooMany` or `ClientLimit` when none was free in time."""
+        try:
+            self.take(client)
+        except TooMany:
+            if not self._seconds:
+                raise
+            await self._turn(client, work)
+        self._works[work] = client
+        try:
+            yield
+        finally:
+            del self._works[work]
+            self.give(client)
+
+    def give(self, client: str) -> None:
+        """Give a place back, to the next that waits for one."""
+        super().give(client)
+        waiting = {turn: key for turn, key in self._waiting.items() if not self._has_share(key, self._of)}
+        if waiting and not self._is_full():
+            turn = min(waiting, key=lambda each: self._of[waiting[each]])
+            self.take(self._waiting.pop(turn))
+            turn.set_result(None)
+
+    async def _turn(self, client: str, work: Work) -> None:
+        """Wait for a place, and have it."""
+        turn = asyncio.get_running_loop().create_future()
+        self._waiting[turn] = client
+        if self._timer is None:
+            self._watch()
+        left = asyncio.create_task(work.left())
+        try:
+            await asyncio.wait((turn, left), timeout=self._seconds, return_when=asyncio.FIRST_COMPLETED)
+            gone = left.done()
+            left.cancel()
+            await asyncio.wait((left,))
+            if gone:
+                left.result()
+            if not turn.done():
+                self.take(client)  # which fails: a free place would have been given
+        except BaseException:
+            if turn.done():
+                self.give(client)
+            raise
+        finally:
+            left.cancel()
+            self._waiting.pop(turn, None)
+
+    def _watch(self) -> None:
+        self._seen = {work: work.progress() for work in self._works}
+        self._timer = asyncio.get_running_loop().call_later(LOOK_SECONDS, self.look)
+
+    def look(self) -> None:
+        """Preempt works that keep others waiting, the slowest since the last look first."""
+        self._timer = None
+        slow: list[tuple[float, Work]] = []
+        for work in self._works:
+            (received, waited), before = work.progress(), self._seen.get(work)
+            # Of the other works, it is not the client that is slow.
+            if before is not None and (idle := waited - before[1]) >= LOOK_SECONDS / 2:
+                slow.append(((received - before[0]) / idle, work))
+        self._preempt(sorted(slow, key=lambda each: each[0]))
+        self._seen = {}
+        if self._waiting:
+            self._watch()
+
+    def _preempt(self, slow: list[tuple[float, Work]]) -> None:
+        held = self._of.copy()
+        for client in self._waiting.values():
+            found = next((each for each in slow if self._gives_way(*each, client, held)), None)
+            if found is not None:
+                slow.remove(found)
+                held[self._works[found[1]]] -= 1
+                held[client] += 1
+                found[1].preempt()
+
+    def _gives_way(self, speed: float, work: Work, client: str, held: Counter[str]) -> bool:
+        """True if the place of `work` is rather for `client`; what still moves only gives way to make shares even."""
+        owner = self._works[work]
+        if self._has_share(client, held):
+            return owner == client and speed < self._slowest
+        return speed < self._slowest or (speed < _SLOW * self._slowest and held[owner] > held[client] + 1)

@@ -213,12 +213,24 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("PROTOSLICE_MAX_UPLOAD", "PROTOSLICE_MAX_UPLOAD_BYTES"),
         description="Maximum size of an upload, all files together.",
     )
-    max_uploads: int = Field(default=16, ge=1, description="Maximum concurrent uploads; further ones get a 503.")
+    max_uploads: int = Field(
+        default=16,
+        ge=1,
+        description="Maximum concurrent uploads, and a quarter of those with bodies of at most 64 KiB. Further ones "
+        "wait, see `PROTOSLICE_UPLOAD_WAIT_SECONDS`, and then get a 503.",
+    )
     max_uploads_per_client: int | None = Field(
         default=None,
         ge=0,
-        description="Maximum concurrent uploads per client; further ones get a 429; 0 for no limit. Default: "
-        "half of `PROTOSLICE_MAX_UPLOADS`, at least 4.",
+        description="Maximum concurrent uploads per client, and a quarter of those with bodies of at most 64 KiB. "
+        "Further ones wait, and then get a 429; 0 for no limit. Default: half of `PROTOSLICE_MAX_UPLOADS`, at least 4.",
+    )
+    upload_wait_seconds: float = Field(
+        default=30,
+        ge=0,
+        allow_inf_nan=False,
+        description="How long an upload waits when too many are under way; 0 to refuse it at once. While some wait, "
+        "uploads that hardly send anything are ended.",
     )
     max_open_uploads: int = Field(
         default=defaults.MAX_OPEN_UPLOADS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from tests.support.live import LiveServer, RawAnswer, exchange, read_answer
 from tests.support.logs import logs_to
 from tests.support.problems import assert_problem
 
+from protoslice.concurrency import shares
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import InvalidInput
 from protoslice.server.middleware import body_limits
@@ -24,9 +26,10 @@ from protoslice.server.middleware.clients import Clients, network_of, pseudonym
 from protoslice.server.settings import Settings, read_settings
 
 PING = b"GET /v1/tags HTTP/1.1\r\nhost: localhost\r\n\r\n"
-HANGING = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\n"
+HANGING = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n"
 BEGIN = b"POST /v1/uploads HTTP/1.1\r\nhost: localhost\r\ntus-resumable: 1.0.0\r\nupload-length: 9\r\n"
 ARRIVING = {"tus-resumable": "1.0.0", "upload-defer-length": "1", "content-type": "application/offset+octet-stream"}
+SMALL = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n\x0a\x01a"
 GREEDY, HONEST = "127.0.0.2", "127.0.0.3"
 
 
@@ -51,8 +54,12 @@ def assert_over(answer: RawAnswer, said: str) -> None:
 
 def under_way(live: LiveServer) -> float:
     """Number of uploads under way, by the metrics of the service."""
+    return metric(live, "protoslice_open_uploads")
+
+
+def metric(live: LiveServer, name: str) -> float:
     lines = httpx.get(f"{live.url}/metrics").text.splitlines()
-    return float(next(line for line in lines if line.startswith("protoslice_open_uploads ")).split()[1])
+    return float(next(line for line in lines if line.startswith(f"{name} ")).split()[1])
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -79,7 +86,7 @@ def test_connections_of_one_client(serving: Any) -> None:
 
 def test_uploads_under_way_of_one_client(serving: Any) -> None:
     """Sixteen sockets that hardly send anything shut out all others before."""
-    with serving() as live, ExitStack() as held:
+    with serving(upload_wait_seconds=0) as live, ExitStack() as held:
         for _ in range(8):
             held.enter_context(connected(live, GREEDY)).sendall(HANGING + b"\r\n\x0a")
         until(lambda: under_way(live) == 8)
@@ -87,8 +94,66 @@ def test_uploads_under_way_of_one_client(serving: Any) -> None:
             connection = held.enter_context(connected(live, GREEDY))
             connection.sendall(HANGING + b"\r\n\x0a")
             assert_over(read_answer(connection), "8 concurrent uploads")
-        body = b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n\r\n\x0a\x01a"
-        assert asked(live, HONEST, body).status == 201
+        assert asked(live, HONEST, SMALL).status == 201
+        assert asked(live, GREEDY, SMALL).status == 200, "it takes no place of those that are large"
+
+
+def whole(number: int) -> bytes:
+    """A request that uploads a file of its own, larger than small."""
+    return HANGING + b"\r\n\x0a\x9c\x8d\x06" + bytes([number]) * 99_996
+
+
+def requests(live: LiveServer) -> float:
+    """Number of requests under way, by the metrics of the service, less the one that asks."""
+    return metric(live, "protoslice_open_requests") - 1
+
+
+def test_uploads_beyond_the_limit_of_a_client_wait(serving: Any) -> None:
+    """`oras push` sends five layers at once, and a client in parts far more; neither repeats a 429."""
+    with serving(max_uploads=2, max_uploads_per_client=1) as live, ExitStack() as held:
+        sockets = [held.enter_context(connected(live, GREEDY)) for _ in range(30)]
+        for number, connection in enumerate(sockets):
+            connection.sendall(whole(number)[:-1])
+        until(lambda: requests(live) == 30)
+        assert under_way(live) == 1
+        assert asked(live, HONEST, whole(99)).status == 201, "the second place is free for others"
+        for number, connection in enumerate(sockets):
+            connection.sendall(bytes([number]))
+        assert {read_answer(connection).status for connection in sockets} == {201}
+
+
+def test_a_client_that_leaves_waits_no_more(serving: Any) -> None:
+    """Its request ends at once, and the place is given to the next."""
+    with serving(max_uploads=1) as live, ExitStack() as held:
+        first = held.enter_context(connected(live, GREEDY))
+        first.sendall(whole(1)[:-1])
+        until(lambda: under_way(live) == 1)
+        with connected(live, GREEDY) as leaving:
+            leaving.sendall(HANGING + b"\r\n\x0a")
+            until(lambda: requests(live) == 2)
+        until(lambda: requests(live) == 1)
+        second = held.enter_context(connected(live, HONEST))
+        second.sendall(whole(2))
+        until(lambda: requests(live) == 2)
+        first.sendall(b"\x01")
+        assert {read_answer(each).status for each in (first, second)} == {201}
+
+
+def test_uploads_that_stall_give_way(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen of two clients, which send nothing more, stopped the uploads of all others for a minute."""
+    monkeypatch.setattr(shares, "LOOK_SECONDS", 0.2)
+    with serving() as live, ExitStack() as held:
+        stalled = [held.enter_context(connected(live, f"127.0.0.{4 + number % 2}")) for number in range(16)]
+        for connection in stalled:
+            connection.sendall(HANGING + b"\r\n\x0a")
+        until(lambda: under_way(live) == 16)
+        assert asked(live, HONEST, whole(1)).status == 201
+        ended, _, _ = select.select(stalled, [], [], 10)
+        answer = read_answer(ended[0])
+        problem = assert_problem(answer.status, answer.headers, answer.body, expected=503, slug="too-busy")
+        assert "while other uploads waited" in problem["detail"]
+        assert int(answer.headers["retry-after"]) > 0
+        assert under_way(live) == 15, "no more than were waited for"
 
 
 def test_open_uploads_of_one_client(serving: Any) -> None:
@@ -172,7 +237,7 @@ def test_bytes_not_taken_yet_count_for_the_client(
 
 def test_a_limit_of_none(serving: Any) -> None:
     none = dict.fromkeys(("max_connections_per_client", "max_requests_per_client", "max_uploads_per_client"), 0)
-    with serving(max_uploads=2, **none) as live, ExitStack() as held:
+    with serving(max_uploads=2, upload_wait_seconds=0, **none) as live, ExitStack() as held:
         for _ in range(2):
             held.enter_context(connected(live, GREEDY)).sendall(HANGING + b"\r\n\x0a")
         until(lambda: under_way(live) == 2)
@@ -182,7 +247,9 @@ def test_a_limit_of_none(serving: Any) -> None:
 @pytest.mark.parametrize("header", [b"x-forwarded-for: %b\r\n", b"forwarded: for=%b;proto=https\r\n"])
 def test_clients_behind_a_proxy_that_is_trusted(serving: Any, header: bytes) -> None:
     with (
-        serving(auth="open", trusted_proxies=("127.0.0.9",), max_uploads=4, max_uploads_per_client=1) as live,
+        serving(
+            auth="open", trusted_proxies=("127.0.0.9",), max_uploads=4, max_uploads_per_client=1, upload_wait_seconds=0
+        ) as live,
         ExitStack() as held,
     ):
         said = [HANGING + header % address + b"\r\n\x0a" for address in (b"192.0.2.1", b"192.0.2.2", b"192.0.2.1")]
@@ -322,7 +389,7 @@ def test_a_quick_start_pays_for_no_trickle(serving: Any, monkeypatch: pytest.Mon
     monkeypatch.setattr(body_limits, "_GRACE_SECONDS", 0.3)
     monkeypatch.setattr(body_limits, "_WINDOW_SECONDS", 0.3)
     with serving(body_min_bytes_per_second=1000) as live, live.connect() as connection:
-        connection.sendall(HANGING.replace(b"1000", b"9000000") + b"\r\n\x0a" + bytes(1 << 20))
+        connection.sendall(HANGING.replace(b"100000", b"9000000") + b"\r\n\x0a" + bytes(1 << 20))
         connection.settimeout(0.02)
         for _ in range(500):
             connection.sendall(b"\x00")

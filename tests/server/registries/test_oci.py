@@ -110,6 +110,23 @@ def test_a_blob_is_sent_in_parts(client: httpx.Client, algorithm: str, cuts: tup
     assert client.get(done.headers["location"]).content == data
 
 
+@pytest.mark.parametrize("limits", [{"max_uploads": 1}, {"max_uploads_per_client": 1}], ids=["all", "client"])
+def test_too_many_uploads_are_refused_in_the_words_of_the_protocol(serving: Serving, limits: dict[str, int]) -> None:
+    data = bytes(100_000)
+    with serving(upload_wait_seconds=0, **limits) as live, httpx.Client(base_url=live.url) as client:
+        held, other = (client.post("/v2/a/b/blobs/uploads/").headers["location"] for _ in range(2))
+        with live.connect() as connection:
+            head = f"PATCH {held} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
+            connection.sendall(head.encode() + data[:9])
+            assert any("protoslice_open_uploads 1.0" in client.get("/metrics").text for _ in range(1000))
+            answer = client.patch(other, content=data)
+            assert answer.status_code == 429
+            (error,) = answer.json()["errors"]
+            assert error["code"] == "TOOMANYREQUESTS"
+            assert "1 concurrent uploads" in error["message"]
+            assert int(answer.headers["retry-after"]) > 0
+
+
 def test_a_part_out_of_order_is_refused_and_nothing_is_lost(client: httpx.Client) -> None:
     location = client.post(f"{BASE}/blobs/uploads/").headers["location"]
     client.patch(location, content=b"abc", headers={"content-range": "0-2"})

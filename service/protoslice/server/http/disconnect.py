@@ -106,7 +106,7 @@ class BodyAhead:
             message = await self._receive()
         except Exception as error:
             await self._came.put(error)
-            await _for_ever()
+            await wait_for_ever()
         if message["type"] == "http.request":
             await self._came.put(message)
         return message
@@ -119,6 +119,7 @@ class BodyAhead:
         return message
 
 
-async def _for_ever() -> Never:
+async def wait_for_ever() -> Never:
+    """Wait until the task is cancelled."""
     await asyncio.Event().wait()
     raise AssertionError("this event is never set")

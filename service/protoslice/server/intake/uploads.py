@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, nullcontext
 from time import perf_counter
 from typing import Final
 
@@ -37,7 +37,7 @@ async def take_in(
     if base is not None:
         services.require(Scope.READ)
     over = await services.stores.bases.of(wanted.tags, base)
-    with counted(services, request):
+    async with counted(services, request):
         try:
             return await _take_in(request, services, wanted, fields, filename, over)
         except ProtosliceError as error:
@@ -133,10 +133,14 @@ async def pieces_from(receive: Receive) -> AsyncIterator[bytes]:
         more = message.get("more_body", False)
 
 
-@contextmanager
-def counted(services: Services, request: Request) -> Iterator[None]:
-    """Count an upload while it is under way; refuse it when too many are, in all or of its client."""
-    with services.clients.uploads.one(context_of(request.scope).key):
+@asynccontextmanager
+async def counted(services: Services, request: Request) -> AsyncIterator[None]:
+    """Count an upload while it is under way; it waits when too many are, in all or of its client."""
+    context, clients = context_of(request.scope), services.clients
+    body = context.body
+    if body is None:
+        raise RuntimeError("an upload comes by a route that guards its body")
+    async with (clients.small_uploads if body.is_small else clients.uploads).queued(context.key, body):
         services.metrics.open_uploads.inc()
         try:
             yield

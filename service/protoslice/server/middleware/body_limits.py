@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Never, TypeVar
 
 from starlette.types import Message, Receive
 
-from protoslice.server.api.problems import BAD_REQUEST, LIMIT, MEDIA, TIMEOUT, HttpProblem
+from protoslice.server.api.problems import (
+    BAD_REQUEST,
+    BUSY,
+    LIMIT,
+    MEDIA,
+    RETRY_AFTER_SECONDS,
+    TIMEOUT,
+    HttpProblem,
+)  # fmt: skip
 from protoslice.server.http.digests import BodyDigest
+from protoslice.server.http.disconnect import ClientGone, wait_for_ever
 from protoslice.server.http.headers import Fields
 from protoslice.server.settings import Settings
 
 _GRACE_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 30
 """Seconds of waiting per window; each is judged by itself, so that a quick start pays for no slowness."""
+SMALL_BODY_BYTES: Final = 64 << 10
+"""The most of a body that comes at once; so much is read of one that waits for a place."""
 _DIGITS: Final = 19
 _TERMS: Final = "__protoslice_body__"
 
@@ -86,9 +99,30 @@ def terms_of(handler: Callable[..., Any]) -> BodyTerms:
 class GuardedBody:
     """`receive` within limits; only time spent waiting for the client counts."""
 
-    __slots__ = ("_complete", "_digest", "_length", "_limit", "_receive", "_seen", "_settings", "_waited", "_window")
+    __slots__ = (
+        "_ahead", "_begun", "_complete", "_digest", "_end", "_idle", "_length", "_limit", "_preempted", "_receive",
+        "_seen", "_settings", "_waited", "_window", "is_small",
+    )  # fmt: skip
 
-    def __init__(self, receive: Receive, limit: int, settings: Settings, digest: BodyDigest | None = None) -> None:
+    def __init__(
+        self,
+        receive: Receive,
+        limit: int,
+        settings: Settings,
+        digest: BodyDigest | None = None,
+        *,
+        size: int | None = None,
+    ) -> None:
+        """`size` is the length that the client declares, None for a body in chunks."""
+        self.is_small: Final = size is not None and size <= SMALL_BODY_BYTES
+        self._ahead: deque[Message | HttpProblem] = deque()
+        """What came while the request waited for a place."""
+        self._begun: float | None = None
+        """When the wait for the client began that is under way."""
+        self._end: asyncio.Timeout | None = None
+        self._idle = 0.0
+        """Seconds of waiting, all together."""
+        self._preempted = False
         self._receive = receive
         self._limit = limit
         self._settings = settings
@@ -101,15 +135,42 @@ class GuardedBody:
 
     async def __call__(self) -> Message:
         """The next message; `HttpProblem` when it is late, too long, or completes a body of another digest."""
+        if not self._ahead:
+            return await self._next()
+        message = self._ahead.popleft()
+        if isinstance(message, HttpProblem):
+            raise message
+        return message
+
+    def progress(self) -> tuple[int, float]:
+        """Bytes that have come, and seconds of waiting for them."""
+        return self._length, self._idle + (0.0 if self._begun is None else monotonic() - self._begun)
+
+    def preempt(self) -> None:
+        """Refuse the rest of the body, unless it has come, in favour of a client that waits for a place."""
+        self._preempted = True
+        if self._end is not None:
+            with suppress(RuntimeError):  # it is not waiting, and will be refused when it does
+                self._end.reschedule(asyncio.get_running_loop().time())
+
+    async def left(self) -> Never:
+        """Raise `ClientGone` when the client has left; the beginning of the body is read for that, and kept."""
+        message: Message = {}
+        while self._length < SMALL_BODY_BYTES or self._complete:
+            try:
+                message = await self._next()
+            except HttpProblem as problem:
+                self._ahead.append(problem)
+                break
+            self._ahead.append(message)
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+        await wait_for_ever()
+
+    async def _next(self) -> Message:
         if self._complete:
             return await self._receive()  # the client owes nothing any more: only that it leaves can come
-        seconds, begun = self._settings.body_timeout_seconds, monotonic()
-        try:
-            async with asyncio.timeout(seconds):
-                message = await self._receive()
-        except TimeoutError:
-            raise _too_slow(f"No byte of the body arrived for {seconds:g} seconds") from None
-        self._waited += monotonic() - begun
+        message = await self._received()
         self._length += len(message.get("body", b""))
         if self._length > self._limit:
             raise too_long(self._limit)
@@ -122,6 +183,23 @@ class GuardedBody:
                 self._digest.check()
         return message
 
+    async def _received(self) -> Message:
+        """The next message in time, unless the request is preempted."""
+        if self._preempted:
+            raise _preempted()
+        seconds, self._begun = self._settings.body_timeout_seconds, monotonic()
+        try:
+            async with asyncio.timeout(seconds) as self._end:
+                return await self._receive()
+        except TimeoutError:
+            if self._preempted:
+                raise _preempted() from None
+            raise _too_slow(f"No byte of the body arrived for {seconds:g} seconds") from None
+        finally:
+            waited, self._begun = monotonic() - self._begun, None
+            self._waited += waited
+            self._idle += waited
+
     def _check_rate(self) -> None:
         if self._waited < self._window:
             return
@@ -133,6 +211,14 @@ class GuardedBody:
 
 def too_long(limit: int) -> HttpProblem:
     return HttpProblem(LIMIT, f"The body is too large: at most {limit} bytes", limit=limit)
+
+
+def _preempted() -> HttpProblem:
+    return HttpProblem(
+        BUSY,
+        "The upload was too slow while other uploads waited for its place: send it again, or resume it",
+        headers={"connection": "close", "retry-after": str(RETRY_AFTER_SECONDS)},
+    )
 
 
 def _too_slow(detail: str) -> HttpProblem:

@@ -10,7 +10,7 @@ from typing import Final, TypeAlias
 
 from starlette.types import Scope
 
-from protoslice.concurrency.shares import Shares
+from protoslice.concurrency.shares import QueuedShares, Shares
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.forwarded import Address, client_of, parse_address
 from protoslice.server.settings import UNIX, Settings
@@ -18,6 +18,8 @@ from protoslice.server.settings import UNIX, Settings
 Principal: TypeAlias = Callable[[Scope], str | None]
 """Client that a request proves to be; None without a proof, in which case the address counts."""
 
+SMALL: Final = 4
+"""So many times as many small uploads may be under way at once."""
 _V6_PREFIX: Final = 64
 """One machine has that many bits of IPv6 to choose from."""
 
@@ -28,7 +30,10 @@ class Clients:
     def __init__(self, settings: Settings, principal: Principal | None = None) -> None:
         self.connections = Shares(0, settings.connections_per_client(), "connections")
         self.requests = Shares(0, settings.requests_per_client(), "concurrent requests")
-        self.uploads = Shares(settings.max_uploads, settings.uploads_per_client(), "concurrent uploads")
+        most, each = settings.max_uploads, settings.uploads_per_client()
+        self.uploads = _uploads(settings, most, each, "concurrent uploads")
+        self.small_uploads = _uploads(settings, SMALL * most, SMALL * each, "concurrent small uploads")
+        """Those whose whole body comes at once."""
         self.readers = Shares(settings.max_waiting_readers, settings.waiting_readers_per_client(), "waiting readers")
         self.principals = Shares(0, settings.requests_per_principal(), "requests under way")
         self._principal = principal
@@ -57,6 +62,11 @@ class Clients:
 
     def _is_trusted(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
+
+
+def _uploads(settings: Settings, most: int, each: int, what: str) -> QueuedShares:
+    wait, slowest = settings.upload_wait_seconds, settings.body_min_bytes_per_second
+    return QueuedShares(most, each, what, seconds=wait, slowest=slowest)
 
 
 def network_of(address: str | None) -> str:

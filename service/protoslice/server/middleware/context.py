@@ -16,6 +16,7 @@ from protoslice.server.http.headers import Headers
 
 if TYPE_CHECKING:
     from protoslice.server.http.disconnect import CancelOnDisconnect
+    from protoslice.server.middleware.body_limits import GuardedBody
 
 KEY = "protoslice"
 TRACE = "protoslice.trace"
@@ -33,9 +34,9 @@ class RequestContext:
     """One request: its id, what it asked for, where it went, what it moved."""
 
     __slots__ = (
-        "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key", "method", "path",
-        "principal", "principal_id", "problem", "refused", "route", "space", "started", "status", "store", "tags",
-        "trace",
+        "body", "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key",
+        "method", "path", "principal", "principal_id", "problem", "refused", "route", "space", "started",
+        "status", "store", "tags", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +71,8 @@ class RequestContext:
         self.bytes_out = 0
         self.store: str | None = None
         self.cause: BaseException | None = None
+        self.body: GuardedBody | None = None
+        """Body of the request, as its route guards it."""
         self.disconnect: CancelOnDisconnect | None = None
         """Watch that ends the work of the request when the client leaves; set by the middleware."""
         self.held: ExitStack | None = None

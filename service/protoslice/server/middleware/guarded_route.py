@@ -19,6 +19,7 @@ from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.http.json_bodies import StrictRequest
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
+from protoslice.server.middleware.context import context_of
 from protoslice.server.settings import Settings
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -89,7 +90,9 @@ class GuardedRoute(APIRoute):
         if size and terms.kept and found is not None:
             await found.stores.room.check(stored_bytes=size)
         digest = BodyDigest(fields) if terms.digest_checked else None
-        await super().handle(scope, GuardedBody(receive, limit, settings, digest), send)
+        declared = None if b"transfer-encoding" in fields else size
+        body = context_of(scope).body = GuardedBody(receive, limit, settings, digest, size=declared)
+        await super().handle(scope, body, send)
 
 
 def foreign_query(handler: Handler) -> Handler:

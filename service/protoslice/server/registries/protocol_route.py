@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, ClassVar
 
 from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.api.problems import HttpProblem
+from protoslice.server.api.problems import HttpProblem, Problem
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.failures import note_failure, problem_of
 from protoslice.server.middleware.guarded_route import GuardedRoute
@@ -22,6 +22,8 @@ class ProtocolRoute(GuardedRoute, ABC):
     """A guarded route; subclasses say what the body of a failure is."""
 
     checks_query = False
+    statuses: ClassVar[Mapping[Problem, int]] = {}
+    """Statuses of problems that have another one in the protocol."""
 
     @staticmethod
     @abstractmethod
@@ -54,4 +56,6 @@ class ProtocolRoute(GuardedRoute, ABC):
         note_failure(scope, failure, error)
         headers = {"cache-control": "no-store", **failure.headers}
         body = json.dumps(self.told(error, failure))
-        return Response(body, failure.problem.status, headers, media_type="application/json")
+        return Response(
+            body, self.statuses.get(failure.problem, failure.problem.status), headers, media_type="application/json"
+        )

@@ -14,6 +14,8 @@ from tests.support.problems import assert_problem
 from tests.support.stores import onnx
 from tests.support.tus import BODY, TusClient, metadata, tus_client
 
+from protoslice.concurrency import shares
+
 DATA = onnx(3_000_000, seed=4)
 NAMED = metadata(filename="model.onnx")
 
@@ -127,6 +129,19 @@ def test_a_client_that_falls_silent_is_told_and_keeps_what_it_sent(serving: Serv
         assert tus.offset(url) == 12345
 
 
+def test_a_request_that_gives_way_to_others_keeps_what_it_sent(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shares, "LOOK_SECONDS", 0.2)
+    with serving(max_uploads=1) as live, tus_client(live.url) as tus:
+        url, other = tus.url(len(DATA), upload_metadata=NAMED), tus.url(len(DATA))
+        with hanging(live, url, 0, DATA[:12345], len(DATA)) as connection:
+            until(lambda: received(tus) > 0)
+            assert tus.patch(other, 0, DATA).status_code == 204
+            assert read_answer(connection).status == 503
+        assert tus.offset(url) == 12345
+
+
 def test_an_upload_that_does_not_get_on_expires(serving: Serving) -> None:
     with serving(upload_lifetime_seconds=1) as live, tus_client(live.url) as tus:
         url = tus.url(1000)
@@ -146,7 +161,7 @@ def test_open_uploads_are_limited_and_ending_one_makes_room(serving: Serving) ->
 
 
 def test_requests_under_way_are_limited(serving: Serving) -> None:
-    with serving(max_uploads=1) as live, tus_client(live.url) as tus:
+    with serving(max_uploads=1, upload_wait_seconds=0) as live, tus_client(live.url) as tus:
         url, other = tus.url(len(DATA)), tus.url(len(DATA))
         with hanging(live, url, 0, DATA[:10], len(DATA)):
             until(lambda: received(tus) > 0)

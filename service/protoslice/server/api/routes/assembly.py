@@ -43,7 +43,7 @@ router = GuardedRouter(tags=["uploads"])
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
     """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
     services.allow_tags(body.tags)
-    with counted(services, request):
+    async with counted(services, request):
         made = await joining(_assembled(services, body, body.wanted()))
     context_of(request.scope).store = made.store.id
     return await made_answer(request, services.stores, made)

@@ -30,6 +30,6 @@ router = GuardedRouter(tags=["stores"])
 )
 async def store_draft(request: Request, services: Given, name: str, options: Options) -> Response:
     """Create a store from the current files of a folder, without copying large files."""
-    with counted(services, request):
+    async with counted(services, request):
         made = await Drafts(services.stores).store(name.strip("/"), options)
     return await made_answer(request, services.stores, made)

@@ -167,9 +167,8 @@ async def register_store(request: Request, services: Given, body: Register) -> R
     services.allow_tags(body.tags)
     wanted = replace(body.wanted(), source="register")
     try:
-        with counted(services, request):
-            async with CancelOnDisconnect(request.receive):
-                made = await services.stores.register(body.files, wanted)
+        async with counted(services, request), CancelOnDisconnect(request.receive):
+            made = await services.stores.register(body.files, wanted)
     except CorruptModel as error:
         raise problem_of_error(error, uploading=True) from error
     except StorageDenied as error:

@@ -154,7 +154,7 @@ async def create_upload(request: Request, services: Given) -> Response:
     uploads = services.uploads
     concat = fields.get(b"upload-concat", "")
     if concat and concat != "partial":
-        with counted(services, request):
+        async with counted(services, request):
             upload = await joining(uploads.join(joined_uploads(concat), wanted))
     else:
         if not draft and has_body(fields):
@@ -255,7 +255,7 @@ async def _append(request: Request, services: Services, upload_id: str, fields: 
         last=flag(fields, "upload-complete") is True,
         checksum=checksum_of(fields),
     )
-    with counted(services, request):
+    async with counted(services, request):
         return await services.uploads.append(upload_id, body)
 
 

@@ -75,7 +75,7 @@ async def send_file(
         async for _ in pieces_of(request):
             pass
     else:
-        with counted(services, request):
+        async with counted(services, request):
             body = Body(
                 pieces=pieces_of(request),
                 offset=0,

@@ -100,7 +100,7 @@ async def send_part(
     if number > _count(size, chunk):
         raise NotFound(f"The file has no part {number}")
     length = min(chunk, size - (number - 1) * chunk)
-    with counted(services, request):
+    async with counted(services, request):
         client = pseudonym(context_of(request.scope).key)
         part = await repository.staged.put_part(_mark(oid, chunk, number), length, pieces_of(request), client)
     return Response(headers={"etag": f'"{part}"'})
@@ -117,7 +117,7 @@ async def join_parts(
     if sorted(sent) != list(range(1, _count(size, chunk) + 1)):
         raise InvalidInput(f"Invalid parts: the file has parts 1 to {_count(size, chunk)}, each listed once")
     parts = [(_mark(oid, chunk, number), sent[number]) for number in sorted(sent)]
-    with counted(services, request):
+    async with counted(services, request):
         await repository.staged.join(oid, size, parts, pseudonym(context_of(request.scope).key))
     return Response()
 

@@ -92,7 +92,7 @@ def _mode(file: PreuploadFile) -> str:
 async def commit(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Commit the operations of the body, which is read line by line."""
     repository = await services.repositories.get(repository_of(kind, name))
-    with counted(services, request):
+    async with counted(services, request):
         operations = operations_of(pieces_of(request))
         header = await anext(operations, None)
         if not isinstance(header, CommitHeader):

@@ -67,7 +67,7 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
     repository = await services.repositories.get(repository_of(kind, name))
     opened = await repository.sessions.open(session, _client(request, services))
     new = not await opened.has(hash)
-    with counted(services, request):
+    async with counted(services, request):
         if new:
             await _take(opened, services, hash, pieces_of(request))
         else:  # sent again, since the answer was lost
@@ -85,10 +85,9 @@ async def send_shard(request: Request, services: Given, kind: str, name: str, se
     client = _client(request, services)
     opened = await repository.sessions.open(session, client)
     ahead = BodyAhead(request.receive)
-    with counted(services, request):
-        async with CancelOnDisconnect(ahead.receive) as disconnect:
-            disconnect.watch()
-            await _make_files(files_of(pieces_from(ahead.next)), opened, repository, services, client)
+    async with counted(services, request), CancelOnDisconnect(ahead.receive) as disconnect:
+        disconnect.watch()
+        await _make_files(files_of(pieces_from(ahead.next)), opened, repository, services, client)
     return JsonAnswer({"result": 1})
 
 

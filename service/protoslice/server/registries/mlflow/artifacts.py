@@ -63,7 +63,7 @@ def _entry_json(name: str, size: int | None) -> dict[str, Any]:
 @takes_body(PART_BODY)
 async def put_artifact(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
     """Write an artifact, or a new version of one."""
-    with counted(services, request):
+    async with counted(services, request):
         file = await drafts.put(name, pieces_of(request))
     context_of(request.scope).store = file.store
     return done()

@@ -85,7 +85,7 @@ async def put_part(
     request: Request, services: Given, drafts: Artifacts, session: Session, name: ArtifactPath, number: int
 ) -> Response:
     """Take a part; its entity tag names it."""
-    with counted(services, request):
+    async with counted(services, request):
         client = pseudonym(context_of(request.scope).key)
         part = await drafts.put_part(session, number, pieces_of(request), client)
     return JsonAnswer({}, headers={"etag": f'"{part}"'})
@@ -96,7 +96,7 @@ async def finish_upload(
     request: Request, services: Given, drafts: Artifacts, name: ArtifactPath, body: SentParts
 ) -> Response:
     """Make the file of its parts."""
-    with counted(services, request):
+    async with counted(services, request):
         parts = [(part.part_number, part.etag.strip('"')) for part in body.parts]
         file = await drafts.join(_target(name, body.path), body.upload_id, parts)
     context_of(request.scope).store = file.store

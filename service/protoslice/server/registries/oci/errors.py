@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from protoslice.artifacts import ArtifactFault
-from protoslice.server.api.problems import HttpProblem
+from protoslice.server.api.problems import BUSY, HttpProblem
 from protoslice.server.registries.protocol_route import ProtocolRoute
 
 _CODES: Final = {
@@ -19,10 +19,13 @@ _CODES: Final = {
 
 
 class OciRoute(ProtocolRoute):
-    """A route whose failures are told in the form of the specification."""
+    """A route whose failures are told in the form of the specification, which has no word for a busy service."""
+
+    statuses: ClassVar = {BUSY: 429}
 
     @staticmethod
     def told(error: Exception, failure: HttpProblem) -> dict[str, Any]:
         """A list of one error: its code and its message."""
-        code = error.code if isinstance(error, ArtifactFault) else _CODES.get(failure.problem.status, "UNSUPPORTED")
+        status = OciRoute.statuses.get(failure.problem, failure.problem.status)
+        code = error.code if isinstance(error, ArtifactFault) else _CODES.get(status, "UNSUPPORTED")
         return {"errors": [{"code": code, "message": failure.detail}]}

@@ -123,7 +123,7 @@ async def begin_upload(
     services.metrics.resumable.labels("begun").inc()
     if expected is None:
         return begun(request.scope, repository.name, upload.id, 0, status=202)
-    with counted(services, request):
+    async with counted(services, request):
         await repository.finish_upload(upload.id, expected, pieces_of(request), _length(request))
     return _blob_made(request, repository, expected)
 
@@ -141,7 +141,7 @@ async def append_to_upload(request: Request, repository: Repository, services: G
     offset = (await repository.upload(upload)).offset
     check_place(read_fields(request.scope), offset)
     body = Body(pieces=pieces_of(request), offset=offset, size=_length(request))
-    with counted(services, request):
+    async with counted(services, request):
         done = await repository.append(upload, body)
     return begun(request.scope, repository.name, upload, done.offset, status=202)
 
@@ -156,7 +156,7 @@ async def finish_upload(
         raise UploadInvalid("The query has no digest: finish the upload with ?digest=sha256:…")
     expected = Digest(digest)
     check_place(read_fields(request.scope), (await repository.upload(upload)).offset)
-    with counted(services, request):
+    async with counted(services, request):
         await repository.finish_upload(upload, expected, pieces_of(request), _length(request))
     return _blob_made(request, repository, expected)
 
