@@ -84,7 +84,7 @@ class ClientOptions(TypedDict, total=False):
     token: str
     """Token of the service, sent as `Authorization: Bearer`, and never to another origin."""
     timeout_seconds: float
-    """Longest silence of the service; 30 by default."""
+    """Longest silence of the service; 30 by default. A response slower than 1 KiB/s for four of them is given up."""
     attempts: int
     """Attempts at an operation without progress; 6 by default."""
     backoff_seconds: float

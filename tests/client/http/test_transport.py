@@ -7,14 +7,19 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import pytest
 from tests.support.certificates import certificate
 from tests.support.live import LiveServer, live_server
+from tests.support.serving import in_a_thread
 
 from protoslice.client import Client
+from protoslice.client.http import sockets
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageDenied, StorageUnavailable
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
@@ -70,6 +75,49 @@ def door(service: LiveServer, tls: ssl.SSLContext | None = None) -> Iterator[Doo
         yield made
     finally:
         made.close()
+
+
+OK = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    ("first", "dripped"),
+    [
+        (OK % 400, b" " * 398 + b"{}"),
+        (b"HTTP/1.1 200 OK\r\nx: ", b"x" * 400 + (b"\r\n\r\n" + OK % 2)[2:] + b"{}"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 20 + OK % 2 + b"{}"),
+    ],
+)
+def test_a_response_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, first: bytes, dripped: bytes) -> None:
+    """Time stands still but for the reads of the client, each of which takes 20 seconds."""
+    seconds, reads = count(step=10), Semaphore(0)
+
+    def clock() -> float:
+        reads.release()
+        return float(next(seconds))
+
+    monkeypatch.setattr(sockets, "perf_counter", clock)
+    sent = list[int]()
+
+    class Dripping(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.wfile.write(first)
+            for byte in dripped:
+                reads.acquire(timeout=0.05)
+                self.wfile.write(bytes([byte]))
+                sent.append(byte)
+            self.close_connection = True
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with (
+        in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Dripping)) as place,
+        Client(f"http://{place}", attempts=1, timeout_seconds=30) as client,
+        pytest.raises(StorageUnavailable, match="stopped responding"),
+    ):
+        list(client.spaces())
+    assert len(sent) < 100
 
 
 def test_a_connection_is_used_again(service: LiveServer, versions: Any) -> None:
