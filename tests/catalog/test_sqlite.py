@@ -215,6 +215,115 @@ def test_file_that_was_removed_or_replaced_refuses_reads_and_writes(tmp_path: Pa
     asyncio.run(work())
 
 
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+@pytest.mark.parametrize("first", ["write", "read"])
+def test_log_that_was_removed_is_noticed_and_loses_nothing(tmp_path: Path, end: str, first: str) -> None:
+    path, crashed = tmp_path / "catalog.sqlite", tmp_path / "crashed"
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        for id in range(1, 4):
+            await db.write(_insert(id))
+        assert await db.read(_ids) == [1, 2, 3]
+        path.with_name(path.name + end).unlink()
+        order = ("write", "read", "background") if first == "write" else ("background", "read", "write")
+        for kind in order:
+            with pytest.raises(DatabaseUnavailable, match="restart all processes"):
+                await (db.write(_insert(4)) if kind == "write" else db.read(_ids, background=kind == "background"))
+        assert await _crashed(tmp_path, crashed) == [1, 2, 3]
+        await db.close()
+        again = await _opened(tmp_path)
+        await again.write(_insert(5))
+        assert await again.read(_ids) == [1, 2, 3, 5]
+        await again.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("end", ["-wal", "-shm"])
+def test_write_during_which_the_log_is_removed_is_safe_if_it_is_acknowledged(tmp_path: Path, end: str) -> None:
+    path, crashed = tmp_path / "catalog.sqlite", tmp_path / "crashed"
+
+    def remove_log(tx: Transaction) -> None:
+        tx.run("INSERT INTO numbers (id) VALUES (2)")
+        path.with_name(path.name + end).unlink()
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        await db.write(_insert(1))
+        await db.write(remove_log)
+        assert await _crashed(tmp_path, crashed) == [1, 2]
+        with pytest.raises(DatabaseUnavailable, match="restart all processes"):
+            await db.write(_insert(3))
+        await db.close()
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("during", [False, True])
+def test_log_in_the_place_of_another_is_left_alone(tmp_path: Path, during: bool) -> None:
+    log = tmp_path / "catalog.sqlite-wal"
+
+    def replace_log(tx: Transaction | None = None) -> None:
+        log.unlink()
+        log.write_bytes(b"of another process")
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        await db.write(_insert(1))
+        if not during:
+            replace_log()
+        with pytest.raises(DatabaseUnavailable, match="restart all processes"):
+            await db.write(replace_log)
+        assert log.read_bytes() == b"of another process"
+        await db.close()
+
+    asyncio.run(work())
+
+
+async def _crashed(folder: Path, copy: Path) -> list[int]:
+    """Return what a process finds after all others were killed."""
+    copy.mkdir()
+    for name in ("catalog.sqlite", "catalog.sqlite-wal"):
+        if (folder / name).exists():
+            shutil.copy(folder / name, copy)
+    db = await _opened(copy)
+    found = await db.read(_ids)
+    await db.close()
+    return found
+
+
+@pytest.mark.parametrize("neighbour", ["reader", "writer", "shell", "export", "failure"])
+def test_ordinary_events_are_not_taken_for_a_lost_log(tmp_path: Path, neighbour: str) -> None:
+    path = tmp_path / "catalog.sqlite"
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        for id in range(1, 6):
+            await db.write(_insert(id))
+            match neighbour:
+                case "reader" | "writer":
+                    other = connect(f"sqlite:///{path}", "memory://")
+                    await (other.read(_ids) if neighbour == "reader" else other.write(_insert(100 + id)))
+                    await other.close()
+                case "shell":
+                    with closing(sqlite3.connect(path)) as shell:
+                        shell.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                        shell.execute("UPDATE numbers SET padding = NULL")
+                        shell.commit()
+                case "export":
+                    await db.export(_ids)
+                case "failure":  # closes the only connection, and with it the log
+                    pages = await db.write(lambda tx: tx.all("PRAGMA page_count")[0][0])
+                    await db.write(lambda tx: tx.all(f"PRAGMA max_page_count = {pages + 2}"))  # noqa: B023
+                    with pytest.raises(StorageFull):
+                        await db.write(lambda tx: tx.run(_FULL, id=200))
+        assert [id for id in await db.read(_ids) if id < 100] == [1, 2, 3, 4, 5]
+        await db.close()
+
+    asyncio.run(work())
+
+
 _WRITER = """
 import asyncio, sys
 from protoslice.catalog import connect

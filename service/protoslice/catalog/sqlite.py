@@ -21,7 +21,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 from protoslice.catalog.database import (
     READ_SECONDS,
@@ -49,6 +49,8 @@ from protoslice.errors import (
 from protoslice.local_files import private_folder
 
 T = TypeVar("T")
+_Identity: TypeAlias = tuple[int, int]
+"""Device and inode of a file."""
 _log = logging.getLogger(__name__)
 
 _READERS: Final = 4
@@ -88,7 +90,7 @@ class SqliteDatabase(Database):
         self._file = _File(path)
         self._writer = _Writer(self._file, durable)
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._connections: list[_Connection] = []
         self._lanes = {False: Lane(_READERS, "catalogue-read"), True: Lane(_BACKGROUND, "catalogue-background")}
         self._interrupted = threading.Event()
 
@@ -109,8 +111,8 @@ class SqliteDatabase(Database):
         return await self._lanes[background].run(self._reading, work)
 
     def _reading(self, work: Work[T]) -> T:
-        self._file.check()
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        connection: _Connection | None = getattr(self._local, "connection", None)
+        self._file.check(connection)
         if connection is None:
             connection = self._writer.ballast.spent(lambda: _connect(self.path))
             connection.execute("PRAGMA query_only = ON")
@@ -139,7 +141,7 @@ class SqliteDatabase(Database):
     def _alter(self, check: Work[bool], work: Work[object]) -> None:
         self._file.check()
         with open(self._writer.lock, "ab") as lock, self._alone(lock.fileno()), translated():
-            connection = _connect(self.path, durable=self._durable)
+            connection = self._writer.ballast.spent(lambda: _connect(self.path, durable=self._durable))
             connection.set_progress_handler(self._interrupted.is_set, _STEPS)
             try:
                 tx = SqliteTransaction(connection)
@@ -203,30 +205,73 @@ class SqliteDatabase(Database):
         self._writer.close()
 
 
+class _Connection(sqlite3.Connection):
+    """A connection, and which files of the log it has open; they stay in their place as long as it is open."""
+
+    logs: tuple[_Identity | None, ...] = ()
+
+
 class _File:
-    """The file of a database, which is created if it is missing."""
+    """The file of a database, which is created if it is missing, and those of its log."""
 
     def __init__(self, path: Path) -> None:
         private_folder(path.parent)
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.path = path
-        self._opened = self._identity()
+        self._opened = _identity(path)
+        self.is_log_lost = False
+        self.writing: _Connection | None = None
+        """The connection that writes; None before it is closed."""
+        self.when_lost: Callable[[], None] = lambda: None
+        """Called once, when files of the log are missed."""
 
-    def check(self) -> None:
-        """Raise `DatabaseUnavailable` if it was removed or replaced: what is committed to it would be lost."""
-        if self._identity() != self._opened:
+    def check(self, connection: _Connection | None = None) -> None:
+        """Raise `DatabaseUnavailable` if a file was removed or replaced: what is committed to it would be lost.
+
+        Files of the log are those that `connection` has open, or else the connection that writes. Without them, nothing
+        is read or written any more.
+        """
+        if _identity(self.path) != self._opened:
             raise DatabaseUnavailable(
                 "The database file was removed or replaced while it was open: put it back; to use another one, stop "
                 "the service and delete the file that ends in -wal first"
             )
+        held = connection or self.writing
+        is_missing = held is not None and not self.is_log_lost and _logs(self.path) != held.logs
+        if is_missing and held in {connection, self.writing}:  # a connection that was closed meanwhile misses nothing
+            self.is_log_lost = True
+            self.when_lost()
+        if self.is_log_lost:
+            raise DatabaseUnavailable(
+                f"{self.path.name}-wal or {self.path.name}-shm was removed or replaced while the database was open: "
+                "restart all processes of the service, and leave these files where they are"
+            )
 
-    def _identity(self) -> tuple[int, int] | None:
+    def rescue(self, connection: _Connection) -> bool:
+        """Write what is in a log that was removed, and is still open, into the database; return True if that is done.
+
+        A log in its place may belong to another process, which must not be disturbed.
+        """
+        log = _logs(self.path)[0]
+        if log not in {None, connection.logs[0]}:
+            return False
         try:
-            found = os.stat(self.path)
-        except OSError:
-            return None
-        return found.st_dev, found.st_ino
+            return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
+        except sqlite3.Error:
+            return False
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _logs(path: Path) -> tuple[_Identity | None, ...]:
+    return tuple(_identity(path.with_name(path.name + end)) for end in ("-wal", "-shm"))
 
 
 class Ballast:
@@ -353,6 +398,8 @@ class _Writer:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="catalogue-write", daemon=True)
         self._closed = False
+        self._rescued = False
+        file.when_lost = lambda: self._jobs.put(_Job(lambda tx: None))  # for the thread that can rescue
         self._thread.start()
 
     def submit(self, job: _Job) -> None:
@@ -370,20 +417,40 @@ class _Writer:
             os.close(self._lock)
 
     def _run(self) -> None:
-        connection: sqlite3.Connection | None = None
         while (group := self._next_group()) is not None:
             try:
                 with translated(), _exclusive(self._lock):
-                    if connection is None:
-                        connection = self.ballast.spent(lambda: _connect(self._file.path, durable=self._durable))
-                    settled = self.ballast.spent(partial(_committed, connection, group))
+                    if self._file.writing is None:
+                        self._file.writing = self.ballast.spent(
+                            lambda: _connect(self._file.path, durable=self._durable)
+                        )
+                    settled = self.ballast.spent(partial(_committed, self._file.writing, group))
+                missed = self._missed()
+                if missed is not None and not self._rescued:  # what was committed will be lost
+                    settled = [(job, None, missed) for job in group]
             except Exception as failure:
                 settled = [(job, None, failure) for job in group]
-                _close(connection, self._lock)
-                connection = None
+                self._close()
             for job, result, refused in settled:
                 job.settle(result, refused)
+        self._close()
+
+    def _close(self) -> None:
+        connection, self._file.writing = self._file.writing, None
         _close(connection, self._lock)
+
+    def _missed(self) -> DatabaseUnavailable | None:
+        """Return why nothing can be written any more, after what the log holds was written into the database."""
+        try:
+            self._file.check(self._file.writing)
+        except DatabaseUnavailable as failure:
+            if self._file.is_log_lost and self._file.writing is not None and not self._rescued:
+                with _exclusive(self._lock):
+                    self._rescued = self._file.rescue(self._file.writing)
+                done = "what it held is safe" if self._rescued else "what it held cannot be saved yet"
+                _log.error("%s: %s", failure.message, done)
+            return failure
+        return None
 
     def _next_group(self) -> list[_Job] | None:
         """Return the jobs that wait, at least one; None once the writer is closed and the queue is empty."""
@@ -398,12 +465,11 @@ class _Writer:
                     return None
                 self._jobs.put(None)
                 break
-            try:
-                self._file.check()
-            except DatabaseUnavailable as failure:
-                job.settle(None, failure)
-            else:
+            missed = self._missed()
+            if missed is None:
                 group.append(job)
+            else:
+                job.settle(None, missed)
         return group
 
 
@@ -443,12 +509,16 @@ def _close(connection: sqlite3.Connection | None, lock: int) -> None:
             connection.close()
 
 
-def _connect(path: Path, *, durable: bool = True) -> sqlite3.Connection:
+def _connect(path: Path, *, durable: bool = True) -> _Connection:
     uri = f"{path.absolute().as_uri()}?mode=rw"  # without creating a file
-    connection = sqlite3.connect(uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256)
+    connection = sqlite3.connect(
+        uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=_Connection
+    )
     synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
     for pragma in ("busy_timeout = 2000", "journal_mode = WAL", synchronous, "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
+    connection.execute("SELECT 1 FROM sqlite_master")  # opens the log
+    connection.logs = _logs(path)
     return connection
 
 
