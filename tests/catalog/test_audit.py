@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from tests.support.catalogues import run_in
 
-from protoslice.catalog import Database, Transaction
+from protoslice.catalog import Database, Transaction, snapshots
 from protoslice.catalog.audit import AuditQuery, AuditRow, AuditTable, Place, purge_audit, record
+from protoslice.catalog.database import ACTOR, AUDITED, NOBODY, UNAUDITED, Work
 from protoslice.catalog.spaces import SpaceTable
 
 DAY = 86_400_000_000
@@ -96,3 +97,56 @@ def test_change_that_is_rolled_back_is_not_recorded(catalogue: str) -> None:
         assert (await AuditTable(database, "team").page(AuditQuery(), limit=9))[0] == []
 
     run_in(catalogue, work)
+
+
+def _load(tx: Transaction) -> None:
+    tx.load("spaces", ("name", "created"), [("new", 1)])
+
+
+UNRECORDED: dict[str, Work[object]] = {
+    "run": lambda tx: tx.run("INSERT INTO spaces (name, created) VALUES ('new', 1)"),
+    "run with a conflict": lambda tx: tx.run(
+        "INSERT INTO spaces (name, created) VALUES ('old', 1) ON CONFLICT (name) DO UPDATE SET created = 2"
+    ),
+    "update": lambda tx: tx.run("UPDATE spaces SET created = 2 WHERE name = 'old'"),
+    "delete": lambda tx: tx.run("DELETE FROM spaces WHERE name = 'old'"),
+    "returning": lambda tx: tx.first("DELETE FROM spaces WHERE name = 'old' RETURNING name"),
+    "many": lambda tx: tx.many("INSERT INTO spaces (name, created) VALUES (:name, 1)", [{"name": "new"}]),
+    "load": _load,
+}
+
+
+@pytest.mark.parametrize("kind", UNRECORDED)
+def test_request_that_records_nothing_is_rolled_back(catalogue: str, kind: str) -> None:
+    def names(tx: Transaction) -> list[Any]:
+        return tx.all("SELECT name, created FROM spaces WHERE name IN ('old', 'new')")
+
+    def recorded(tx: Transaction) -> None:
+        record(tx, "team", "what", "subject", {})
+        UNRECORDED[kind](tx)
+
+    async def work(database: Database) -> None:
+        await database.write(lambda tx: tx.run("INSERT INTO spaces (name, created) VALUES ('old', 1)"))
+        ACTOR.set(NOBODY)
+        with pytest.raises(RuntimeError, match="changed spaces and recorded nothing"):
+            await database.write(UNRECORDED[kind])
+        assert await database.read(names) == [("old", 1)]
+        await database.write(recorded)
+        assert await database.read(names) != [("old", 1)]
+
+    run_in(catalogue, work)
+
+
+def test_request_that_changes_no_rows_records_nothing(catalogue: str) -> None:
+    async def work(database: Database) -> None:
+        ACTOR.set(NOBODY)
+        await database.write(lambda tx: tx.run("DELETE FROM spaces WHERE name = 'none'"))
+        await database.write(lambda tx: tx.all("SELECT 1 FROM spaces FOR UPDATE"))
+        await database.write(lambda tx: tx.run("DELETE FROM holds"))
+
+    run_in(catalogue, work)
+
+
+def test_every_table_is_audited_or_not() -> None:
+    assert {table for table, _ in snapshots.tables()} | {"changes", "holds"} == AUDITED | UNAUDITED
+    assert not AUDITED & UNAUDITED

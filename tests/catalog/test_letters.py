@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from protoslice.catalog import Database, Transaction, open_database
-from protoslice.catalog.database import ACTOR
+from protoslice.catalog.database import ACTOR, Actor
 from protoslice.catalog.letters import LetterTable, tell
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
 
@@ -47,7 +47,7 @@ def test_tell_writes_to_webhooks_of_the_space_that_want_the_event(catalogue: str
 
 def test_tell_records_who_changed_what(catalogue: str) -> None:
     async def work(database: Database, _: Webhook) -> None:
-        ACTOR.set("ann")
+        ACTOR.set(Actor("1", "ann"))
         await database.write(_tell)
         await database.write(partial(_tell, event="tag.removed", space="elsewhere"))
         rows = await database.read(

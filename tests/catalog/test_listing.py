@@ -12,7 +12,7 @@ from typing import Any, Final
 import pytest
 
 from protoslice.catalog import Database, Transaction, connect, listing, upgrade
-from protoslice.catalog.database import ACTOR
+from protoslice.catalog.database import ACTOR, Actor
 from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import HUB
@@ -45,7 +45,7 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
             digest=f"{seed}-{number}", size=chosen.choice((1, 5, 1 << 40)), created=chosen.randrange(5),
             type=chosen.choice((None, "onnx", "tf")), uploader=chosen.choice(("", "ann", "ben")), names=tags,
         )  # fmt: skip
-        ACTOR.set(model.uploader)
+        ACTOR.set(Actor(model.uploader, model.uploader))
         new = StoreDraft(
             id=new_id(), digest=model.digest, type=model.type, size=model.size, created=model.created,
             manifest=b"{}", weight=1,

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from protoslice.catalog.database import LAST, Database, Row, Transaction
+from protoslice.catalog.audit import record
+from protoslice.catalog.database import LAST, Database, Row, Transaction, Unaudited
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
 from protoslice.catalog.labels import OCI, label
 from protoslice.catalog.letters import tell
@@ -66,7 +67,7 @@ class ArtifactTable:
                 put_file(tx, key, digest, blob)
 
         if blobs:
-            await self._database.write(work)
+            await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
     async def change_blob(self, digest: str, blob: KeptFile, seen: bytes | None) -> None:
         """Replace a blob that has the version `seen`; insert it for None. Raise `FileMoved` if it has another."""
@@ -79,12 +80,19 @@ class ArtifactTable:
             else:
                 replace_file(tx, key, digest, blob, seen)
 
-        await self._database.write(work)
+        await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
     async def remove_blob(self, digest: str) -> bool:
         """Delete a blob; return False if it is unknown."""
         sql = f"DELETE FROM kept_files WHERE {_THESE} AND kind = 'blob' AND name = :digest"
-        return await self._database.write(lambda tx: tx.run(sql, **self._key, digest=digest)) == 1
+
+        def work(tx: Transaction) -> bool:
+            if not tx.run(sql, **self._key, digest=digest):
+                return False
+            record(tx, self._space, "blob.removed", f"{self._repository}@{digest}", self._named(digest))
+            return True
+
+        return await self._database.write(work)
 
     async def manifest(self, *, digest: str | None = None, tag: str | None = None) -> ManifestRow | None:
         """Return the manifest of a digest or a tag, or None if there is none."""
@@ -165,6 +173,14 @@ class ArtifactTable:
                     label=label(self._space, OCI, self._repository, tag),
                 )
                 self._tell(tx, "artifact.tagged", tag, manifest.digest)
+            if not tags:
+                record(
+                    tx,
+                    self._space,
+                    "manifest.set",
+                    f"{self._repository}@{manifest.digest}",
+                    self._named(manifest.digest),
+                )
             tx.run(
                 "UPDATE names SET store = :store WHERE space = :space AND repository = :id AND manifest = :digest",
                 **key,
@@ -190,6 +206,7 @@ class ArtifactTable:
             for (tag,) in tx.all(tags, **self._key, digest=digest):
                 self._tell(tx, "artifact.untagged", tag, digest)
             tx.run(f"DELETE FROM manifests WHERE {_THESE} AND digest = :digest", **self._key, digest=digest)
+            record(tx, self._space, "manifest.removed", f"{self._repository}@{digest}", self._named(digest))
             self._account.charge(tx, stored_bytes=-_manifest(row).size)
             return True
 
@@ -251,8 +268,11 @@ class ArtifactTable:
     def _blobs(self, tx: Transaction) -> dict[str, Any]:
         return {"space": self._space, "repository": self._id(tx), "kind": "blob"}
 
+    def _named(self, digest: str) -> dict[str, str]:
+        return {"repository": self._repository, "digest": digest}
+
     def _tell(self, tx: Transaction, event: str, tag: str, digest: str) -> None:
-        data = {"repository": self._repository, "tag": tag, "digest": digest}
+        data = {**self._named(digest), "tag": tag}
         tell(tx, self._space, event, f"{self._repository}:{tag}", data)
 
 

@@ -56,7 +56,7 @@ def record(tx: Transaction, space: str, what: str, subject: str, detail: Mapping
         change=tx.change,
         n=tx.recorded,
         space=space,
-        who=tx.actor,
+        who=tx.actor.name,
         what=what,
         subject=subject,
         detail=json.dumps(dict(detail), ensure_ascii=False, separators=(",", ":")),

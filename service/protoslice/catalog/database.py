@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -22,7 +23,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any, Final, TypeAlias, TypeVar, cast
+from enum import Enum, auto
+from functools import lru_cache
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
 from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError, Unsupported
 
@@ -78,18 +81,77 @@ class CommitUnknown(Transient):
         self.result = result
 
 
-ACTOR: Final[ContextVar[str]] = ContextVar("actor", default="")
-"""Who asked for what the current task does; empty for work of the service itself."""
+class Actor(NamedTuple):
+    """The caller of a request; both are empty where nobody is asked for a token."""
+
+    id: str
+    """Id of a token, or of an account of an issuer: never that of another caller."""
+    name: str
+    """Name that whoever made the token chose."""
+
+
+NOBODY: Final = Actor("", "")
+ACTOR: Final[ContextVar[Actor | None]] = ContextVar("actor", default=None)
+"""The caller of the request that the current task belongs to; None for work of the service itself."""
+
+AUDITED: Final = frozenset(
+    {
+        "commits", "kept_files", "manifests", "names", "repositories", "schemas", "spaces", "stores", "tokens",
+        "webhooks",
+    }
+)  # fmt: skip
+"""Tables of content and access: a request that changes them adds to the audit, but for the kinds of `Unaudited`."""
+UNAUDITED: Final = frozenset(
+    {
+        # Of the service: `meta`, and what transactions, backups and collections note for themselves.
+        "audit", "changes", "holds", "meta", "trash", "usage",
+        # Computed from stores, or written with them.
+        "derived", "file_digests", "pieces", "store_objects",
+        # Uploads and their objects, before a store or a name refers to them.
+        "objects", "upload_objects", "upload_parts", "uploads", "writers", "xorbs",
+        # Events on their way, which the audit has.
+        "letters",
+    }
+)  # fmt: skip
+"""All other tables."""
+
+
+class Unaudited(Enum):
+    """Changes of audited tables that the audit does not need: the only exceptions."""
+
+    UPLOAD = auto()
+    """Bytes that came, by their digest: no name refers to them yet."""
+    COMPUTED = auto()
+    """Rows that are computed from others, and can be computed again."""
+    COLLECTED = auto()
+    """Rows of what was removed before, with an entry, or has expired."""
+
+
+_WRITTEN: Final = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE(?=\s+\w+\s+SET\b))\s+(\w+)")
+
+
+@lru_cache(maxsize=1024)
+def written_by(sql: str) -> frozenset[str]:
+    """Return the tables that a statement changes rows of."""
+    return frozenset(_WRITTEN.findall(sql))
 
 
 class Transaction(ABC):
     """An open transaction. Each method executes one statement."""
 
-    actor: str = ""
+    actor: Actor = NOBODY
     change: bytes = b""
     """Id of the change in `changes`; empty for a transaction that only reads."""
     recorded: int = 0
     """Rows that it has added to the audit."""
+    changed: frozenset[str] = frozenset()
+    """Tables that it has changed rows of."""
+
+    def note(self, sql: str, rows: int) -> int:
+        """Note what a statement changed; return the number of rows."""
+        if rows > 0:
+            self.changed |= written_by(sql)
+        return rows
 
     @abstractmethod
     def all(self, sql: str, **values: Any) -> list[Row]:
@@ -152,19 +214,26 @@ class Database(ABC):
     _is_away = False
     """True from a failure to reach the database until an attempt succeeds: meanwhile nothing waits for it."""
 
-    async def write(self, work: Work[T], *, background: bool = False) -> T:
+    async def write(self, work: Work[T], *, background: bool = False, unaudited: Unaudited | None = None) -> T:
         """Run `work` in a transaction and commit it; repeat it after deadlocks and broken connections.
 
         When the answer to COMMIT is lost, the next attempt finds out by the key in `changes` whether the first one
         took effect. `background` work has connections that requests cannot use up. A cancelled caller does not stop
         a transaction that has begun. Raise `DatabaseUnavailable` if the database does not answer in time.
+
+        What a request changes in tables of `AUDITED` is not committed unless `work` adds to the audit, or `unaudited`
+        says why it does not: then `RuntimeError` is raised.
         """
         change, actor, unknown = uuid.uuid4().bytes, ACTOR.get(), list[CommitUnknown]()
 
         def recorded(tx: Transaction) -> T:
             tx.record(change)
-            tx.change, tx.actor = change, actor
-            return work(tx)
+            tx.change, tx.actor = change, actor or NOBODY
+            result = work(tx)
+            unrecorded = tx.changed & AUDITED
+            if actor is not None and unrecorded and not tx.recorded and unaudited is None:
+                raise RuntimeError(f"A request changed {', '.join(sorted(unrecorded))} and recorded nothing")
+            return result
 
         async def attempt() -> T:
             try:
@@ -183,11 +252,16 @@ class Database(ABC):
         """Run `step` in one background transaction after the other until its result is false; yield the others.
 
         `step` gets the number of rows that it may change. A batch that the database does not finish in time is halved.
+        Batches delete what was removed or has expired, so that none adds to the audit.
         """
         rows = BATCH
         while True:
             try:
-                done = await self.write(lambda tx: step(tx, rows), background=True)  # noqa: B023 - it is awaited at once
+                done = await self.write(
+                    lambda tx: step(tx, rows),  # noqa: B023 - it is awaited at once
+                    background=True,
+                    unaudited=Unaudited.COLLECTED,
+                )
             except DatabaseUnavailable as failure:
                 if rows == 1 or isinstance(failure.__cause__, Disconnected):
                     raise

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from protoslice.catalog.audit import record
 from protoslice.catalog.database import LAST, SECOND, Database, Transaction
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file
 from protoslice.catalog.labels import MLFLOW, label
@@ -67,6 +68,7 @@ class DraftTable:
             put_file(tx, key, path, file, folder=folder or None)
             held = 0 if before is None else before[0] or 0
             self._account.charge(tx, stored_bytes=len(file.data or b"") - held)
+            record(tx, self._space, "draft.set", path, {"size": file.size, "replaced": before is not None})
 
         await self._database.write(work)
 
@@ -96,6 +98,7 @@ class DraftTable:
             for folder in sorted({row[0] for row in rows if row[0] is not None}):
                 self._drop_empty(tx, folder)
             self._account.charge(tx, stored_bytes=-sum(row[1] or 0 for row in rows))
+            record(tx, self._space, "draft.removed", path, {"files": len(rows)})
             return len(rows)
 
         total, removed = 0, _REMOVED
@@ -172,6 +175,7 @@ class DraftTable:
                 now=tx.now,
                 label=label(self._space, MLFLOW, "", folder),
             )
+            record(tx, self._space, "draft.stored", folder, {"store": store})
 
         await self._database.write(work)
 

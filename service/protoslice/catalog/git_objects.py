@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from protoslice.catalog.database import Database, ForeignKeyViolation, Row, Transaction
+from protoslice.catalog.database import Database, ForeignKeyViolation, Row, Transaction, Unaudited
 from protoslice.errors import Conflict, NotFound
 
 _OBJECT: Final = "git"
@@ -168,7 +168,7 @@ class GitObjectTable:
 
     async def _write(self, work: Callable[[Transaction], None]) -> None:
         try:
-            await self._database.write(work)
+            await self._database.write(work, unaudited=Unaudited.COMPUTED)
         except ForeignKeyViolation:
             raise NotFound("The repository was removed") from None
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from protoslice.catalog.database import SECOND, Database, Transaction
+from protoslice.catalog.database import SECOND, Database, Transaction, Unaudited
 from protoslice.catalog.live_stores import require_repository, require_store
 from protoslice.errors import Conflict
 
@@ -63,7 +63,7 @@ class KeptFiles:
             require_store(tx, self._key["space"], file.store)
             return put_file(tx, self._key, name, file)
 
-        return await self._database.write(work)
+        return await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
 
 def put_file(

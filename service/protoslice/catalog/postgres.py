@@ -172,7 +172,9 @@ class PostgresTransaction(Transaction):
 
     def all(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows."""
-        return self._connection.execute(_statement(sql), values).fetchall()
+        rows = self._connection.execute(_statement(sql), values).fetchall()
+        self.note(sql, len(rows))
+        return rows
 
     def planned(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows of a statement that is planned for these values."""
@@ -180,7 +182,7 @@ class PostgresTransaction(Transaction):
 
     def run(self, sql: str, **values: Any) -> int:
         """Return the number of rows that the statement changed."""
-        return self._connection.execute(_statement(sql), values).rowcount
+        return self.note(sql, self._connection.execute(_statement(sql), values).rowcount)
 
     def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
         """Return all rows, `size` at a time, by a cursor of the server."""
@@ -195,11 +197,13 @@ class PostgresTransaction(Transaction):
         with self._connection.cursor() as cursor, cursor.copy(copying.encode()) as copied:
             for row in rows:
                 copied.write_row(row)
+        self.note(f"INSERT INTO {table}", 1)
 
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Execute the statement once for each row of values."""
         with self._connection.cursor() as cursor:
             cursor.executemany(_statement(sql), rows)
+            self.note(sql, cursor.rowcount)
 
 
 @lru_cache(maxsize=1024)

@@ -332,15 +332,17 @@ class SqliteTransaction(Transaction):
 
     def all(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows."""
-        return self._connection.execute(_statement(sql), _storable(values)).fetchall()
+        rows = self._connection.execute(_statement(sql), _storable(values)).fetchall()
+        self.note(sql, len(rows))
+        return rows
 
     def run(self, sql: str, **values: Any) -> int:
         """Return the number of rows that the statement changed."""
-        return self._connection.execute(_statement(sql), _storable(values)).rowcount
+        return self.note(sql, self._connection.execute(_statement(sql), _storable(values)).rowcount)
 
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Execute the statement once for each row of values."""
-        self._connection.executemany(_statement(sql), map(_storable, rows))
+        self.note(sql, self._connection.executemany(_statement(sql), map(_storable, rows)).rowcount)
 
     def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
         """Return all rows, `size` at a time."""
@@ -358,7 +360,8 @@ class SqliteTransaction(Transaction):
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Insert many rows into a table."""
         marks = ", ".join("?" * len(columns))
-        self._connection.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
+        self.note(sql, self._connection.executemany(sql, rows).rowcount)
 
 
 def _storable(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -135,13 +135,15 @@ class StoreTable:
                 return Published(there, created=False)
             size = publish_objects(tx, self._space, new.own)
             self._refer(tx, new)
-            if not replaced:
+            if replaced:
+                record(tx, self._space, "store.repaired", new.digest, {"store": new.digest})
+            else:
                 tell(tx, self._space, "store.created", new.digest, {"store": new.digest})
             for tag in sorted(tags):
                 set_tag(tx, self._space, tag, new.digest)
             count = 0 if replaced else 1
             self._account.charge(tx, stored_bytes=size + new.held, stores=count, logical_bytes=count * new.size)
-            return Published(StoreRow(new.id, new.digest, new.manifest), created=True, uploader=tx.actor)
+            return Published(StoreRow(new.id, new.digest, new.manifest), created=True, uploader=tx.actor.name)
 
         try:
             return await self._database.write(work)
@@ -195,6 +197,8 @@ class StoreTable:
                    space=self._space, id=removed[0])  # fmt: skip
             if there is None:
                 tell(tx, self._space, "store.created", digest, {"store": digest})
+            else:
+                record(tx, self._space, "store.restored", digest, {"store": digest})
             names = json.loads(removed[3] or "[]")
             tags = [set_tag(tx, self._space, name, digest, new=True).row for name in names]
             if there is None:
@@ -335,7 +339,7 @@ class StoreTable:
         values: Mapping[str, Any] = {
             "space": self._space, "id": new.id, "digest": new.digest, "type": new.type, "size": new.size,
             "held": new.held, "created": new.created, "weight": new.weight, "manifest": new.manifest,
-            "uploader": tx.actor,
+            "uploader": tx.actor.name,
         }  # fmt: skip
         return tx.run(sql, **values) == 1
 

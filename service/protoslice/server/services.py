@@ -17,7 +17,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from protoslice.catalog import Database, open_database
-from protoslice.catalog.database import ACTOR
+from protoslice.catalog.database import ACTOR, NOBODY, Actor
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.concurrency.chores import keep_running
 from protoslice.concurrency.singleflight import SingleFlight
@@ -223,9 +223,10 @@ class Services:
         except (HttpProblem, NotFound):
             context.refused = True
             raise
+        ACTOR.set(NOBODY)
         if admission is not None:
             context.key = admission.key
-            ACTOR.set(context.principal or admission.key)
+            ACTOR.set(Actor(admission.principal.id, context.principal or admission.key))
             context.hold(self.clients.principals.one(context.key))
         stores = self.opened
         if self.spaces is not None and (rule.scope is not None or not self.gate.closed):

@@ -71,7 +71,7 @@ class Call:
 
 _NAMES: Final = (
     "word", "file", "store", "piece", "removed", "tus", "part", "draft", "commit", "lfs_staged", "lfs_open", "session",
-    "xorb", "oid_open", "size_open", "oid_lfs", "stream", "half", "blob", "manifest", "oci", "mpu", "etag",
+    "xorb", "oid_open", "size_open", "oid_lfs", "stream", "half", "blob", "manifest", "referrer", "oci", "mpu", "etag",
     "token", "place",
 )  # fmt: skip
 
@@ -299,6 +299,7 @@ WRITING: Final = [
         DELETE /api/2.0/mlflow-artifacts/artifacts/{word}/small
         DELETE /v2/{image}/manifests/v1
         DELETE /v2/{image}/manifests/{manifest}
+        DELETE /v2/{image}/manifests/{referrer}
         DELETE /v2/{image}/blobs/{blob}
         DELETE /v2/{image}/blobs/uploads/{oci}
         DELETE /api/models/{repository}/branch/feat%2F{word}
@@ -456,6 +457,12 @@ WRITING: Final = [
     Call("PATCH", "/v2/box/mine/blobs/uploads/{oci}", lambda _: b"more"),
     Call("PUT", "/v2/{image}/blobs/uploads/{oci}?digest={half}", lambda _: b"more"),
     _refused(400, Call("PUT", "/v2/{image}/blobs/uploads/{oci}?digest={blob}", lambda t: text_of(t["word"], "blob"))),
+    Call(
+        "PUT",
+        "/v2/{image}/manifests/{referrer}",
+        lambda t: manifest_of(text_of(t["word"], "config"), subject=t["manifest"]),
+        {"content-type": MANIFEST},
+    ),
     Call(
         "PUT",
         "/v2/{image}/manifests/v2",

@@ -187,7 +187,8 @@ class Filling:
         found["manifest"] = f"sha256:{sha256(data)}"
         await self.ask("PUT", f"{base}/manifests/v1", data, {"content-type": MANIFEST})
         about = manifest_of(config, subject=found["manifest"])
-        await self.ask("PUT", f"{base}/manifests/sha256:{sha256(about)}", about, {"content-type": MANIFEST})
+        found["referrer"] = f"sha256:{sha256(about)}"
+        await self.ask("PUT", f"{base}/manifests/{found['referrer']}", about, {"content-type": MANIFEST})
 
     async def _blob_upload(self, word: str, found: Things) -> None:
         base = f"/v2/box/{word}"

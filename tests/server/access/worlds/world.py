@@ -17,11 +17,27 @@ from tests.server.access.worlds.calls import CALLS, READING, WRITING, Call
 from tests.server.access.worlds.things import Filling, Things
 from tests.support.asgi import Asked, ask
 
+from protoslice.catalog import snapshots
+from protoslice.catalog.database import UNAUDITED, Transaction
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.app import Application
 
 OTHERS: Final = {"theirs": "other", "both": "other", "theirs too": "default"}
 """Spaces that the caller has no scope in, by the words of what they hold."""
+UNRECORDED: Final = {
+    # Objects of git, which are computed.
+    "GET /api/{kind}/{name:repository}/tree/{revision}",
+    "GET /{name:owned}/HEAD",
+    "GET /{name:owned}/info/refs",
+    "POST /api/{kind}/{name:repository}/paths-info/{revision}",
+    # Bytes that came, by their digest.
+    "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
+    "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}",
+    "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards",
+    "POST /v2/{name:path}/blobs/uploads/",
+    "PUT /v2/{name:path}/blobs/uploads/{upload}",
+}
+"""Routes that may change kept files without an entry in the audit."""
 HOSTS: Final = ("localhost", "other.localhost", "127.0.0.1:80")
 
 
@@ -105,30 +121,62 @@ async def play(steps: Sequence[Step], hook: str, others: Mapping[str, Things] | 
 
 
 def refusals_of_own(hook: str) -> list[str]:
-    """Calls by the names of the caller's own things, in its own space, whose answers are not as they should be."""
+    """Calls by the names of the caller's own things, in its own space, whose answers are not as they should be.
+
+    And those that changed content without an entry in the audit.
+    """
+    silent = list[str]()
     return [
         f"{call.method} {call.target}: {got.status} {got.text[:200]}"
-        for call, got in answers_of_own(hook)
+        for call, got in answers_of_own(hook, silent=silent)
         if (got.status if got.status >= 400 else None) != call.refused
-    ]
+    ] + silent
 
 
-def answers_of_own(hook: str, *, writing: Sequence[Call] = tuple(WRITING), **more: Any) -> list[tuple[Call, Asked]]:
-    """Return each call that reads, and those in `writing`, by the names of the caller's own things, and its answer."""
+def answers_of_own(
+    hook: str, *, writing: Sequence[Call] = tuple(WRITING), silent: list[str] | None = None, **more: Any
+) -> list[tuple[Call, Asked]]:
+    """Return each call that reads, and those in `writing`, by the names of the caller's own things, and its answer.
+
+    `silent` gets those that changed content without an entry in the audit.
+    """
 
     async def played(*calls: Call) -> list[tuple[Call, Asked]]:
         async with _two_spaces(hook, **more) as (app, caller):
             things = await Filling(app, "own", caller).fill("mine", hook)
-            asked = [call.filled(things, "/spaces/own") for call in calls]
-            return [
-                (call, await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller}))
-                for call, (method, target, body, headers) in zip(calls, asked, strict=True)
-            ]
+            answers = []
+            for call in calls:
+                method, target, body, headers = call.filled(things, "/spaces/own")
+                before, entries = await _content(app)
+                answers.append((call, await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller})))
+                after, now = await _content(app)
+                changed = {table for table in before if before[table] != after[table]}
+                if (
+                    silent is not None
+                    and changed
+                    and now == entries
+                    and (changed != {"kept_files"} or call.route not in UNRECORDED)
+                ):
+                    silent.append(f"{call.method} {call.target}: changed {sorted(changed)} without an entry")
+            return answers
 
     answers = asyncio.run(played(*READING))
     for call in writing:  # each removes or changes what the next one names
         answers += asyncio.run(played(call))
     return answers
+
+
+async def _content(app: Application) -> tuple[dict[str, str], int]:
+    """Digests of all tables with content, and the number of entries in the audit."""
+    assert app.services.opened is not None
+    tables = [table for table, _ in snapshots.tables() if table not in UNAUDITED]
+
+    def work(tx: Transaction) -> tuple[dict[str, str], int]:
+        rows = {table: sorted(map(repr, tx.all(f"SELECT * FROM {table}"))) for table in tables}
+        found = {table: sha256(repr(there).encode()).hexdigest() for table, there in rows.items()}
+        return found, int(tx.all("SELECT count(*) FROM audit")[0][0])
+
+    return await app.services.opened.database.read(work)
 
 
 @dataclass(frozen=True)
