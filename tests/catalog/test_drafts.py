@@ -13,6 +13,7 @@ from protoslice.catalog.drafts import ChangedFolders, DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.repositories import NamedStore, NamesOfStores
 from protoslice.catalog.spaces import Account
+from protoslice.drafts.records import artifact_folder
 from protoslice.errors import Conflict
 
 Work = Callable[[Database, Database], Awaitable[None]]
@@ -79,6 +80,22 @@ def test_bytes_of_files_in_no_folder_are_counted_whoever_writes(catalogue: str) 
         files = await tables[0].files("", 100)
         assert len(files) == 20
         assert await held(one) == (sum(file.size for file in files.values()), 0, 0)
+
+    _run(catalogue, work)
+
+
+@pytest.mark.parametrize(("top", "name"), [("", "artifacts"), ("run/artifacts/", "x"), ("run/", "x")])
+def test_of_a_file_and_what_would_lie_in_it_one_is_written(catalogue: str, top: str, name: str) -> None:
+    async def work(one: Database, other: Database) -> None:
+        tables = [DraftTable(database, ACCOUNT) for database in (one, other)]
+        for number in range(20):
+            paths = [f"{top}{number}/{name}", f"{top}{number}/{name}/b/c"]
+            done = await asyncio.gather(
+                *(table.put(path, artifact_folder(path), FILE) for table, path in zip(tables, paths, strict=True)),
+                return_exceptions=True,
+            )
+            assert sorted(type(each).__name__ for each in done) == ["Conflict", "NoneType"]
+        assert len(await tables[0].files("", 100)) == 20
 
     _run(catalogue, work)
 

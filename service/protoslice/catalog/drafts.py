@@ -16,7 +16,10 @@ from protoslice.catalog.labels import MLFLOW, label
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
+from protoslice.errors import Conflict
 
+ARTIFACTS: Final = "artifacts"
+"""Folder in which MLflow keeps the files of a run or of a model."""
 _ID: Final = 1
 _PAGE: Final = 500
 _REMOVED: Final = 500
@@ -51,19 +54,21 @@ class DraftTable:
         self._space = account.space
 
     async def put(self, path: str, folder: str, file: KeptFile) -> None:
-        """Create or replace a file of a folder of artifacts."""
+        """Create or replace a file of a folder of artifacts; raise `Conflict` for one that would be a folder too."""
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, file.store)
             ensure_repository(tx, self._space, MLFLOW, "", _ID)
+            # A file that another one would lie in is of another folder only if it lies in no folder of artifacts.
+            self._lock(tx, shared=folder.rpartition("/")[2] == ARTIFACTS)
             # The folder first: writers of one folder wait for each other here, and count what the other has written.
             if folder:
                 self._note(tx, folder)
-            else:
-                self._lock(tx)
             before = tx.first(
                 f"SELECT length(data) FROM kept_files WHERE {_THESE} AND name = :name", space=self._space, name=path
             )
+            if before is None:
+                self._check_tree(tx, path)
             key = {"space": self._space, "repository": _ID, "kind": "file"}
             put_file(tx, key, path, file, folder=folder or None)
             held = 0 if before is None else before[0] or 0
@@ -198,9 +203,24 @@ class DraftTable:
             lambda tx: [FolderRow(*row) for row in tx.all(sql, space=self._space, **values)]
         )
 
-    def _lock(self, tx: Transaction) -> None:
-        """Let writers of files in no folder wait for each other: of two, one would not count what the other wrote."""
-        tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=_ID)
+    def _lock(self, tx: Transaction, *, shared: bool = False) -> None:
+        """Let writers wait for each other unless both share: of two, one would not see what the other wrote."""
+        lock = "FOR SHARE" if shared else "FOR UPDATE"
+        tx.all(f"SELECT 1 FROM repositories WHERE space = :space AND id = :id {lock}", space=self._space, id=_ID)
+
+    def _check_tree(self, tx: Transaction, path: str) -> None:
+        """Raise `Conflict` if there are files below `path`, or one that it would be below."""
+        below = f"SELECT name FROM kept_files WHERE {_BELOW} LIMIT 1"
+        if tx.first(below, space=self._space, **_range(path)) is not None:
+            raise Conflict(f"{path!r} is a folder: remove it first, or choose another name for the file")
+        names = {f"n{end}": path[:end] for end, character in enumerate(path) if character == "/"}
+        if names:
+            above = (
+                f"SELECT name FROM kept_files WHERE {_THESE} AND name IN ({', '.join(f':{each}' for each in names)})"
+            )
+            found = tx.first(above, space=self._space, **names)
+            if found is not None:
+                raise Conflict(f"{found[0]!r} is a file and not a folder: remove it first, or choose another folder")
 
     def _note(self, tx: Transaction, folder: str) -> None:
         tx.run(

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from protoslice.catalog.database import time_of
-from protoslice.catalog.drafts import DraftTable, folder_version
+from protoslice.catalog.drafts import ARTIFACTS, DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.file_names import check_file_path, check_form, is_version_control
 from protoslice.stores import Stores
-
-_ARTIFACTS: Final = "artifacts"
-"""Folder in which MLflow keeps the files of a run or of a model."""
 
 
 class NoDraft(NotFound):
@@ -131,7 +128,7 @@ def artifact_folder(path: str) -> str:
     Empty for a file in no folder.
     """
     *folders, _ = path.split("/")
-    return "/".join(folders[: folders.index(_ARTIFACTS) + 1] if _ARTIFACTS in folders else folders)
+    return "/".join(folders[: folders.index(ARTIFACTS) + 1] if ARTIFACTS in folders else folders)
 
 
 def _checked(folder: str) -> str:

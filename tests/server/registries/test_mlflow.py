@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,36 @@ def test_artifacts_are_written_listed_read_and_removed(client: httpx.Client) -> 
     assert client.get(f"/v1/stores/{got.headers['protoslice-store']}").json()["type"] == "onnx.ModelProto"
     assert client.delete(f"{RUN}/model").json() == {}
     assert [each["path"] for each in listed(client, "7/run/artifacts")] == ["a b+ü.txt"]
+
+
+@pytest.mark.parametrize("size", [3, 100_000], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("a", "a/b"),
+        ("a", "a/b/c/d"),
+        ("a/b", "a"),
+        ("a/b/c/d", "a"),
+        ("a/b/c", "a/b"),
+        ("../artifacts/x", "../artifacts"),
+    ],
+)
+def test_a_file_is_no_folder(client: httpx.Client, first: str, second: str, size: int) -> None:
+    """A run with both can neither be downloaded nor become a store."""
+    run = "/" + f"{first}-{second}-{size}".replace("/", "_") + "/artifacts"
+    paths = [os.path.normpath(f"{run}/{name}").lstrip("/") for name in (first, second)]
+    assert client.put(f"{BASE}/artifacts/{paths[0]}", content=bytes(size)).status_code == 200
+    for _ in range(2):
+        told = client.put(f"{BASE}/artifacts/{paths[1]}", content=bytes(size))
+        assert (told.status_code, told.json()["error_code"]) == (409, "RESOURCE_CONFLICT"), told.text
+        assert min(paths, key=len) in told.json()["message"]
+        assert client.put(f"{BASE}/artifacts/{paths[0]}", content=bytes(size)).status_code == 200, "it may be replaced"
+    for path in (paths[0] + "0", paths[0] + " b", paths[0] + "-/c", "x" + paths[1]):
+        assert client.put(f"{BASE}/artifacts/{path}", content=b"").status_code == 200, path
+    assert client.post(f"/v1/drafts/{run.strip('/')}").is_success
+    assert client.delete(f"{BASE}/artifacts/{paths[0]}").status_code == 200
+    if len(paths[0]) < len(paths[1]):
+        assert client.put(f"{BASE}/artifacts/{paths[1]}", content=bytes(size)).status_code == 200
 
 
 def test_a_download_is_planned_and_read_by_range(client: httpx.Client) -> None:
