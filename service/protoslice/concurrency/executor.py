@@ -10,7 +10,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from time import thread_time
 from typing import Final, TypeVar
 
 from protoslice.errors import StorageUnavailable
@@ -23,6 +25,42 @@ _INLINE: Final = 32 << 10
 SLICE: Final = 8 << 20
 """Approximate number of bytes that one slice of long work reads."""
 _END: Final = object()
+
+
+class Spent:
+    """Processor time of threads of workers, in seconds."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+
+_SPENT: ContextVar[Spent | None] = ContextVar("spent", default=None)
+
+
+@contextmanager
+def counted_work() -> Iterator[Spent]:
+    """Count what workers do for this task, and for tasks that it starts."""
+    spent = Spent()
+    token = _SPENT.set(spent)
+    try:
+        yield spent
+    finally:
+        _SPENT.reset(token)
+
+
+def _counted(call: Callable[[], T]) -> Callable[[], T]:
+    spent = _SPENT.get()
+    if spent is None:
+        return call
+
+    def counted() -> T:
+        began = thread_time()
+        try:
+            return call()
+        finally:
+            spent.seconds += thread_time() - began
+
+    return counted
 
 
 class Executor:
@@ -62,6 +100,10 @@ class Worker(Executor):
         self.loop = asyncio.get_running_loop()
         self._lanes = asyncio.Semaphore(max(1, threads // 2))
 
+    async def run(self, call: Callable[[], T]) -> T:
+        """See `Executor.run`."""
+        return await super().run(_counted(call))
+
     async def sized(self, weight: int, call: Callable[[], T]) -> T:
         """Result of `call`, which handles about `weight` bytes; run in a thread when they are many."""
         return call() if weight <= _INLINE else await self.run(call)
@@ -73,7 +115,7 @@ class Worker(Executor):
         """
         await self._lanes.acquire()
         try:
-            begun = self._pool.submit(call)
+            begun = self._pool.submit(_counted(call))
         except BaseException:
             self._lanes.release()
             raise

@@ -311,5 +311,7 @@ def test_element_types_of_operators(
     node = helper.make_node(operator, inputs, outputs, **attributes)
     given = {"f": F, "i": I, "b": B, "h": TensorProto.FLOAT16, "u": TensorProto.UINT8}
     constant = next((each.t.data_type for each in node.attribute if each.HasField("t")), 0)
-    found = ElementTypes([OnnxNode(node, inputs, outputs, constant)], given, {"": 21}, [])
+    made = OnnxNode.of(node)
+    made.constant = constant
+    found = ElementTypes([made], given, {"": 21}, [])
     assert [found.of(name) for name in outputs] == types

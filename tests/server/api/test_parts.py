@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from email import message_from_bytes
 from typing import Any
@@ -11,10 +12,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
+from tests.support.asgi import ask
 from tests.support.problems import assert_problem
+from tests.support.store_routes import open_service
 
 from protoslice.client import Client
 from protoslice.client.parts import PartReader
+from protoslice.concurrency import executor
 from protoslice.errors import IntegrityError, NotFound
 
 
@@ -98,6 +102,27 @@ def test_numbers_of_parts_are_bounded(client: httpx.Client, base: str) -> None:
     for count in (0, 1001):
         answer = client.post(f"{base}/parts", json={"parts": [{"view": "chunks/0"}] * count})
         assert answer.status_code == 400
+
+
+async def test_work_of_all_parts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    async with open_service() as app:
+        weights = [numpy_helper.from_array(np.zeros(1, "f4"), f"w{n}") for n in range(100)]
+        model = helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString()
+        store = json.loads((await ask(app, "PUT", "/v1/stores?filename=m.onnx", model)).body)["id"]
+        monkeypatch.setattr(executor, "thread_time", lambda: float(next(seconds)))  # each piece of work takes a second
+        views = [f"onnx/model.onnx?outputs=w{n}" for n in range(100)]
+        body = json.dumps({"parts": [{"view": view} for view in views]}).encode()
+        headers = {"content-type": "application/json"}
+        refused = await ask(app, "POST", f"/v1/stores/{store}/parts", body, headers)
+        assert_problem(
+            refused.status, httpx.Headers(refused.headers), refused.body, expected=413, slug="limit-exceeded"
+        )
+        assert "seconds of processor time: ask for fewer" in refused.text
+        assert next(seconds) < 100, "work went on behind the bound"
+        few = json.dumps({"parts": [{"view": view} for view in views[90:]]}).encode()
+        assert (await ask(app, "POST", f"/v1/stores/{store}/parts", few, headers)).status == 200
+        assert (await ask(app, "GET", f"/v1/stores/{store}/{views[50]}")).status == 200
 
 
 def test_a_merge_by_a_body_is_that_of_the_url(client: httpx.Client, base: str) -> None:

@@ -168,3 +168,19 @@ async def test_what_is_kept_of_heads_is_bounded(tmp_path: Path) -> None:
         ((_, size, object_),) = rows
         assert 20_000 < size < 40_000
         assert object_ is None
+
+
+async def test_parts_of_a_graph_are_made_out_of_one_parsed_graph(steps: Steps) -> None:
+    async with open_service() as app:
+        store = await put(app, model(1), "m.onnx")
+        costs = list[int]()
+        for number in (5, 6, 7):
+            steps.taken()
+            answer = await ask(app, "GET", f"/v1/stores/{store}/onnx/model.onnx?inputs=v{number}&outputs=v{number + 1}")
+            assert answer.status == 200
+            costs.append(steps.taken())
+        for name in ("nothing", "none"):
+            steps.taken()
+            assert (await ask(app, "GET", f"/v1/stores/{store}/onnx/model.onnx?outputs={name}")).status == 404
+            costs.append(steps.taken())
+    assert max(costs[1:]) < costs[0] / 4

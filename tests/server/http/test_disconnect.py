@@ -6,18 +6,27 @@ import asyncio
 import gc
 import weakref
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from starlette.types import Message, Scope
+from starlette.types import Message, Receive
+from starlette.types import Scope as AsgiScope
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.worlds.calls import CALLS
+from tests.server.access.worlds.things import Filling
+from tests.support.asgi import ask
 from tests.support.stores import onnx, upload
 from tests.support.xet import shard_of, xorb_of
 
+from protoslice.concurrency.executor import Worker
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import RULES
 from protoslice.server.api.problems import TIMEOUT, HttpProblem
 from protoslice.server.app import create_app
+from protoslice.server.http import disconnect
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.intake.uploads import pieces_from
 from protoslice.server.settings import Settings
@@ -35,7 +44,7 @@ ROUTES = [
 ]
 
 
-def scope_of(method: str, path: str) -> Scope:
+def scope_of(method: str, path: str) -> AsgiScope:
     headers = [(b"host", b"127.0.0.1:1"), (b"content-type", b"application/json")]
     return {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
@@ -92,6 +101,87 @@ async def test_work_stops_when_its_client_has_left(
         await asyncio.wait_for(app(scope_of(method, path.format(id=store)), work.receive, work.send), 10)
         assert work.ended
         assert work.sent == []
+
+
+FINISHED: Final = {
+    # Clients of Hugging Face give up on a HEAD after ten seconds and ask again: the second time all has been made.
+    "GET /v1/stores/{ref}/safetensors/{shard}",
+    # Graphs are found one at a time, each to its end: the memory of several at once would be too much.
+    "GET /v1/stores/{ref}/graph/blocks",
+    # Its rule reads, but it begins uploads of files that are missing: changes are finished.
+    "POST /{name:repository}.git/info/lfs/objects/batch",
+}
+"""Routes that read and are finished for a client that has left."""
+
+
+class Leaving:
+    """A client that leaves when the service begins its first piece of work, and what the service does afterwards."""
+
+    def __init__(self) -> None:
+        self._begun = asyncio.Event()
+        self._left = asyncio.Event()
+        self.begun = 0
+        self.afterwards = 0
+
+    async def begin(self) -> None:
+        """Note that a piece of work is about to begin; the first one waits until the service knows that it is gone."""
+        self.afterwards += self._left.is_set()
+        self.begun += 1
+        self._begun.set()
+        await self._left.wait()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    def receiving(self, receive: Receive) -> Receive:
+        """The messages of the client: its request, and that it left."""
+        read = False
+
+        async def receive_all() -> Message:
+            nonlocal read
+            if not read:
+                read = True
+                return await receive()
+            await self._begun.wait()
+            self._left.set()
+            return {"type": "http.disconnect"}
+
+        return receive_all
+
+
+async def test_every_route_that_reads_stops_when_its_client_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At most one piece of work begins for a client that has left: the one that was under way."""
+    calls = [call for call in CALLS if call.route and not RULES[call.route].changes(call.method)]
+    leaving, worked, found = Leaving(), set[str](), set[str]()
+
+    def watched(work: Any) -> Any:
+        async def begun(self: Worker, call: Any) -> Any:
+            await leaving.begin()
+            return await work(self, call)
+
+        return begun
+
+    hook = "http://127.0.0.1:1/"
+    async with closed_service(webhook_allow=(hook,), webhook_networks=("127.0.0.0/8",)) as app:
+        caller = bearer(await token_for(app, *Scope))
+        things = await Filling(app, "own", caller).fill("mine", f"{hook}hooks")
+        monkeypatch.setattr(disconnect, "GRACE_SECONDS", 0)
+        monkeypatch.setattr(Worker, "run", watched(Worker.run))
+        monkeypatch.setattr(Worker, "bulk", watched(Worker.bulk))
+        for call in calls:
+            leaving = Leaving()
+            before = asyncio.all_tasks()
+            method, target, body, headers = call.filled(things, "/spaces/own")
+            asked = ask(app, method, f"/spaces/own{target}", body, {**headers, **caller}, receiving=leaving.receiving)
+            with suppress(IndexError):  # nothing is sent
+                await asyncio.wait_for(asked, 20)
+            if rest := asyncio.all_tasks() - before:
+                await asyncio.wait(rest, timeout=20)
+            if leaving.begun:
+                worked.add(call.route)
+            if leaving.afterwards > 1:
+                found.add(call.route)
+    assert len(worked) > 30, worked
+    assert found == FINISHED
 
 
 async def test_the_files_of_a_shard_are_not_made_for_a_client_that_left_within_its_body(

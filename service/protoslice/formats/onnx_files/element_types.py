@@ -27,8 +27,20 @@ class Maker(Protocol):
     """A node of a graph."""
 
     @property
-    def message(self) -> Any:
-        """Its NodeProto."""
+    def domain(self) -> str:
+        """Domain of its operator."""
+
+    @property
+    def operator(self) -> str:
+        """Name of its operator."""
+
+    @property
+    def inputs(self) -> Sequence[str]:
+        """Values that it takes."""
+
+    @property
+    def attributes(self) -> Mapping[str, int]:
+        """Integers of its attributes by name; 0 for those of other types."""
 
     @property
     def outputs(self) -> Sequence[str]:
@@ -70,8 +82,8 @@ class ElementTypes:
         """Say why the type of the value `name` is unknown."""
         for node in self._nodes:
             if name in node.outputs:
-                operator = f"{node.message.domain or 'ai.onnx'}.{node.message.op_type}"[:200]
-                known = "may have several types" if self._rules(node.message) else "is not known here"
+                operator = f"{node.domain or 'ai.onnx'}.{node.operator}"[:200]
+                known = "may have several types" if self._rules(node) else "is not known here"
                 return f"the operator {operator} that makes it {known}"
         return "no operator makes it"
 
@@ -84,19 +96,19 @@ class ElementTypes:
             return self._declared.get(name) or found.get(name, 0)
 
         for node in self._nodes:
-            rules = self._rules(node.message)
+            rules = self._rules(node)
             for number, name in enumerate(node.outputs):
                 if name and rules:
                     found[name] = _by_rule(rules, number, node, known)
         return found
 
-    def _rules(self, node: Any) -> Sequence[str]:
+    def _rules(self, node: Maker) -> Sequence[str]:
         """Return the rules of the outputs of a node; none for an operator that is not in the table."""
         domain = _domain(node.domain)
         opset = self._opsets.get(domain, 0)
-        if (domain, node.op_type) in self._own or not opset or opset > _table()["opsets"].get(domain, 0):
+        if (domain, node.operator) in self._own or not opset or opset > _table()["opsets"].get(domain, 0):
             return ()
-        versions = _table()["operators"][domain].get(node.op_type, ())
+        versions = _table()["operators"][domain].get(node.operator, ())
         return next((rules.split() for since, rules in reversed(versions) if since <= opset), ())
 
 
@@ -122,14 +134,13 @@ def _by_alternative(rule: str, output: int, node: Maker, known: Callable[[str], 
     if kind == "t":
         return int(value)
     if kind == "i":
-        return next(filter(None, map(known, filter(None, _inputs(value, node.message.input)))), 0)
+        return next(filter(None, map(known, filter(None, _inputs(value, node.inputs)))), 0)
     if kind == "g":
         place = output + int(value)
         return node.inner[place] if place < len(node.inner) else 0
     if kind == "c":
-        names = {each.name for each in node.message.attribute}
-        return node.constant or next((number for name, number in _CONSTANTS.items() if name in names), 0)
-    stated = next((int(each.i) for each in node.message.attribute if each.name == value), 0) if kind == "@" else 0
+        return node.constant or next((number for name, number in _CONSTANTS.items() if name in node.attributes), 0)
+    stated = node.attributes.get(value, 0) if kind == "@" else 0
     return stated if 0 <= stated < _TENSOR_TYPES else 0
 
 

@@ -14,7 +14,7 @@ from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
 from protoslice.formats.model import Encoding, Fault, Stored, Strings, Tensor
 from protoslice.formats.onnx import EXTERNAL, TENSOR, TensorMaker
 from protoslice.formats.onnx_files.element_types import STANDARD
-from protoslice.formats.onnx_files.extraction import SubModel, extracted
+from protoslice.formats.onnx_files.extraction import Graph, SubModel, extracted
 from protoslice.formats.onnx_files.messages import (
     INITIALIZER,
     INITIALIZERS_AS_INPUTS,
@@ -67,14 +67,17 @@ def check_alignment(align: int) -> int:
     return align
 
 
-def with_external_data(proto: OnnxProto, part: SubModel | None = None, align: int = ALIGNMENT) -> OnnxFiles:
-    """The model of `proto`, or `part` of it, with initializers and constants of 1 KiB and more in a file of weights.
+def with_external_data(
+    proto: OnnxProto, part: SubModel | None = None, align: int = ALIGNMENT, graph: Graph | None = None
+) -> OnnxFiles:
+    """The model of `proto`, or `part` of its `graph`, with tensors of 1 KiB and more in a file of weights.
 
-    Constants become initializers. Smaller ones are in the model, also those that are external now. Of inner graphs
-    and attributes, only weights that are external now are moved. `Unsupported` if the model then has 2 GiB or more.
+    These are initializers, and constants, which become initializers. Smaller ones are in the model, also those that are
+    external now. Of inner graphs and attributes, only weights that are external now are moved. `Unsupported` if the
+    model then has 2 GiB or more.
     """
     weights = _Weights(align)
-    model = _composed(proto, part, weights)
+    model = _composed(proto, part, weights, graph)
     if model.size > _LARGEST_MODEL:
         raise Unsupported(
             f"The model without its weights has {model.size} bytes, in attributes or inner graphs; ONNX runtimes load "
@@ -83,12 +86,12 @@ def with_external_data(proto: OnnxProto, part: SubModel | None = None, align: in
     return OnnxFiles(model, weights.bytes())
 
 
-def in_one_file(proto: OnnxProto, part: SubModel | None = None) -> Bytes:
-    """The model of `proto`, or `part` of it, with all its weights inside.
+def in_one_file(proto: OnnxProto, part: SubModel | None = None, graph: Graph | None = None) -> Bytes:
+    """The model of `proto`, or `part` of its `graph`, with all its weights inside.
 
     `Unsupported` if it has 2 GiB or more, which no ONNX runtime parses.
     """
-    model = _composed(proto, part, None)
+    model = _composed(proto, part, None, graph)
     if model.size > _LARGEST_MODEL:
         raise Unsupported(
             f"In one file, the model has {model.size} bytes, but ONNX runtimes load at most {_LARGEST_MODEL}: use "
@@ -119,9 +122,9 @@ class _Weights:
         return Bytes(_core.Rope(self._builder.ropes()), self._sources.listed)
 
 
-def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None) -> Bytes:
+def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None, graph_names: Graph | None) -> Bytes:
     """The model, with its weights in `weights`, or inside if that is None."""
-    fields, added = (proto.graph, []) if part is None else extracted(proto, part)
+    fields, added = (proto.graph, []) if part is None else extracted(proto, part, graph_names)
     kept = {field.start for field in fields}
     changes, constants = _changes(proto, part, kept, weights)
     inner = changes.pop("graph", {})

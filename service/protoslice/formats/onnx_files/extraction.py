@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from functools import cached_property
+from sys import intern
+from types import MappingProxyType
+from typing import Any, Final, Self
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, Unsupported
@@ -37,6 +40,10 @@ KNOWN: Final = _ABOUT | {NODE, INITIALIZER, SPARSE_INITIALIZER, INPUT, OUTPUT, V
 _MOST_VALUES: Final = 1000
 """Limit of the inputs and outputs that a request names."""
 _NODE_TYPE: Final = "onnx.NodeProto"
+_NO_ATTRIBUTES: Final[Mapping[str, int]] = MappingProxyType({})
+_NODE_WEIGHT: Final = 1000
+_NAME_WEIGHT: Final = 300
+"""Bytes of memory of a node and its values, and of another name, about."""
 _ANNOTATION_TYPE: Final = "onnx.TensorAnnotation"
 _ITEM: Final = re.compile(r"(graph(?:\.node\[[0-9]+\].*)?)\.([a-z_]+)\[([0-9]+)\](\.values)?", re.DOTALL)
 """A direct part of the graph or of an inner graph: path of that graph, field and number."""
@@ -57,20 +64,30 @@ class SubModel:
 class OnnxNode:
     """A node of the graph: its operator, and names of values."""
 
-    message: Any
-    """Its NodeProto, without large fields."""
-    inputs: list[str]
-    """Values that it needs, those of inner graphs too."""
+    domain: str
+    operator: str
+    inputs: Sequence[str]
     outputs: Sequence[str]
+    attributes: Mapping[str, int]
+    """Integers of its attributes by name; 0 for those of other types."""
     constant: int = 0
     """Element type of its tensor attribute; 0 without one."""
     inner: list[int] = field(default_factory=list)
     """Element types of the outputs of its first inner graph; 0 where unknown."""
+    outer: Sequence[str] = ()
+    """Values of the graph that its inner graphs use."""
+
+    @classmethod
+    def of(cls, message: Any) -> Self:
+        """The node of a NodeProto, whose large fields may be left out; equal names share their memory."""
+        inputs, outputs = (tuple(map(intern, each)) for each in (message.input, message.output))
+        attributes = {intern(each.name): int(each.i) for each in message.attribute} or _NO_ATTRIBUTES
+        return cls(intern(message.domain), intern(message.op_type), inputs, outputs, attributes)
 
 
-@dataclass(slots=True)
+@dataclass
 class Graph:
-    """Names in the graph of a model."""
+    """Names in the graph of a model, from which any of its parts is found."""
 
     nodes: list[OnnxNode] = field(default_factory=list)
     initializers: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -83,47 +100,63 @@ class Graph:
     """Values that are annotated, each with the names of the tensors that its annotation refers to."""
     inputs: list[str] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    opsets: Mapping[str, int] = field(default_factory=dict)
+    """Version of the operators of each domain."""
+    own: Collection[tuple[str, str]] = ()
+    """Domain and name of the operators that functions of the model define."""
+
+    @property
+    def weight(self) -> int:
+        """Bytes in memory, about."""
+        return _NODE_WEIGHT * (1 + len(self.nodes)) + _NAME_WEIGHT * (len(self.initializers) + len(self.infos))
+
+    @cached_property
+    def makers(self) -> Mapping[str, int]:
+        """Number of the node that makes each value."""
+        return {name: number for number, node in enumerate(self.nodes) for name in node.outputs if name}
+
+    @cached_property
+    def element_types(self) -> ElementTypes:
+        """Element types of the values."""
+        return ElementTypes(self.nodes, self.types, self.opsets, self.own)
 
 
-def extracted(proto: OnnxProto, part: SubModel) -> tuple[Sequence[Field], list[Bytes | bytes]]:
-    """Fields of the graph that make up `part`, in order, and fields that are new.
+def extracted(
+    proto: OnnxProto, part: SubModel, graph: Graph | None = None
+) -> tuple[Sequence[Field], list[Bytes | bytes]]:
+    """Fields of the graph that make up `part`, in order, and fields that are new; `graph` is `graph_of(proto)`.
 
     `NotFound` for a name that the graph lacks, `InvalidInput` if the outputs need a value that is no input,
     `Unsupported` if the type of a value is neither declared nor can be worked out.
     """
     if len(part.inputs) + len(part.outputs) > _MOST_VALUES:
         raise InvalidInput(f"Name at most {_MOST_VALUES} inputs and outputs")
-    unknown = next((each.number for each in proto.graph if each.number not in KNOWN), None)
-    if unknown is not None:
-        raise Unsupported(
-            f"The graph has the field {unknown}, which is not known here: only the whole model can be given"
-        )
-    graph = _graph(proto)
+    graph = graph or graph_of(proto)
     inputs = part.inputs or tuple(name for name in graph.inputs if name not in graph.initializers)
     outputs = tuple(dict.fromkeys(part.outputs or graph.outputs))
     nodes, initializers, needed = _needed(graph, inputs, outputs)
     inputs = tuple(dict.fromkeys(inputs)) if part.inputs else tuple(name for name in inputs if name in needed)
     for name in set(inputs).intersection(name for number in nodes for name in graph.nodes[number].outputs):
         raise InvalidInput(f"The node that makes the input {name[:200]!r} also makes a value that the outputs need")
-    values = {name for number in nodes for name in (*graph.nodes[number].inputs, *graph.nodes[number].outputs)}
+    kept_nodes = [graph.nodes[number] for number in nodes]
+    values = {name for node in kept_nodes for name in (*node.inputs, *node.outer, *node.outputs)}
     kept = {(NODE, number) for number in nodes} | {graph.initializers[name] for name in initializers}
     between = values.difference(inputs, outputs) & graph.infos.keys()
     kept |= {graph.infos[name] for name in between if graph.infos[name][0] == VALUE_INFO}
     values |= {*inputs, *outputs, *initializers}
     kept |= {(_ANNOTATION, number) for number, (name, _) in enumerate(graph.annotations) if name in values}
     as_inputs = sorted(initializers & graph.infos.keys()) if proto.version < INITIALIZERS_AS_INPUTS else []
-    types = ElementTypes(graph.nodes, graph.types, proto.opsets, _own_operators(proto))
     fields = dict(numbered(proto.graph))
     new = list[Bytes | bytes]()
     for number, names in ((INPUT, (*inputs, *as_inputs)), (OUTPUT, outputs)):
         for name in names:
-            new += wrapped(number, _info(proto, name, fields.get(graph.infos.get(name, (0, 0))), types))
+            new += wrapped(number, _info(proto, name, fields.get(graph.infos.get(name, (0, 0))), graph.element_types))
     return [each for place, each in fields.items() if place in kept or place[0] in _ABOUT], new
 
 
 def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> tuple[set[int], set[str], set[str]]:
     """Numbers of the nodes, names of the initializers, and those of the inputs, that `outputs` need."""
-    makers = {name: number for number, node in enumerate(graph.nodes) for name in node.outputs if name}
+    makers = graph.makers
     for name in (*inputs, *outputs):
         if name not in makers and name not in graph.initializers and name not in graph.inputs:
             raise NotFound(f"The graph has no value {name[:200]!r}")
@@ -140,7 +173,7 @@ def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> 
         elif name in makers:
             if makers[name] not in nodes:
                 nodes.add(makers[name])
-                left += graph.nodes[makers[name]].inputs
+                left += (*graph.nodes[makers[name]].inputs, *graph.nodes[makers[name]].outer)
         elif name in graph.initializers:
             initializers.add(name)
         elif name in graph.inputs:
@@ -152,18 +185,23 @@ def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> 
     return nodes, initializers, needed
 
 
-def _graph(proto: OnnxProto) -> Graph:
-    """Names of the nodes, initializers and values of the graph."""
-    graph, scopes = Graph(), _Scopes()
+def graph_of(proto: OnnxProto) -> Graph:
+    """Names of the nodes, initializers and values of the graph; `Unsupported` for one with unknown fields."""
+    unknown = next((each.number for each in proto.graph if each.number not in KNOWN), None)
+    if unknown is not None:
+        raise Unsupported(
+            f"The graph has the field {unknown}, which is not known here: only the whole model can be given"
+        )
+    graph, scopes = Graph(opsets=proto.opsets, own=frozenset(_own_operators(proto))), _Scopes()
     for item, node in _parsed(proto, _NODE_TYPE):
         if item and item[1] == "graph":
-            graph.nodes.append(OnnxNode(node, [*node.input], node.output))
+            graph.nodes.append(OnnxNode.of(node))
         elif item:
             scopes.add(item[1], node.output, node.input)
     _read_declarations(proto, graph, scopes)
     _read_tensors(proto, graph, scopes)
     for number, names in scopes.outer():
-        graph.nodes[number].inputs.extend(names)
+        graph.nodes[number].outer = tuple(names)
     if any(each.number == _ANNOTATION for each in proto.graph):
         for item, annotation in _parsed(proto, _ANNOTATION_TYPE):
             if item and item[1] == "graph":

@@ -11,7 +11,7 @@ from protoslice.errors import NotFound
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model
 from protoslice.formats.onnx_files.external import WEIGHTS, check_alignment, in_one_file, with_external_data
-from protoslice.formats.onnx_files.extraction import SubModel
+from protoslice.formats.onnx_files.extraction import Graph, SubModel, graph_of
 from protoslice.formats.onnx_files.messages import OnnxProto
 from protoslice.identity import ONNX_FILES
 from protoslice.stores.objects.representation import Representation
@@ -41,11 +41,13 @@ class StoreOnnx:
         self._readable = readable
         self._etag = etag
         self._made: CachedFlight[tuple[object, ...], Made] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
+        # Found to the end, once: all parts of the model are made out of it.
+        self._graph: CachedFlight[None, Graph] = CachedFlight(most=1, room=_ROOM)
 
     @property
     def weight(self) -> int:
         """Bytes in memory, about."""
-        return self._made.weight
+        return self._made.weight + self._graph.weight
 
     def tag(self, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int) -> str:
         """Entity tag of what `file` gives."""
@@ -70,12 +72,17 @@ class StoreOnnx:
 
     async def _files(self, single: bool, part: SubModel | None, align: int) -> tuple[Made, int]:
         """Files by name, and the bytes of memory that they hold."""
-        files = await self._worker.bulk(lambda: self._composed(single, part, align))
+        graph = None if part is None else await self._graph.get(None, self._named)
+        files = await self._worker.bulk(lambda: self._composed(single, part, align, graph))
         return files, _WEIGHT + sum(data.literals + _PIECE_WEIGHT * data.rope.piece_count for data in files.values())
 
-    def _composed(self, single: bool, part: SubModel | None, align: int) -> Made:
+    async def _named(self) -> tuple[Graph, int]:
+        graph = await self._worker.bulk(lambda: graph_of(OnnxProto(self._model)))
+        return graph, graph.weight
+
+    def _composed(self, single: bool, part: SubModel | None, align: int, graph: Graph | None) -> Made:
         proto = OnnxProto(self._model)
         if single:
-            return {SINGLE: in_one_file(proto, part)}
-        files = with_external_data(proto, part, align)
+            return {SINGLE: in_one_file(proto, part, graph)}
+        files = with_external_data(proto, part, align, graph)
         return {MODEL: files.model, WEIGHTS: files.weights}

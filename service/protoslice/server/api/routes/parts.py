@@ -11,6 +11,7 @@ from fastapi import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from protoslice.concurrency.executor import counted_work
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 from protoslice.formats.bytes import Bytes
 from protoslice.server.access.places import Ref
@@ -34,6 +35,8 @@ router = GuardedRouter(tags=["views"])
 _ROUTER: Final = ViewRouter(VIEWS)
 _MOST_PIECES: Final = 1 << 20
 """Pieces of the ropes of all parts of an answer: each takes some 32 bytes of memory."""
+_MOST_SECONDS: Final = 30
+"""Seconds of processor time for all parts of an answer, after which no further one is begun."""
 _TOLD: Final = frozenset({
     b"content-type", b"content-length", b"content-range", b"content-disposition", b"content-location", b"etag",
     b"repr-digest", b"x-protobuf-message", b"x-tensor-dtype", b"x-tensor-shape", b"protoslice-omitted",
@@ -94,9 +97,15 @@ async def get_parts(request: Request, services: Given, ref: Ref, body: AskParts)
     and for a range its `Content-Range`. Nothing is sent if any part does not exist.
     """
     store = await services.stores.view(ref)
-    boundary, pieces, count = token_hex(16), list[Bytes | bytes](), 0
+    boundary, pieces, count, seconds = token_hex(16), list[Bytes | bytes](), 0, 0.0
     for number, part in enumerate(body.parts):
-        rope, headers, span = await _planned(request, services, store, part)
+        with counted_work() as spent:
+            rope, headers, span = await _planned(request, services, store, part)
+        seconds += spent.seconds
+        if seconds > _MOST_SECONDS:
+            raise LimitExceeded(
+                f"The first {number + 1} parts took {_MOST_SECONDS} seconds of processor time: ask for fewer at a time"
+            )
         count += rope.rope.piece_count
         if count > _MOST_PIECES:
             raise LimitExceeded(f"The parts consist of more than {_MOST_PIECES} pieces: ask for fewer at a time")
