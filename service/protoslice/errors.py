@@ -30,10 +30,24 @@ ProtosliceError
 
 from __future__ import annotations
 
+import re
+
 
 def missing_extra(purpose: str, extra: str) -> str:
     """Return the message for packages that only an extra of this one installs, which is on no package index yet."""
     return f"{purpose}: install the extra '{extra}', in a checkout of Protoslice by pip install '.[{extra}]'"
+
+
+def extra_of(module: str) -> str | None:
+    """Return the extra of this package that installs `module`; None for modules that no extra names."""
+    from importlib.metadata import requires
+
+    name, found = module.partition(".")[0].replace("_", "-").lower(), set()
+    for line in requires("protoslice") or ():
+        wanted = re.match(r"([\w.-]+).*;.*extra == ['\"](\w+)['\"]", line)
+        if wanted is not None and wanted[1].replace("_", "-").lower() == name:
+            found.add(wanted[2])
+    return "server" if "server" in found else min(found, default=None)
 
 
 class ProtosliceError(Exception):
@@ -44,6 +58,9 @@ class ProtosliceError(Exception):
 
     retry_after_seconds: float | None = None
     """Seconds to wait before trying again; None where nothing was said."""
+
+    service: str | None = None
+    """URL of the service whose response, or whose silence, is the error; None for errors of local causes."""
 
     def __init__(self, message: str, offset: int | None = None, path: str | None = None) -> None:
         super().__init__(message, offset, path)

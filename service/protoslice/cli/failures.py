@@ -28,7 +28,16 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from protoslice.cli.terminal.show import note
-from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageError
+from protoslice.errors import (
+    Conflict,
+    InvalidInput,
+    LimitExceeded,
+    NotFound,
+    ProtosliceError,
+    StorageError,
+    extra_of,
+    missing_extra,
+)
 from protoslice.plugins import PluginWarning
 
 _CODES: list[tuple[type[ProtosliceError], int]] = [
@@ -56,6 +65,11 @@ def one_line_errors() -> Iterator[None]:
         _end_by(ended.number)
     except ProtosliceError as error:
         _end(_told(error), next(code for kind, code in _CODES if isinstance(error, kind)))
+    except ModuleNotFoundError as error:
+        extra = extra_of(error.name or "")
+        if extra is None:
+            raise
+        _end(missing_extra(f"{error.name} is missing", extra), 3)
     except UnicodeEncodeError as error:  # an argument that is not UTF-8, and no name of a file
         text = error.object.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
         _end(f"'{text[:200]}' is not valid UTF-8", 2)

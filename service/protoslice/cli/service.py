@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from protoslice.errors import Unsupported, missing_extra
-
 if TYPE_CHECKING:
     from protoslice.server.settings import Settings
 
@@ -21,8 +19,6 @@ def check_environment() -> None:
 
 def service_settings(**given: Any) -> Settings:
     """The settings of the environment, with what is `given` in front; nothing is given where it is None."""
-    try:
-        from protoslice.server.settings import read_settings
-    except ImportError as error:
-        raise Unsupported(f"{missing_extra('To run a service', 'server')} ({error.name} is missing)") from error
+    from protoslice.server.settings import read_settings
+
     return read_settings({name: value for name, value in given.items() if value is not None})

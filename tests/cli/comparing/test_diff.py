@@ -48,6 +48,9 @@ def test_files_and_stores_differ_in_the_same(call: Any, service: str, store: str
             assert call("diff", one, same).stdout == ""
             assert json.loads(call("diff", one, same, "--json").stdout) == {"equal": True, "differences": []}
     shown = call("diff", "@changed:1", store, code=8).stdout
+    for names in ((model, changed), (store, "@changed:1")):
+        for only, count in {"file": 1, "tensor": 2, "part": 1}.items():
+            assert len(_found(call("diff", *names, "--only", only, "--json", code=8))) == count
     assert "removed  tensor      400 B" in shown
 
 
@@ -340,3 +343,15 @@ def test_a_model_is_named_by_its_root_or_its_folder(call: Any, tmp_path: Path) -
     assert ("changed", "tensor", "weight") in _found(
         call("diff", "@named:one", tmp_path / "two" / "v.index", "--json", code=8)
     )
+
+
+def test_models_that_differ_in_another_kind_differ(call: Any, tmp_path: Path) -> None:
+    for name, content in (("one", "a"), ("other", "b")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.txt").write_text(content)
+    names = (tmp_path / "one", tmp_path / "other")
+    told = json.loads(call("diff", *names, "--only", "tensor", "--json", code=8).stdout)
+    assert told == {"equal": False, "differences": []}
+    shown = call("diff", *names, "--only", "tensor", code=8)
+    assert (shown.stdout, "1 file changed" in shown.stderr) == ("", True)
+    call("diff", names[0], names[0], "--only", "tensor")

@@ -26,4 +26,5 @@ def test_ls_searches_and_sorts(call: Any, service: str, tmp_path: Path) -> None:
     assert "only the first 1 are shown; use --limit 0 for all" in shown.stderr
     assert len(json.loads(call("ls", "searched", "--limit", "0", "--json", "--url", service).stdout)) == 2
     assert "Invalid sort" in call("ls", "--sort", "color", "--url", service, code=2).stderr
+    assert "leave out --sort" in call("ls", "--tag", "Searched", "--sort", "size", "--url", service, code=2).stderr
     assert "Invalid size" in call("ls", "--min-size", "big", "--url", service, code=2).stderr

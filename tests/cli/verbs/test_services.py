@@ -148,6 +148,54 @@ def test_a_service_that_is_not_named_is_asked_for(call: Any) -> None:
         assert "PROTOSLICE_URL" in call(*args, url="", code=2).stderr
 
 
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["pull", "@model:1", "{model}/below"],
+        ["pull", "@model:1", "{folder}/x", "--view", "cpb", "--align", "8"],
+        ["pull", "@model:1", "--only", "chunks/0"],
+        ["push", "{folder}"],
+        ["tensor", "@model:1", "--slice", "1:2", "-o", "{folder}/out.safetensors"],
+        ["tensor", "@model:1", "constant_1", "-o", "{model}"],
+        ["chunks", "@model:1", "--min-chunk", "1KiB"],
+        ["cat", "@model:1", "node[0].name", "-o", "{model}/below"],
+        ["merge", "@model:1", "{model}"],
+        ["split", "@model:1", "{folder}/out"],
+        ["extract", "@model:1", "{model}"],
+        ["diff", "@model:1", "{folder}/absent"],
+    ],
+)
+def test_errors_of_local_causes_do_not_name_the_service(
+    call: Any, service: str, store: str, model: Path, tmp_path: Path, args: list[str]
+) -> None:
+    done = call_any(call, *(arg.format(model=model, folder=tmp_path) for arg in args))
+    assert done.stderr.startswith("protoslice: ")
+    assert service not in done.stderr
+
+
+def call_any(call: Any, *args: str) -> Any:
+    """Call a verb that fails, with whatever code."""
+    for code in (2, 3, 4, 6, 7):
+        try:
+            return call(*args, code=code)
+        except AssertionError:
+            continue
+    raise AssertionError(f"{args} did not fail")
+
+
+def test_errors_of_the_service_and_of_the_connection_name_it(call: Any, service: str, store: str) -> None:
+    for args in (["info", "@absent:1"], ["cat", store, "node[99]"], ["tensor", store, "constant_1", "--slice", "x"]):
+        assert f"{service}: " in call_any(call, *args).stderr
+    assert "http://127.0.0.1:9: " in call("ls", "--url", "http://127.0.0.1:9", code=6).stderr
+
+
+def test_a_base_may_be_named_like_every_store(call: Any, service: str, store: str, changed: Path) -> None:
+    for base in ("model:1", "@model:1", f"{service}/v1/stores/model:1", f"{service}/m/model:1"):
+        assert json.loads(call("push", changed, "--base", base, "--json").stdout)["store"]
+    assert "is not on" in call("push", changed, "--base", "http://127.0.0.1:9/v1/stores/model:1", code=2).stderr
+    assert "does not name a store" in call("push", changed, "--base", "a b", code=2).stderr
+
+
 def test_the_operator_finds_the_request(call: Any, store: str) -> None:
     assert "127.0.0.1" in call("cat", store, "node[99]", code=4).stderr
 

@@ -66,6 +66,15 @@ def store_of(name: str, service: str | None = None) -> Address:
     return address_of(f"@{name}" if _REF.fullmatch(name) else name, service)
 
 
+def ref_on(service: str, name: str) -> str:
+    """Return the tag or id of the store that `name` means; `InvalidInput` unless it is on `service`."""
+    address = store_of(name, service)
+    same = same_origin(address.service, service) and urlsplit(address.service).path == urlsplit(service).path
+    if not same:
+        raise InvalidInput(f"{name} is not on {service}: use a store of this service")
+    return address.ref
+
+
 def store_hint(name: str) -> str:
     """Hint for a missing file whose name could be that of a store; else an empty text."""
     if _SERVICE.fullmatch(name):

@@ -16,7 +16,7 @@ from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, Tr
 from protoslice.cli.terminal.near import did_you_mean
 from protoslice.cli.terminal.show import utc
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, UnknownCaller, Unsupported, missing_extra
+from protoslice.errors import IntegrityError, InvalidInput, NotFound, ProtosliceError, UnknownCaller, Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import HEADER, Omitted
 from protoslice.formats.signatures import TYPES
@@ -35,12 +35,11 @@ def client_of(
 ) -> Iterator[Any]:
     """A client of the service with at most `parallel` requests under way, closed in the end.
 
-    `header` is the header Authorization; None takes the credentials that are known.
+    `header` is the header Authorization; None takes the credentials that are known. Errors that come from the service
+    name it: no response, one that refuses, or one that is wrong. Errors of local causes don't.
     """
-    try:
-        from protoslice.client import Client
-    except ImportError as error:
-        raise Unsupported(f"{missing_extra('To use a service', 'client')} ({error.name} is missing)") from error
+    from protoslice.client import Client
+
     sent = authorization(service) if header is None else header
     with Client(service, cache=cache, parallel=parallel, headers=sent) as client:
         try:
@@ -49,8 +48,10 @@ def client_of(
             if isinstance(error, UnknownCaller):
                 said = error.message.rstrip(".") if sent else "this service needs a token"
                 error.message = f"{said}; {_ended(sent)}{_way_in(service) if header is None else _ASK}"
-            if client.url not in error.message:
-                error.message = f"{client.url}: {error.message}"
+            # Whatever the client finds wrong outside of an exchange, it finds in a response.
+            blamed = error.service or (client.url if isinstance(error, IntegrityError) else None)
+            if blamed is not None and blamed not in error.message:
+                error.message = f"{blamed}: {error.message}"
             raise
 
 

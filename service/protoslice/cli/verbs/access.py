@@ -188,6 +188,7 @@ def set_space(
 
 
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
+    settings = service_settings(storage=uri)
     from protoslice.catalog import open_database
     from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
     from protoslice.server.access.records import NewToken, Tokens
@@ -195,7 +196,6 @@ async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seco
     known = {str(each): each for each in Scope}
     if unknown := sorted(set(scopes) - known.keys()):
         raise InvalidInput(f"Unknown scope {', '.join(unknown)}: use {', '.join(known)}")
-    settings = service_settings(storage=uri)
     grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
     async with open_database(settings.database, settings.storage) as database:
         until = None if seconds is None else time.time() + seconds

@@ -78,7 +78,9 @@ def diff(
             _sum_up(shown, delta_of)
         elif shown:
             _show(shown, limit, delta_of)
-    if shown:
+        elif found:
+            note(f"no difference is of this kind: {_counted(found)}")
+    if found:
         raise typer.Exit(DIFFERENT)
 
 

@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import typer
 
-from protoslice.cli.models.addresses import service_url
+from protoslice.cli.models.addresses import ref_on, service_url
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.probing.probed_service import CannotTell, ProbedService
@@ -32,7 +32,7 @@ def doctor(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(metavar="STORE", help="Test with this store (tag or id) instead of pushing one."),
+        typer.Option(metavar="STORE", help="Test with this store instead of pushing one."),
     ] = None,
     as_json: Json = False,
 ) -> None:
@@ -80,7 +80,7 @@ def _checked(probe: Probe, service: ProbedService, *, quiet: bool) -> dict[str, 
 def _probed_service(url: str, ref: str | None) -> Iterator[ProbedService]:
     with client_of(url) as client:
         if ref is not None:
-            yield _of(client, client.store(ref, names=False), None)
+            yield _of(client, client.store(ref_on(url, ref), names=False), None)
             return
         count = _LARGE + secrets.randbelow(_LARGE // 16)
         content, tag = _content(count), f"doctor-{secrets.token_hex(6)}"

@@ -12,7 +12,7 @@ from warnings import catch_warnings, simplefilter
 
 import typer
 
-from protoslice.cli.models.addresses import Address, is_address, service_url, store_of
+from protoslice.cli.models.addresses import Address, is_address, ref_on, service_url, store_of
 from protoslice.cli.models.files import errors_about, named_files
 from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.parts import pull_parts
@@ -24,7 +24,7 @@ from protoslice.cli.models.types import RootType
 from protoslice.cli.options import Json, Limit, MaxChunk, MinChunk, RulesFile, ServiceUrl, Since, TypeName, Until
 from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import note, print_json, print_table, say
+from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.sizes import format_size, parse_size
@@ -76,7 +76,8 @@ def push(  # noqa: PLR0913 - each is an option
     Example: protoslice push model.onnx --url http://127.0.0.1:8000 --tag resnet50:3
     """
     sizes = {"min_chunk": min_chunk, "max_chunk": max_chunk}
-    bases = [each.removeprefix("@") for each in base] if base else None
+    service = service_url(url)
+    bases = [ref_on(service, each) for each in base] if base else None
     given = {
         "type": type_name,
         "root": root,
@@ -91,7 +92,7 @@ def push(  # noqa: PLR0913 - each is an option
     with (
         _there(name) as (what, alone),
         _advised(advice if alone else None),
-        client_of(service_url(url)) as client,
+        client_of(service) as client,
         errors_about(name),
         Progress("pushing") as progress,
     ):
@@ -128,7 +129,6 @@ def _there(name: str) -> Iterator[tuple[Any, bool]]:
 
     `InvalidInput`, `Unsupported`, `NotFound` for anything else.
     """
-    # Checked before the client is opened, which puts the name of the service in front of errors.
     if is_address(name):
         raise InvalidInput(f"{name} is already a store: push takes a file or a directory")
     if name == STDIO:
@@ -286,9 +286,13 @@ def ls(  # noqa: PLR0913 - each is an option
     since: Since = None,
     until: Until = None,
     sort: Annotated[
-        str,
-        typer.Option(metavar="KEY", help="created, size, name, type or uploader; with - in front, descending."),
-    ] = "-created",
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="created, size, name, type or uploader; with - in front, descending.",
+            show_default="-created",
+        ),
+    ] = None,
     tag: Annotated[
         str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this, sorted by tag.")
     ] = None,
@@ -304,10 +308,12 @@ def ls(  # noqa: PLR0913 - each is an option
     """
     search: StoreSearch = {
         "name": name, "type": type_name, "uploader": uploader, "min_size": min_size, "max_size": max_size,
-        "since": since, "until": until, "tag": tag, "sort": None if tag is not None else sort,
+        "since": since, "until": until, "tag": tag, "sort": sort,
     }  # fmt: skip
+    if tag is not None and sort is not None:
+        raise InvalidInput("--tag sorts by tag: leave out --sort, or search by NAME in place of --tag")
     if repositories:
-        if any(value is not None for key, value in search.items() if key != "sort"):
+        if any(value is not None for value in search.values()):
             raise InvalidInput("Repositories are listed without a search: leave out the other options")
         _ls_repositories(url, as_json)
         return
@@ -325,7 +331,7 @@ def _ls_repositories(url: str | None, as_json: bool) -> None:
     with client_of(service_url(url)) as client:
         found = list(client.repositories())
     if as_json:
-        print_json([asdict(each) | {"updated": each.updated.isoformat()} for each in found])
+        print_json([asdict(each) | {"updated": utc(each.updated)} for each in found])
         return
     rows = [
         [each.name, "" if each.size is None else format_size(each.size), f"{each.updated:%Y-%m-%d %H:%M}",

@@ -164,7 +164,12 @@ class Connection:
                         raise error_of_answer(answer.status_code, answer.headers, _read(answer, 1 << 20, cut=True))
                     yield answer
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise error_of_transport(error) from error
+                failure = error_of_transport(error)
+                failure.service = self.url
+                raise failure from error
+            except ProtosliceError as error:  # what is raised here is about the response: the body's errors come later
+                error.service = self.url
+                raise
 
 
 def _address(url: str) -> httpx.URL:
