@@ -7,14 +7,17 @@ import socket
 import subprocess
 import sys
 import time
+from collections import Counter
 from contextlib import ExitStack
 from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.support.live import LiveServer, exchange, read_answer
+from tests.support.logs import logs_to
 from tests.support.problems import assert_problem
 from tests.support.process import service_process
 from uvicorn.protocols.http import httptools_impl
@@ -53,6 +56,47 @@ def await_value(live: LiveServer, metric: str, value: float) -> None:
 
 
 GET_METRICS = PING.replace(b"/livez", b"/metrics")
+
+
+def test_every_refusal_of_the_transport_is_recorded(serving: Any) -> None:
+    """With the id that the client was shown, its address, a reason, and in the metrics."""
+    refused = {
+        "no HTTP": (b"\x16\x03\x01" + bytes(100), "bad-request", 400),
+        "a version": (PING.replace(b"1.1", b"3.0"), "bad-request", 400),
+        "a long head": (PING[:-2] + b"x: " + b"a" * 5000 + b"\r\n\r\n", "header-too-large", 431),
+        "a long head without end": (PING[:-2] + b"x: " + b"a" * 5000, "header-too-large", 431),
+        "a late head": (PING[:-2], "request-timeout", 408),
+        "two lengths": (upload_head(b"content-length: 1\r\ncontent-length: 2\r\n"), "bad-request", 400),
+        "a malformed body": (CHUNKED + b"x\r\n", "bad-request", 400),
+        "a trailer": (CHUNKED + b"0\r\n\x00: a\r\n\r\n", "bad-request", 400),
+    }
+    out = StringIO()
+    with logs_to(out, "json", "info"), serving(max_header_bytes=2048, header_timeout_seconds=0.3) as live:
+        answers = {name: exchange(live, sent) for name, (sent, _, _) in refused.items()}
+        metrics = exchange(live, GET_METRICS).body.decode()
+        with serving(max_connections_per_client=1) as full, full.connect() as one:
+            one.sendall(BUSY)
+            await_refused(full)
+            answers["one too many"] = exchange(full, TAGS)
+            refused["one too many"] = (b"", "client-limit", 429)
+    logged = [json.loads(line) for line in out.getvalue().splitlines()]
+    lines = {line["request_id"]: line for line in logged if line["event"] == "request"}
+    for name, (_, slug, status) in refused.items():
+        answer = answers[name]
+        assert answer.status == status, name
+        line = lines[json.loads(answer.body)["request_id"]]
+        assert (line["route"], line["status"], line["problem"]) == ("unparsed", status, slug), name
+        assert (line["client"], line["reason"]) == ("127.0.0.1", json.loads(answer.body)["detail"]), name
+        assert answer.headers["x-request-id"] == line["request_id"]
+    for status, times in Counter(status for _, slug, status in refused.values() if slug != "client-limit").items():
+        assert f'protoslice_requests_total{{method="",route="unparsed",status="{status}"}} {times:.1f}' in metrics
+
+
+def await_refused(live: LiveServer) -> None:
+    """Wait until the client has its one connection."""
+    deadline = time.monotonic() + 10
+    while exchange(live, TAGS).status != 429:
+        assert time.monotonic() < deadline
 
 
 def test_more_connections_than_allowed(serving: Any) -> None:

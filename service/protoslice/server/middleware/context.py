@@ -35,7 +35,7 @@ class RequestContext:
 
     __slots__ = (
         "body", "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key",
-        "method", "path", "principal", "principal_id", "problem", "refused", "route", "space", "started",
+        "method", "path", "principal", "principal_id", "problem", "reason", "refused", "route", "space", "started",
         "status", "store", "tags", "trace",
     )  # fmt: skip
 
@@ -62,6 +62,8 @@ class RequestContext:
         """True when the gate, or a limit of the space, did not let the request in."""
         self.problem: str | None = None
         """Slug of the problem that answers the request; None for other answers."""
+        self.reason: str | None = None
+        """Reason for which the transport refused the request; None for a request that reached the application."""
         self.tags: Sequence[str] = ()
         """Tags that the request was asked about by the gate."""
         self.started = perf_counter()

@@ -173,6 +173,8 @@ def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
     }
     if context.store is not None:
         facts["store"] = context.store
+    if context.reason is not None:
+        facts["problem"], facts["reason"] = context.problem, context.reason
     if context.principal is not None:
         facts["principal"] = context.principal
     if context.trace is not None:

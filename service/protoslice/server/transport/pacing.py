@@ -181,7 +181,6 @@ class PacedProtocol(HttpToolsProtocol):
                     data = data[offer.args[0] :]
                     self._decline()
         except HttpParserError:
-            self.logger.warning("invalid HTTP request")
             self.send_400_response("Invalid HTTP request")
 
     def _decline(self) -> None:

@@ -1,6 +1,6 @@
 """uvicorn's HTTP protocol with the limits it lacks: slow and long headers, clients that do not read.
 
-What is refused here never becomes a request; the answers are problems all the same.
+What is refused here never reaches the application; the answers are problems, and are recorded, all the same.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from protoslice.errors import ClientLimit
 from protoslice.server.api.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
 from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.clients import Clients, network_of
+from protoslice.server.middleware.context import RequestContext
 from protoslice.server.middleware.request import OPERATING
 from protoslice.server.transport.lingering import LINGER_BYTES, Linger, LingeringTransport
 from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, RoundRobin
@@ -26,6 +27,7 @@ Answerer = Callable[[bytes, Headers, str | None, Headers], bytes | None]
 
 Arguments: target, headers, address of the peer, and headers of every response.
 """
+Record = Callable[[RequestContext], None]
 _VERSIONS: Final = frozenset({"1.0", "1.1"})
 """Versions of HTTP that are answered; the parser takes 0.9 and 2.0 as well, and refuses any others."""
 RESERVE: Final = 32
@@ -52,6 +54,7 @@ class GuardedProtocol(PacedProtocol):
 
     limits: ClassVar[ConnectionLimits] = ConnectionLimits()
     answerer: ClassVar[Answerer | None] = None
+    record: ClassVar[Record | None] = None
     waiting: ClassVar[dict[GuardedProtocol, None]] = {}
     """Connections within the limits that have sent no whole head, the one that has waited longest first."""
     reserve: ClassVar[dict[GuardedProtocol, None]] = {}
@@ -354,7 +357,14 @@ class GuardedProtocol(PacedProtocol):
         """Answer with a problem and close; a connection beyond a limit holds no place by lingering."""
         if self.transport.is_closing() or self._linger is not None:
             return
-        self.transport.write(refusal(problem, detail, self.server_state.default_headers))
+        context = RequestContext(client=self.client[0] if self.client else None)
+        answer = refusal(problem, detail, context.id, self.server_state.default_headers)
+        self.transport.write(answer)
+        record = type(self).record
+        if record is not None:
+            context.route, context.status, context.bytes_out = "unparsed", problem.status, len(answer)
+            context.problem, context.reason = problem.slug, detail
+            record(context)
         if lingers:
             self._read_no_more()
         else:
@@ -396,12 +406,18 @@ def _asked_by_target(url: bytes, headers: Headers) -> Headers:
     return [(name, host if name == b"host" else value) for name, value in headers]
 
 
-def guarded(limits: ConnectionLimits, answerer: Answerer | None = None) -> type[GuardedProtocol]:
-    """The protocol class with these limits; `answerer` may answer simple requests at once."""
-    # A static method: looked up on the class, a plain function would be bound to the connection.
+def guarded(
+    limits: ConnectionLimits, answerer: Answerer | None = None, record: Record | None = None
+) -> type[GuardedProtocol]:
+    """Return the protocol class with these limits.
+
+    `answerer` may answer simple requests at once; `record` is called for each request that is refused here.
+    """
+    # Static methods: looked up on the class, a plain function would be bound to the connection.
     own: dict[str, Any] = {
         "limits": limits,
         "answerer": None if answerer is None else staticmethod(answerer),
+        "record": None if record is None else staticmethod(record),
         "scheduler": RoundRobin(),
         "waiting": {},
         "reserve": {},

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from binascii import hexlify
-from os import urandom
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
@@ -13,16 +11,17 @@ from protoslice.server.http.headers import Headers, header_lines
 from protoslice.server.http.safety import secured
 
 
-def refusal(problem: Problem, detail: str, defaults: Headers) -> bytes:
-    """The answer that tells of a problem and closes the connection; `defaults` stand in every answer."""
+def refusal(problem: Problem, detail: str, request_id: bytes, defaults: Headers) -> bytes:
+    """Return the response with a problem that closes the connection; `defaults` are headers of every response."""
     members = {"type": problem.type, "title": problem.title, "status": problem.status, "detail": detail}
-    body = json.dumps(members | {"request_id": hexlify(urandom(12)).decode()}).encode()
+    body = json.dumps(members | {"request_id": request_id.decode()}).encode()
     headers = [
         *defaults,
         (b"content-type", MEDIA_TYPE.encode()),
         (b"content-length", b"%d" % len(body)),
         (b"cache-control", b"no-store"),
         (b"connection", b"close"),
+        (b"x-request-id", request_id),
     ]
     if problem.status in FOR_NOW:
         headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))

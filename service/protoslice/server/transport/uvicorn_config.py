@@ -38,7 +38,7 @@ def uvicorn_config(app: ASGIApp, settings: Settings, *, answerer: Answerer | Non
         host=settings.host,
         port=settings.port,
         loop="uvloop",
-        http=guarded(limits, answerer),
+        http=guarded(limits, answerer, app.recorder.record if isinstance(app, Application) else None),
         ws="none",
         lifespan="on",
         access_log=False,
