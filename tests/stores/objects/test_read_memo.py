@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from tests.support.catalogues import catalogue_of
+from tests.support.golden import CHUNKED
 from tests.support.stores import collect_garbage, derived_in, in_files, onnx, opened, read, upload
 
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
@@ -173,6 +176,7 @@ def test_notes_are_bounded_and_come_back_as_they_were() -> None:
     memo.put(1, 10, b"xyz")
     memo.put(1, 0, bytes(1 << 20))
     memo.put(1, 5, b"")
+    assert memo.is_new
     again = MemoizedReads.decode(memo.encode())
     for each in (memo, again):
         assert (each.get(0, 10, 6), each.get(0, 10, 2), each.get(0, 10, 7)) == (b"abcdef", b"ab", None)
@@ -182,7 +186,56 @@ def test_notes_are_bounded_and_come_back_as_they_were() -> None:
             None,
             None,
         )
-    assert (memo.is_new, again.is_new) == (True, False)
+    assert (memo.is_new, again.is_new) == (False, False)
     for at in range(100):
         again.put(3, at, bytes(256 << 10))
     assert len(again.encode()) < 9 << 20
+
+
+def test_reads_of_two_views_at_once_are_both_kept() -> None:
+    async def at_once(stores: Stores, store_id: str) -> bytes:
+        store = await stores.view(store_id)
+        opening = len(reading(calls))
+        page, _ = await asyncio.gather(listed(stores, store_id), store.planned("policy"))
+        beyond.append(len(reading(calls)) - opening)
+        return page
+
+    calls, beyond = list[Call](), list[int]()
+
+    async def run() -> None:
+        storage = MeteredStorage(MemoryStorage(), calls.append)
+        data = (CHUNKED / "graph_large_constants.max70000.zstd.cpb").read_bytes()
+        async with opened(storage) as stores:
+            store_id = (await upload(stores, {"x.cpb": data}, IngestRequest(min_chunk=500, max_chunk=5000))).store.id
+        async with opened(storage) as stores:
+            first = await at_once(stores, store_id)
+        async with opened(storage) as stores:
+            assert await at_once(stores, store_id) == first
+
+    asyncio.run(run())
+    assert beyond[0] > 0
+    assert beyond[1] == 0, "what one of the views had read was not kept"
+
+
+def test_threads_that_share_a_memo_find_what_each_has_read() -> None:
+    memo, count, before = MemoizedReads(), 3000, sys.getswitchinterval()
+
+    def read_all(first: int) -> None:
+        for number in range(count):
+            offset = (first + number) * SUM_BLOCK
+            memo.note(0, offset)
+            memo.foreseen(0, SUM_BLOCK)
+            memo.get_recent(0, offset, 1)
+            memo.put_recent(0, offset, bytes(SUM_BLOCK))
+            memo.put(first, number, b"x")
+            if number % 500 == 0:
+                memo.encode()
+
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(3) as pool:
+            for done in [pool.submit(read_all, first) for first in range(3)]:
+                done.result()
+    finally:
+        sys.setswitchinterval(before)
+    assert all(memo.get(first, number, 1) == b"x" for first in range(3) for number in range(count))

@@ -32,7 +32,7 @@ from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.catalog.files import FileRef, refs_of
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
-from protoslice.stores.objects.read_memo import memoizing_reads
+from protoslice.stores.objects.read_memo import ReadsOfStore
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
@@ -120,6 +120,7 @@ class OpenStore:
         self.read_at = float("-inf")
         """Time at which its row was last seen."""
         self._objects = (*files, *(proto.decoded if proto is not None else ()))
+        self._reads = ReadsOfStore(self._objects, derived, worker)
         self._proto = proto
         self._worker = worker
         self._derived = derived
@@ -139,7 +140,7 @@ class OpenStore:
         """The model in the files."""
         self.tensors = StoreTensors(
             model,
-            lambda: memoizing_reads(lambda: self._tensors(model), self._objects, derived, worker),
+            lambda: self._reads.memoizing(lambda: self._tensors(model)),
             worker,
             lambda *view: self._etag(READERS, *view),
         )
@@ -454,7 +455,7 @@ class OpenStore:
         """Chunks by the sizes of the manifest, planned at the first call."""
         if self._of_policy is None:
             document, sizes = self._known().document, (self.manifest.min_chunk, self.manifest.max_chunk)
-            plan = await memoizing_reads(lambda: document.plan(*sizes), self._objects, self._derived, self._worker)
+            plan = await self._reads.memoizing(lambda: document.plan(*sizes))
             version = ("policy", _core.Plan.VERSION)
             name = f"-policy-{_core.Plan.VERSION}"
             self._of_policy = self._chunks_by(plan, name, lambda *view: self._etag(*version, *view), versioned=True)
