@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import re
 from array import array
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from math import isfinite, prod
+from typing import Any, Final, NoReturn
 
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.bytes import Bytes
@@ -20,6 +20,8 @@ from protoslice.sources.source import RangeSource
 PADDING: Final = "protoslice.padding."
 """Beginning of the names of entries that fill gaps before aligned tensors, as the format allows none."""
 METADATA: Final = "__metadata__"
+LARGEST_ENTRY: Final = 1 << 20
+"""Limit in characters of what a header has about one tensor."""
 LARGEST_HEADER: Final = 64 << 20
 """Limit in bytes of a header. The format allows 100 MB; headers of real models have at most a few."""
 PREFIX: Final = 8
@@ -31,11 +33,23 @@ _SPACE: Final = r"[ \t\r\n]*+"
 _STRING: Final = r'"((?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+)"'
 _KEY: Final = re.compile(rf"{_SPACE}{_STRING}{_SPACE}:{_SPACE}")
 _PAIR: Final = re.compile(rf"{_SPACE}{_STRING}{_SPACE}:{_SPACE}{_STRING}{_SPACE}([,}}])")
-_VALUE: Final = re.compile(r"(\{[^{}]{0,4096}\})" + _SPACE + "([,}])")
+_MARK: Final = re.compile(rf"{_SPACE}([,}}])")
+_SIZE: Final = "(?:0|[1-9][0-9]{0,17})"
 _USUAL: Final = re.compile(
-    r'\{"dtype":"([A-Z0-9_]{1,20})","shape":\[([0-9,]{0,1000})\],"data_offsets":\[([0-9]{1,19}),([0-9]{1,19})\]\}([,}])'
+    rf'\{{"dtype":"([A-Z0-9_]{{1,20}})","shape":\[((?:{_SIZE}(?:,{_SIZE}){{0,99}})?)\],'
+    rf'"data_offsets":\[({_SIZE}),({_SIZE})\]\}}([,}}])'
 )
 """A value as all known writers spell it, which spares the general parser."""
+
+_END: Final = re.compile(rf"{_SPACE}\}}")
+_NO_METADATA: Final = re.compile(rf"(?:null|\{{{_SPACE}\}}){_SPACE}([,}}])")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_MEMBERS: Final = ["data_offsets", "dtype", "shape"]
+_USUAL_ENTRY: Final = 4096
+_DEEPEST: Final = 125
+"""Levels of arrays and objects below an entry, as many as the library allows."""
+_MAX_INT64: Final = (1 << 63) - 1
+_MAX_UINT64: Final = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +75,12 @@ class SafetensorsFile:
         self._path = path
         self._prefix = prefix
         self._text, self._data = _header(source, path)
-        self._places = array("Q")
         self.metadata: dict[str, str] = {}
         """The text by key in `__metadata__`."""
-        places = [(entry.start, entry.end, name) for name, entry in self._scan()]
+        found = self._scan()
+        places = [(start, end, name) for name, (_, start, end) in found.items()]
         check_apart(places, path, dense=True)
+        self._places = array("Q", (at for at, _, _ in found.values() if at >= 0))
         end = max((stop for _, stop, _ in places), default=0)
         if self._data + end < source.size:
             raise CorruptModel(f"{source.size - self._data - end} bytes follow the last tensor", self._data + end, path)
@@ -77,7 +92,7 @@ class SafetensorsFile:
         """Name of tensor `number`, in the order of the header."""
         found = _KEY.match(self._text, self._places[number])
         assert found is not None, "the scan has matched it"
-        return self._prefix + _unescaped(found[1])
+        return self._prefix + self._unescaped(self._places[number], found[1])
 
     def entry(self, number: int) -> HeaderEntry:
         """HeaderEntry of tensor `number`."""
@@ -106,89 +121,122 @@ class SafetensorsFile:
                 start,
                 self._path,
             )
+        if prod(entry.shape) * dtype.bits % 8:
+            raise CorruptModel(f"The elements of the tensor {name[:200]!r} end within a byte", start, self._path)
         encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN
         return checked(Stored(Bytes.of(self._source, start, end), encoding), dtype, entry.shape)
 
-    def _scan(self) -> Iterator[tuple[str, HeaderEntry]]:
-        """Names and entries of all tensors, whose places are kept."""
-        text, at, seen = self._text, 1, set[str]()
-        more = text[1:].lstrip(" \t\r\n")[:1] != "}"
-        if not more:
-            at = text.index("}") + 1
-        while more:
-            found = _KEY.match(text, at)
-            if found is None:
+    def _scan(self) -> dict[str, tuple[int, int, int]]:
+        """Place in the header of each entry, and beginning and end of its elements, by name; -1 for one of padding.
+
+        Of entries with one name the last counts.
+        """
+        text = self._text
+        at = text.index("{") + 1
+        found, faults = dict[str, tuple[int, int, int]](), dict[str, CorruptModel]()
+        empty = _END.match(text, at)
+        mark = "," if empty is None else "}"
+        at, had_metadata = at if empty is None else empty.end(), False
+        while mark == ",":
+            key = _KEY.match(text, at)
+            if key is None:
                 raise self._damaged(at, "expected the name of a tensor in quotes, and a colon")
-            name = _unescaped(found[1])
-            if name in seen or any("\ud800" <= letter <= "\udfff" for letter in name):
-                raise self._damaged(
-                    at, f"the name {name[:200]!r} is repeated" if name in seen else "a name is not valid text"
-                )
-            seen.add(name)
+            name = self._unescaped(at, key[1])
             if name == METADATA:
-                at, mark = self._read_metadata(found.end())
-            else:
-                self._places.append(at)
-                check_count(len(self._places), self._path)
-                entry, at, mark = self._value(found.end())
-                if name.startswith(PADDING):
-                    self._places.pop()
-                yield name, entry
-            more = mark == ","
+                if had_metadata:
+                    raise self._damaged(at, f"{METADATA} is repeated")
+                at, mark, had_metadata = *self._read_metadata(key.end()), True
+                continue
+            entry, end, mark = self._value(key.end())
+            is_padding = name.startswith(PADDING) and (entry.dtype, entry.shape) == ("U8", (entry.end - entry.start,))
+            found[name] = (-1 if is_padding else at, entry.start, entry.end)
+            check_count(len(found), self._path)
+            faults.pop(name, None)
+            if (why := _fault(entry)) is not None:
+                faults[name] = self._damaged(key.end(), why)
+            at = end
         if text[at:].strip(" \t\r\n"):
             raise self._damaged(at, "expected the end of the header")
+        for fault in faults.values():
+            raise fault
+        return found
 
     def _value(self, at: int) -> tuple[HeaderEntry, int, str]:
         """The entry at `at`, the place behind it and the mark that follows."""
         usual = _USUAL.match(self._text, at)
         if usual is not None:
-            shape = tuple(map(int, filter(None, usual[2].split(",")))) if usual[2] else ()
-            return self._checked(at, usual[1], shape, int(usual[3]), int(usual[4])), usual.end(), usual[5]
-        found = _VALUE.match(self._text, at)
-        if found is None:
-            raise self._damaged(at, "expected an object with dtype, shape and data_offsets")
-        try:
-            value = json.loads(found[1], object_pairs_hook=_unique)
-            dtype, shape, (start, end) = value["dtype"], value["shape"], value["data_offsets"]
-        except (ValueError, TypeError, KeyError, RecursionError) as error:
-            raise self._damaged(at, "expected an object with dtype, shape and data_offsets") from error
-        if not (isinstance(dtype, str) and isinstance(shape, list) and all(map(_is_size, [*shape, start, end]))):
+            shape = tuple(map(int, usual[2].split(","))) if usual[2] else ()
+            return HeaderEntry(usual[1], shape, int(usual[3]), int(usual[4])), usual.end(), usual[5]
+        value, end = self._object(at)
+        mark = _MARK.match(self._text, end)
+        if mark is None:
+            raise self._damaged(end, "expected a comma or the end of the header after a tensor")
+        known = [pair for pair in value if pair[0] in _MEMBERS]
+        if sorted(name for name, _ in known) != _MEMBERS:
+            raise self._damaged(at, "expected an object with dtype, shape and data_offsets, each of them once")
+        entry = dict(known)
+        dtype, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
+        if not (isinstance(dtype, str) and _are_sizes(shape) and _are_sizes(offsets) and len(offsets) == 2):
             raise self._damaged(at, "expected a dtype, and non-negative integers in shape and data_offsets")
-        return self._checked(at, dtype, tuple(shape), start, end), found.end(), found[2]
+        return HeaderEntry(dtype, tuple(shape), *offsets), mark.end(), mark[1]
 
-    def _checked(self, at: int, dtype: str, shape: tuple[int, ...], start: int, end: int) -> HeaderEntry:
-        try:
-            element_count(shape)
-        except CorruptModel as error:
-            raise self._damaged(at, error.message) from None
-        if not start <= end < 1 << 63:
-            raise self._damaged(at, f"the data_offsets {start} and {end} are invalid")
-        return HeaderEntry(dtype, shape, start, end)
+    def _object(self, at: int) -> tuple[_Members, int]:
+        """The JSON object at `at`, and the place behind it."""
+        size = _USUAL_ENTRY
+        while True:
+            text = self._text[at : at + size]
+            try:
+                value, length = _DECODER.raw_decode(text)
+                _check_json(value)
+            except (ValueError, RecursionError) as error:
+                if at + size >= len(self._text) or not _is_cut_off(text, error):
+                    raise self._damaged(at, "expected an object with dtype, shape and data_offsets") from None
+            else:
+                if not isinstance(value, _Members):
+                    raise self._damaged(at, "expected an object with dtype, shape and data_offsets")
+                return value, at + length
+            if size >= LARGEST_ENTRY:
+                raise LimitExceeded(
+                    f"The header has more than {LARGEST_ENTRY} characters about one tensor",
+                    self._offset(at),
+                    self._path,
+                )
+            size *= 4
 
     def _read_metadata(self, at: int) -> tuple[int, str]:
         """Read `__metadata__` at `at`; the place behind it and the mark that follows."""
-        empty = re.compile(rf"\{{{_SPACE}\}}{_SPACE}([,}}])").match(self._text, at)
-        if empty is not None:
-            return empty.end(), empty[1]
+        none = _NO_METADATA.match(self._text, at)
+        if none is not None:
+            return none.end(), none[1]
         if self._text[at : at + 1] != "{":
-            raise self._damaged(at, "expected an object of strings in __metadata__")
+            raise self._damaged(at, f"expected an object of strings in {METADATA}")
         at, mark = at + 1, ","
         while mark == ",":
             found = _PAIR.match(self._text, at)
             if found is None:
-                raise self._damaged(at, "expected a string for each key in __metadata__")
-            self.metadata[_unescaped(found[1])] = _unescaped(found[2])
+                raise self._damaged(at, f"expected a string for each key in {METADATA}")
+            self.metadata[self._unescaped(at, found[1])] = self._unescaped(at, found[2])
             if len(self.metadata) > _MOST_METADATA:
-                raise LimitExceeded(f"__metadata__ has more than {_MOST_METADATA} keys", path=self._path)
+                raise LimitExceeded(f"{METADATA} has more than {_MOST_METADATA} keys", path=self._path)
             at, mark = found.end(), found[3]
-        after = re.compile(rf"{_SPACE}([,}}])").match(self._text, at)
+        after = _MARK.match(self._text, at)
         if after is None:
-            raise self._damaged(at, "expected a comma or the end of the header after __metadata__")
+            raise self._damaged(at, f"expected a comma or the end of the header after {METADATA}")
         return after.end(), after[1]
 
+    def _unescaped(self, at: int, text: str) -> str:
+        if "\\" not in text:
+            return text
+        found = str(json.loads(f'"{text}"'))
+        if _SURROGATE.search(found):
+            raise self._damaged(at, "a name is not valid text")
+        return found
+
     def _damaged(self, at: int, why: str) -> CorruptModel:
-        offset = PREFIX + len(self._text[:at].encode())
-        return CorruptModel(f"The header of this safetensors file is damaged: {why}", offset, self._path)
+        return CorruptModel(f"The header of this safetensors file is damaged: {why}", self._offset(at), self._path)
+
+    def _offset(self, at: int) -> int:
+        return PREFIX + len(self._text[:at].encode())
 
 
 def _header(source: RangeSource, path: str) -> tuple[str, int]:
@@ -204,21 +252,68 @@ def _header(source: RangeSource, path: str) -> tuple[str, int]:
         text = source.read(PREFIX, length).decode()
     except UnicodeDecodeError as error:
         raise CorruptModel("The header of this safetensors file is not UTF-8", PREFIX + error.start, path) from None
-    if text[:1] != "{":
+    if text.lstrip(" \t\r\n")[:1] != "{":
         raise CorruptModel("The header of a safetensors file begins with {", PREFIX, path)
     return text, PREFIX + length
 
 
-def _unescaped(text: str) -> str:
-    return str(json.loads(f'"{text}"')) if "\\" in text else text
+def _fault(entry: HeaderEntry) -> str | None:
+    """What is wrong with an entry, whatever the others are."""
+    count = 1
+    for length in entry.shape:
+        count *= length
+        if count > _MAX_UINT64:  # also where a later length is 0
+            return f"a tensor of {len(entry.shape)} dimensions has too many elements to address"
+    try:
+        element_count(entry.shape)
+    except CorruptModel as error:
+        return error.message
+    return None if entry.start <= entry.end else f"the data_offsets {entry.start} and {entry.end} are invalid"
 
 
-def _is_size(value: object) -> bool:
-    return type(value) is int and value >= 0
+def _are_sizes(values: object) -> bool:
+    return type(values) is list and all(type(each) is int and 0 <= each <= _MAX_INT64 for each in values)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        raise ValueError("a key is repeated")
-    return found
+class _Members(list[tuple[str, Any]]):
+    """The members of a JSON object in their order, repeated ones too."""
+
+
+def _is_cut_off(text: str, error: Exception) -> bool:
+    """True when the parser may have failed for no other reason than the end of `text`."""
+    at_end = isinstance(error, json.JSONDecodeError) and error.pos >= len(text) - 16
+    return at_end or str(error).startswith("Unterminated string")
+
+
+def _check_json(value: Any, depth: int = 0) -> None:
+    """Raise `ValueError` for halves of surrogate pairs and for deep nesting, which Python's parser takes."""
+    if depth > _DEEPEST:
+        raise ValueError("nested too deeply")
+    if isinstance(value, str) and _SURROGATE.search(value):
+        raise ValueError("not valid text")
+    if isinstance(value, (list, tuple)):
+        deeper = depth + (not isinstance(value, tuple))
+        for each in value:
+            _check_json(each, deeper)
+
+
+def _integer(text: str) -> int | float:
+    """An integer of up to 64 bits, and other numbers as the format's library takes them: as floats."""
+    if len(text) <= 20 and text != "-0" and -_MAX_INT64 - 1 <= int(text) <= _MAX_UINT64:
+        return int(text)
+    return _float(text)
+
+
+def _float(text: str) -> float:
+    if not isfinite(value := float(text)):
+        raise ValueError("a number is too large")
+    return value
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not valid JSON")
+
+
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_Members, parse_int=_integer, parse_float=_float, parse_constant=_refuse
+)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 SAFETENSORS: Final = "protoslice.Safetensors"
@@ -15,13 +16,14 @@ PIPELINE: Final = "model_index.json"
 GGUF_MAGIC: Final = b"GGUF"
 
 _MAX_HEADER: Final = 100_000_000
+_OBJECT: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*(?:["}]|\Z)')
 
 
 def is_safetensors(head: bytes, size: int | None) -> bool:
     """True when `head` begins a safetensors file: the length of a header, and JSON."""
     length = int.from_bytes(head[:8], "little")
     fits = 2 <= length <= _MAX_HEADER and (size is None or 8 + length <= size)
-    return fits and head[8:10] in (b'{"', b"{}", b"{ ", b"{\n")
+    return fits and _OBJECT.match(head, 8) is not None
 
 
 def is_index(name: str, text: str) -> bool:
