@@ -195,12 +195,13 @@ def test_an_empty_file() -> None:
     assert parsed(content(ours.safetensors([]))) == {}
 
 
-@pytest.mark.parametrize("align", [16, 256, 4096])
+@pytest.mark.parametrize("align", [1 << bits for bits in range(21)])
 def test_tensors_are_aligned_and_the_format_s_own_library_reads_them(align: int, tmp_path: Path) -> None:
     random = np.random.default_rng(4)
-    arrays = {f"w{n}": random.standard_normal(n * 7 + 1).astype("<f4" if n % 2 else "<f8") for n in range(40)}
+    types = ("<f4", "<f8", "<f2", "i1")
+    arrays = {f"w{n}": random.standard_normal(n * 7 + 1).astype(types[n % 4]) for n in range(40)}
     arrays["protoslice.padding.1"] = np.arange(5, dtype="<i8")
-    names = {"float32": "F32", "float64": "F64", "int64": "I64"}
+    names = {"float32": "F32", "float64": "F64", "float16": "F16", "int8": "I8", "int64": "I64"}
     file = ours.Safetensors(layout=ours.FileLayout.of(align, None))
     for name, array in arrays.items():
         file.add(tensor(array.tobytes(), names[str(array.dtype)], array.shape, name=name))

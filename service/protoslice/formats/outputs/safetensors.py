@@ -26,6 +26,7 @@ _PREFIX: Final = 8
 
 _LARGEST_HEAD: Final = 100_000_000  # bytes; the safetensors library refuses larger headers
 _ALIGNMENT: Final = 8
+"""The elements begin at a multiple of this, in files of any layout."""
 _MOST_ALIGNMENT: Final = 1 << 20
 
 
@@ -41,18 +42,17 @@ INDEX: Final = f"{WHOLE}.index.json"
 class FileLayout:
     """How tensors are put into a file."""
 
-    align: int = _ALIGNMENT
-    """The offset of each tensor in the file is a multiple of this power of two."""
+    align: int | None = None
+    """The offset of each tensor in the file is a multiple of this power of two; None leaves no gaps between tensors."""
     dtype: str | None = None
     """Type that floats and quantized tensors are converted to; None leaves them as they are."""
 
     @classmethod
     def of(cls, align: int | None, dtype: str | None) -> FileLayout:
         """The layout that a caller wants; `InvalidInput` for an impossible one."""
-        wanted = _ALIGNMENT if align is None else align
-        if not 1 <= wanted <= _MOST_ALIGNMENT or wanted & (wanted - 1):
-            raise InvalidInput(f"Invalid alignment {wanted}: use a power of two, at most {_MOST_ALIGNMENT}")
-        return cls(max(wanted, _ALIGNMENT), None if dtype is None else float_type(dtype).name)
+        if align is not None and (not 1 <= align <= _MOST_ALIGNMENT or align & (align - 1)):
+            raise InvalidInput(f"Invalid alignment {align}: use a power of two, at most {_MOST_ALIGNMENT}")
+        return cls(align, None if dtype is None else float_type(dtype).name)
 
     @property
     def facts(self) -> tuple[object, ...]:
@@ -105,7 +105,7 @@ class _File:
     def finish(self, names: Sequence[str], metadata: Mapping[str, str]) -> Bytes:
         """The file; `LimitExceeded` for a header above 100 MB."""
         ropes = [rope for group in self._ordered() for rope in group.bytes.ropes()]
-        if self._align > _ALIGNMENT:
+        if self._align > 1:
             ropes = self._padded(_core.Rope(ropes))
         return Bytes(_core.Rope([self._head(names, metadata), *ropes]), self._sources.listed)
 
@@ -123,7 +123,7 @@ class _File:
 
     def _gap(self, at: int) -> int:
         """Bytes from `at` to the next aligned tensor."""
-        return -at % self._align if self._align > _ALIGNMENT else 0
+        return -at % self._align
 
     def _ordered(self) -> list[_Group]:
         return [group for _, group in sorted(self._groups.items(), reverse=True)]
@@ -134,7 +134,7 @@ class _File:
         said = {key: _json({names[at]: text for at, text in each.items()}) for key, each in remarks.items() if each}
         if said := {**metadata, **said}:
             entries.append(f"{_json(METADATA)}:{_json(said)}")
-        at, taken = 0, frozenset(names) if self._align > _ALIGNMENT else frozenset[str]()
+        at, taken = 0, frozenset(names) if self._align > 1 else frozenset[str]()
         for group in self._ordered():
             for number, size, head in zip(group.numbers, group.sizes, group.heads, strict=True):
                 gap = self._gap(at)
@@ -148,7 +148,7 @@ class _File:
                 entries.append(f'{_json(names[number])}:{{{head},"data_offsets":[{at},{at + size}]}}')
                 at += size
         text = ("{" + ",".join(entries) + "}").encode()
-        text = text.ljust(len(text) + -(len(text) + _PREFIX) % self._align)
+        text = text.ljust(len(text) + -(len(text) + _PREFIX) % max(self._align, _ALIGNMENT))
         if len(text) > _LARGEST_HEAD:
             raise LimitExceeded(
                 f"The header of this safetensors file would exceed {_LARGEST_HEAD} bytes: ask for fewer tensors"
@@ -174,7 +174,7 @@ class Safetensors:
         layout: FileLayout = PLAIN_LAYOUT,
     ) -> None:
         """`shard_bytes`: elements of a shard, at most, unless one tensor has more; None for one file."""
-        self._align = max(layout.align, _ALIGNMENT)
+        self._align = layout.align or 1
         self._dtype = None if layout.dtype is None else DTYPES[layout.dtype]
         self._most = shard_bytes
         self._metadata = metadata
