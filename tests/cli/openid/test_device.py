@@ -65,6 +65,18 @@ def test_a_person_is_waited_for(issuer: FakeIssuer) -> None:
         assert secret not in repr(found.renewal)
 
 
+@pytest.mark.parametrize("refusal", [None, "invalid_target", "invalid_request"])
+def test_a_token_is_asked_for_one_service(issuer: FakeIssuer, refusal: str | None) -> None:
+    refused = [] if refusal is None else [(400, {"error": refusal})]
+    issuer.answers = [*refused, (200, BEGUN), (200, {"id_token": issuer.token()})]
+    terms = SignInTerms(issuer.url, "cli", ("openid",))
+    sign_in(terms, lambda prompt: None, Hurried(), resource="https://models.example:443")
+    sent = [form.get("resource") for _, form in issuer.forms]
+    assert sent == (
+        ["https://models.example:443"] * 2 if refusal is None else ["https://models.example:443", None, None]
+    )
+
+
 def test_an_issuer_that_is_away_meanwhile_is_asked_again_and_later(
     issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

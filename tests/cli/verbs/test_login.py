@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.issuer import AUDIENCE, FakeIssuer, running_issuer
 from tests.support.process import service_process
 from typer.testing import Result
 
@@ -154,3 +155,29 @@ def test_the_way_in_follows_the_words_of_the_service(at_home: Callable[..., Resu
 )  # fmt: skip
 def test_a_token_whose_end_cannot_be_read_has_none(token: str) -> None:
     assert credentials.end_of(token) is None
+
+
+def _naming(site: FakeIssuer, issuer: FakeIssuer) -> None:
+    """Make a server of fixed documents a service that names an issuer and its client."""
+    terms = {"authorization_servers": [issuer.url], "client_id": AUDIENCE, "scopes_supported": ["openid"]}
+    site.documents["/.well-known/oauth-protected-resource"] = json.dumps(terms).encode()
+    site.documents["/v1/stores?limit=1000"] = b'{"items": []}'
+
+
+@pytest.mark.parametrize("refresh", [{}, {"refresh_token": "r"}])
+def test_no_service_gets_a_token_for_another_one(at_home: Callable[..., Result], refresh: dict[str, str]) -> None:
+    with running_issuer() as issuer, running_issuer() as honest, running_issuer() as hostile:
+        _naming(honest, issuer)
+        _naming(hostile, issuer)
+        begun = {"device_code": "d", "user_code": "A", "verification_uri": "https://i.example/", "interval": 1}
+        issuer.answers = [(200, begun), (200, {"id_token": issuer.token(exp=32503680000), **refresh})]
+        output = at_home("login", "--device", honest.url).stderr
+        assert f"access as you to every service that accepts the client {AUDIENCE!r} of {issuer.url}" in output
+        assert [form["resource"] for _, form in issuer.forms] == [honest.url] * 2
+        issuer.answers = [(200, begun), (200, {"id_token": issuer.token(), **refresh})]
+        output = at_home("login", "--device", hostile.url, code=6).stderr
+        assert f"as {honest.url} does: its operator could act there as you" in output
+        assert len(issuer.forms) == 2
+        assert hostile.fetches == ["/.well-known/oauth-protected-resource"]
+        at_home("logout", honest.url)
+        at_home("login", "--device", hostile.url)

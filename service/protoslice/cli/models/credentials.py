@@ -84,13 +84,34 @@ def forget_token(origin: str) -> bool:
 
 
 def end_of(token: str) -> datetime | None:
-    """End of a JWT, read unproven for the eye alone; None for other tokens, whose end the service knows."""
+    """Return the end of a JWT, unverified; None for other tokens, whose end the service knows."""
+    try:
+        return datetime.fromtimestamp(_claims(token)["exp"], UTC)
+    except (ValueError, KeyError, TypeError, OverflowError, OSError):
+        return None
+
+
+def others_that_accept(issuer: str, client_id: str, origin: str) -> list[str]:
+    """Return the other origins for which a token of this issuer and client is kept: they accept each other's tokens."""
+    found = []
+    for other, kept in _read(credentials_file()).items():
+        claims = _claims(kept.token)
+        audience = claims.get("aud")
+        same = claims.get("iss") == issuer and client_id in (audience if isinstance(audience, list) else [audience])
+        renewed = kept.renewal is not None and (kept.renewal.issuer, kept.renewal.client_id) == (issuer, client_id)
+        if other != origin and (same or renewed):
+            found.append(other)
+    return found
+
+
+def _claims(token: str) -> Mapping[str, Any]:
+    """Return the claims of a JWT, unverified; none for other tokens."""
     body = token.split(".")[1] if token.count(".") == 2 else ""
     try:
         claims = json.loads(urlsafe_b64decode(body + "=" * (-len(body) % 4)))
-        return datetime.fromtimestamp(claims["exp"], UTC)
-    except (ValueError, KeyError, TypeError, OverflowError, OSError, RecursionError):
-        return None
+    except (ValueError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
 
 
 def _read(path: Path) -> dict[str, Kept]:

@@ -51,13 +51,23 @@ class Clock:
         time.sleep(seconds)
 
 
-def sign_in(terms: SignInTerms, show: Callable[[Prompt], None], clock: Clock | None = None) -> Given:
-    """Have a person sign in at the issuer; `show` tells where. `StorageDenied` for a refusal, or too late."""
+def sign_in(
+    terms: SignInTerms, show: Callable[[Prompt], None], clock: Clock | None = None, *, resource: str | None = None
+) -> Given:
+    """Have a person sign in at the issuer; `show` tells where. `StorageDenied` for a refusal, or too late.
+
+    `resource` is the service that the token is for (RFC 8707), which issuers that do not know it may ignore or refuse.
+    """
     clock, issuer = clock or Clock(), IssuerEndpoints(terms.issuer)
     asked, tokens = issuer.endpoint("device_authorization_endpoint"), issuer.endpoint("token_endpoint")
     if asked is None or tokens is None:
         raise Unsupported(f"{terms.issuer} does not support sign-in from the command line: pass a token with --token")
-    status, said = exchange(asked, {"client_id": terms.client_id, "scope": " ".join(terms.scopes)})
+    form = {"client_id": terms.client_id, "scope": " ".join(terms.scopes)}
+    target = {} if resource is None else {"resource": resource}
+    status, said = exchange(asked, form | target)
+    if target and said.get("error") in {"invalid_target", "invalid_request"}:
+        target = {}
+        status, said = exchange(asked, form)
     if status != 200:
         raise StorageDenied(f"{terms.issuer} did not start a sign-in: {_error(status, said)}")
     code = _text(said, "device_code")
@@ -65,7 +75,7 @@ def sign_in(terms: SignInTerms, show: Callable[[Prompt], None], clock: Clock | N
     place = checked_url(said.get("verification_uri", said.get("verification_url")))
     show(Prompt(place, _text(said, "user_code", _LONGEST_CODE), None if whole is None else checked_url(whole)))
     end = clock.now() + min(_LONGEST_WAIT, _seconds(said, "expires_in", _LONGEST_WAIT))
-    form = {"grant_type": _GRANT, "device_code": code, "client_id": terms.client_id}
+    form = {"grant_type": _GRANT, "device_code": code, "client_id": terms.client_id} | target
     return _given(terms, _await(tokens, form, _seconds(said, "interval", _SECONDS), end, clock))
 
 

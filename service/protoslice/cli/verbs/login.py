@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from protoslice.cli.models.addresses import header_of, origin_of, service_url
-from protoslice.cli.models.credentials import Kept, credentials_file, end_of, forget_token, keep
+from protoslice.cli.models.credentials import Kept, credentials_file, end_of, forget_token, keep, others_that_accept
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.terminal.show import note, utc
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, UnknownCaller, Unsupported
@@ -65,17 +65,32 @@ def _terms(service: str) -> SignInTerms | None:
 
 
 def _signed_in(service: str, terms: SignInTerms) -> Kept:
-    """The id token of a person who signs in now."""
+    """Return the id token of a person who signs in now.
+
+    Everyone who has it gets in wherever this issuer and client are accepted. A service could name those of another one
+    to get in there as its user, so none gets a token that another origin accepts unless the user agrees.
+    """
     from protoslice.cli.openid.device import Prompt, sign_in
 
+    origin, client = origin_of(service), f"client {terms.client_id!r} of {terms.issuer}"
+    if others := others_that_accept(terms.issuer, terms.client_id, origin):
+        risk = f"{origin} uses the {client}, as {', '.join(others)} does: its operator could act there as you"
+        if not sys.stdin.isatty():
+            raise StorageDenied(
+                f"{risk}. Use a token, or run protoslice logout {others[0]} first if you trust {origin}"
+            )
+        note(risk)
+        if not typer.confirm("Sign in anyway?", err=True):
+            raise StorageDenied(f"Not signed in to {origin}")
+
     def show(prompt: Prompt) -> None:
-        note(f"{origin_of(service)} will receive your name from {terms.issuer}")
+        note(f"{origin} will receive your name, and access as you to every service that accepts the {client}")
         note(
             f"Open {prompt.place} and enter the code {prompt.code}"
             + (f", or open {prompt.whole}" if prompt.whole else "")
         )
 
-    given = sign_in(terms, show)
+    given = sign_in(terms, show, resource=origin)
     return Kept(given.token, given.renewal)
 
 
