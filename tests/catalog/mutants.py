@@ -43,7 +43,7 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_postgres.py",
     ),
     Mutant(
-        "a change has an id", "catalog/database.py", "            tx.record(change)\n", "",
+        "a change has an id", "catalog/database.py", "            tx.record(change, self.schema)\n", "",
         f"{_CATALOG}/test_postgres.py",
     ),
     Mutant(

@@ -148,5 +148,5 @@ def test_request_that_changes_no_rows_records_nothing(catalogue: str) -> None:
 
 
 def test_every_table_is_audited_or_not() -> None:
-    assert {table for table, _ in snapshots.tables()} | {"changes", "holds"} == AUDITED | UNAUDITED
+    assert {table for table, _ in snapshots.tables()} | {"changes", "holds", "processes"} == AUDITED | UNAUDITED
     assert not AUDITED & UNAUDITED

@@ -208,7 +208,9 @@ async def _others(db: InlineDatabase) -> None:
 _NAMES = ("(space=? AND repository=?)", "(space=? AND repository=? AND kind=?)")
 """Conditions that all tags of a space meet."""
 _OF_STORE = re.compile(r"\bstore (=|IN)")
-_SMALL_ROWS = r"CONSTANT|line|[cknm]?s\d|[cnpqw]$|ranked|family|hits|holds|listed|picked|t VIRTUAL TABLE INDEX 0:G|\("
+_SMALL_ROWS = (
+    r"CONSTANT|line|meta$|[cknm]?s\d|[cnpqw]$|ranked|family|hits|holds|listed|picked|t VIRTUAL TABLE INDEX 0:G|\("
+)
 _SCAN = rf"SCAN (?!{_SMALL_ROWS})"
 """A scan, but for those of subqueries that are small."""
 

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from protoslice.catalog import Database, connect, schema, upgrade
-from protoslice.catalog.database import Row, Work
+from protoslice.catalog.database import Alteration, Row, Work
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
 from protoslice.storage import FileStorage, Storage
 
@@ -118,8 +118,8 @@ class InlineDatabase(Database):
     async def export(self, work: Work[T]) -> T:
         return await self._read(work, background=True)
 
-    async def alter(self, check: Work[bool], work: Work[object]) -> None:
-        self.run(lambda tx: work(tx) if check(tx) else None, "COMMIT")
+    async def alter(self, alteration: Alteration) -> None:
+        self.run(alteration.apply, "COMMIT")
 
     def copy_to(self, other: InlineDatabase) -> None:
         """Replace the content of another catalogue by this one's."""

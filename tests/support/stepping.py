@@ -51,8 +51,8 @@ class SteppedTransaction(Transaction):
     def now(self) -> int:
         return self._inner.now
 
-    def record(self, change: bytes) -> None:
-        self._inner.record(change)
+    def record(self, change: bytes, schema: int) -> None:
+        self._inner.record(change, schema)
 
     def all(self, sql: str, **values: Any) -> list[Row]:
         self._steps.step()

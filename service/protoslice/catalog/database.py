@@ -81,6 +81,16 @@ class CommitUnknown(Transient):
         self.result = result
 
 
+class Outdated(DatabaseUnavailable):
+    """A newer version has changed the schema while this process was running."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The database was upgraded by another version of Protoslice while this process was running: replace this "
+            "process by one of that version"
+        )
+
+
 class Actor(NamedTuple):
     """The caller of a request; both are empty where nobody is asked for a token."""
 
@@ -103,8 +113,8 @@ AUDITED: Final = frozenset(
 """Tables of content and access: a request that changes them adds to the audit, but for the kinds of `Unaudited`."""
 UNAUDITED: Final = frozenset(
     {
-        # Of the service: `meta`, and what transactions, backups and collections note for themselves.
-        "audit", "changes", "holds", "meta", "trash", "usage",
+        # Of the service: `meta`, and what processes, transactions, backups and collections note for themselves.
+        "audit", "changes", "holds", "meta", "processes", "trash", "usage",
         # Computed from stores, or written with them.
         "derived", "file_digests", "pieces", "store_objects",
         # Uploads and their objects, before a store or a name refers to them.
@@ -144,6 +154,8 @@ class Transaction(ABC):
     """Id of the change in `changes`; empty for a transaction that only reads."""
     recorded: int = 0
     """Rows that it has added to the audit."""
+    is_alone: bool = False
+    """True if no other connection to the database is open; PostgreSQL does not know."""
     changed: frozenset[str] = frozenset()
     """Tables that it has changed rows of."""
 
@@ -197,8 +209,27 @@ class Transaction(ABC):
         """Microseconds since the epoch by the clock of the database, the same for the whole transaction."""
 
     @abstractmethod
-    def record(self, change: bytes) -> None:
-        """Insert a row into `changes`, by which a later attempt sees that this transaction was committed."""
+    def record(self, change: bytes, schema: int) -> None:
+        """Insert a row into `changes`, by which a later attempt sees that this transaction was committed.
+
+        Raise `Outdated` if the database has another schema; 0 stands for any.
+        """
+
+
+class Alteration(ABC):
+    """A change of the schema. Statements of it have no deadline."""
+
+    @abstractmethod
+    def is_due(self, tx: Transaction) -> bool:
+        """Return whether the schema has to be changed."""
+
+    @abstractmethod
+    def prepare(self, tx: Transaction) -> None:
+        """Refuse the change, or prepare it. SQLite begins no transaction for this, and nobody else writes."""
+
+    @abstractmethod
+    def apply(self, tx: Transaction) -> None:
+        """Change the schema."""
 
 
 Work: TypeAlias = Callable[[Transaction], T]
@@ -211,6 +242,10 @@ class Database(ABC):
 
     dialect: str
     observer: Observer | None = None
+    schema: int = 0
+    """Schema that the process found when it opened the database; 0 if it has not looked."""
+    process: bytes = b""
+    """Id of this process in the table of processes."""
     _is_away = False
     """True from a failure to reach the database until an attempt succeeds: meanwhile nothing waits for it."""
 
@@ -227,7 +262,7 @@ class Database(ABC):
         change, actor, unknown = uuid.uuid4().bytes, ACTOR.get(), list[CommitUnknown]()
 
         def recorded(tx: Transaction) -> T:
-            tx.record(change)
+            tx.record(change, self.schema)
             tx.change, tx.actor = change, actor or NOBODY
             result = work(tx)
             unrecorded = tx.changed & AUDITED
@@ -306,13 +341,23 @@ class Database(ABC):
             await asyncio.sleep(wait)
             pause = min(pause * 2, 0.5)
 
-    async def alter(self, check: Work[bool], work: Work[object]) -> None:
-        """Run `check`, and if it returns True, `work` in a transaction of any length: for migrations.
+    async def ping(self) -> None:
+        """Raise `DatabaseUnavailable` unless the database answers; `Outdated` if its schema has changed."""
+        row = await self.read(lambda tx: tx.first("SELECT schema FROM meta"), background=True)
+        if self.schema and (row is None or row[0] != self.schema):
+            raise Outdated
 
-        Other processes that alter the database wait meanwhile. A cancelled caller stops the transaction.
+    def earlier_processes(self, tx: Transaction) -> list[str]:
+        """Return other processes that use the database, in words; for a schema without a table of processes."""
+        return []
+
+    async def alter(self, alteration: Alteration) -> None:
+        """Change the schema.
+
+        Other processes that do so wait meanwhile. A cancelled caller stops it.
         """
         try:
-            await self._repeated(lambda: asyncio.to_thread(self._alter, check, work))
+            await self._repeated(lambda: asyncio.to_thread(self._alter, alteration))
         except asyncio.CancelledError:
             self._interrupt()
             raise
@@ -345,7 +390,7 @@ class Database(ABC):
     def _fill(self, work: Work[T]) -> T:
         raise Unsupported("This database cannot be filled")
 
-    def _alter(self, check: Work[bool], work: Work[object]) -> None:
+    def _alter(self, alteration: Alteration) -> None:
         raise Unsupported("This database cannot be altered")
 
     def _interrupt(self) -> None:

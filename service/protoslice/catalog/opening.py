@@ -9,15 +9,16 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import protoslice.catalog.schema as schema
 from protoslice.catalog.audit import purge_audit
-from protoslice.catalog.database import Database, Transaction
+from protoslice.catalog.database import Alteration, Database, Transaction
 from protoslice.catalog.letters import LetterTable
+from protoslice.catalog.processes import FIRST_SCHEMA, refuse_running, registered, running
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction
 from protoslice.concurrency.chores import keep_running, run_all
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, missing_extra
@@ -34,6 +35,8 @@ _FIRST_SECONDS: Final = 60
 _DAY: Final = 86_400_000_000
 _PROGRESS_SECONDS: Final = 10
 """Time between two warnings about an upgrade that takes long."""
+_LOCK_SECONDS: Final = 60
+"""Longest wait of an upgrade of PostgreSQL for transactions of other programs, such as a dump."""
 _EMPTY: Final = (
     "The database is empty, but the storage is in use: set PROTOSLICE_DATABASE to the database of this storage, or run "
     "`protoslice restore-backup` (again, if it was interrupted)"
@@ -54,7 +57,8 @@ async def open_database(
     program.
     """
     with tempfile.TemporaryDirectory(prefix="protoslice-") as memory:
-        if url is None and (not shared or storage.startswith("memory://")):
+        is_private = url is None and (not shared or storage.startswith("memory://"))
+        if is_private:
             database: Database = SqliteDatabase(Path(memory) / FILE, durable=False)
         else:
             database = await asyncio.to_thread(connect, url, storage)
@@ -65,14 +69,15 @@ async def open_database(
             elif not create and not await schema.version_of(database):
                 raise Unsupported(_EMPTY)
             await schema.check(database)
-            tidy_often = partial(_tidy, database, audit_seconds)
-            tidying = asyncio.create_task(keep_running("the tidying of the database", tidy_often))
-            try:
-                yield database
-            finally:
-                tidying.cancel()
-                with suppress(asyncio.CancelledError):
-                    await tidying
+            async with nullcontext() if is_private else registered(database):
+                tidy_often = partial(_tidy, database, audit_seconds)
+                tidying = asyncio.create_task(keep_running("the tidying of the database", tidy_often))
+                try:
+                    yield database
+                finally:
+                    tidying.cancel()
+                    with suppress(asyncio.CancelledError):
+                        await tidying
         finally:
             await database.close()
 
@@ -122,7 +127,7 @@ async def upgrade(database: Database, *, create: bool = True) -> tuple[int, int]
     Warnings are logged about what takes long. Raise `Unsupported` for an empty database, unless `create`.
     """
     upgrading = _Upgrade(database, create)
-    task = asyncio.create_task(database.alter(upgrading.check, upgrading.apply))
+    task = asyncio.create_task(database.alter(upgrading))
     begun = time.monotonic()
     try:
         while not (await asyncio.wait({task}, timeout=_PROGRESS_SECONDS))[0]:
@@ -132,10 +137,11 @@ async def upgrade(database: Database, *, create: bool = True) -> tuple[int, int]
         task.cancel()
     if 0 < upgrading.found < upgrading.wanted:
         _log.warning("the upgrade of the database took %.1f s", time.monotonic() - begun)
+    database.schema = upgrading.wanted
     return upgrading.found, upgrading.wanted
 
 
-class _Upgrade:
+class _Upgrade(Alteration):
     """An upgrade of a database, which runs in a thread, and the step that it is at."""
 
     def __init__(self, database: Database, create: bool) -> None:
@@ -144,21 +150,38 @@ class _Upgrade:
         self.found, self.wanted = 0, len(schema.migrations(database.dialect))
         self.step = "waiting for another process"
 
-    def check(self, tx: Transaction) -> bool:
-        """Return whether the schema has to be changed; then copy the file of SQLite."""
+    def is_due(self, tx: Transaction) -> bool:
+        """Return whether the schema is an older one."""
         dialect = self._database.dialect
         schema.lock(tx, dialect)
         self.found = schema.version(tx, dialect)
         schema.refuse_newer(self.found, self.wanted)
         if not self.found and not self._create:
             raise Unsupported(_EMPTY)
-        if 0 < self.found < self.wanted:
-            _log.warning(
-                "upgrading the database from schema %d to %d; until the end it is unchanged", self.found, self.wanted
-            )
-            if isinstance(self._database, SqliteDatabase) and isinstance(tx, SqliteTransaction):
-                self._copy(tx, self._database.path)
         return self.found < self.wanted
+
+    def prepare(self, tx: Transaction) -> None:
+        """Refuse an upgrade while other processes run; copy the file of SQLite."""
+        if not self.found:
+            return
+        self._refuse_running(tx)
+        if self._database.dialect == "postgresql":
+            # Processes that begin to use the database wait for this lock, and then find the schema changed.
+            tx.run(f"SET LOCAL lock_timeout = {_LOCK_SECONDS * 1000}")
+            tx.run("LOCK TABLE meta IN ACCESS EXCLUSIVE MODE")
+            self._refuse_running(tx)
+        _log.warning(
+            "upgrading the database from schema %d to %d; until the end it is unchanged", self.found, self.wanted
+        )
+        if isinstance(self._database, SqliteDatabase) and isinstance(tx, SqliteTransaction):
+            self._copy(tx, self._database.path)
+
+    def _refuse_running(self, tx: Transaction) -> None:
+        if self.found < FIRST_SCHEMA:
+            found = self._database.earlier_processes(tx)
+        else:
+            found = [] if tx.is_alone else running(tx, self._database.process)
+        refuse_running(found, f"upgrade the database from schema {self.found} to {self.wanted}")
 
     def _copy(self, tx: SqliteTransaction, path: Path) -> None:
         """Copy a file; the copy replaces older ones of the same schema, such as those of upgrades that failed."""

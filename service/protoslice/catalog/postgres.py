@@ -19,16 +19,19 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
+import protoslice
 from protoslice.catalog.database import (
     READ_SECONDS,
     STATEMENT_SECONDS,
     UNSTORABLE,
     WAIT_SECONDS,
+    Alteration,
     CommitUnknown,
     Database,
     Disconnected,
     ForeignKeyViolation,
     Lane,
+    Outdated,
     Row,
     Transaction,
     Transient,
@@ -48,6 +51,11 @@ _WRITING: Final = "ISOLATION LEVEL READ COMMITTED READ WRITE"
 _SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _BEGIN: Final = "BEGIN {}; SET LOCAL statement_timeout = {}; SET LOCAL lock_timeout = {}"
 _NOW: Final = "(extract(epoch FROM transaction_timestamp()) * 1000000)::bigint"
+_EARLIER: Final = """
+    SELECT host(client_addr), pid FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name = :name
+    AND (state <> 'idle' OR state_change > now() - make_interval(secs => :seconds)) ORDER BY backend_start"""
+_QUIET_SECONDS: Final = 150
 _ROLLED_BACK: Final = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
 _PLACEHOLDER: Final = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
@@ -59,6 +67,8 @@ class PostgresDatabase(Database):
 
     def __init__(self, url: str) -> None:
         self._parameters, self._prepare = _parameters(url)
+        self._name = self._parameters["application_name"]
+        self._parameters["application_name"] = f"{self._name}/{protoslice.__version__}"
         self._local = threading.local()
         self._has_warned = False
         self._connections: set[psycopg.Connection[Row]] = set()
@@ -95,8 +105,21 @@ class PostgresDatabase(Database):
     def _fill(self, work: Work[T]) -> T:
         return self._alone(work, _WRITING)
 
-    def _alter(self, check: Work[bool], work: Work[object]) -> None:
-        self._alone(lambda tx: work(tx) if check(tx) else None, _WRITING)
+    def _alter(self, alteration: Alteration) -> None:
+        def work(tx: Transaction) -> None:
+            if alteration.is_due(tx):
+                alteration.prepare(tx)
+                alteration.apply(tx)
+
+        self._alone(work, _WRITING)
+
+    def earlier_processes(self, tx: Transaction) -> list[str]:
+        """Return connections that have the name of those of earlier versions, in words.
+
+        A pooler keeps connections of processes that have ended; those of a service do something once a minute.
+        """
+        rows = tx.all(_EARLIER, name=self._name, seconds=_QUIET_SECONDS)
+        return [f"an earlier version on {host or 'this machine'} (PostgreSQL process {pid})" for host, pid in rows]
 
     def _interrupt(self) -> None:
         for connection in list(self._apart):
@@ -166,9 +189,13 @@ class PostgresTransaction(Transaction):
             self._now = int(self.all(f"SELECT {_NOW}")[0][0])
         return self._now
 
-    def record(self, change: bytes) -> None:
-        """Insert a row into `changes`."""
-        self._now = int(self.all(f"INSERT INTO changes (id, at) VALUES (:id, {_NOW}) RETURNING at", id=change)[0][0])
+    def record(self, change: bytes, schema: int) -> None:
+        """Insert a row into `changes`, if the schema is this one."""
+        sql = f"INSERT INTO changes (id, at) SELECT :id, {_NOW} FROM meta WHERE :schema IN (0, schema) RETURNING at"
+        row = self.first(sql, id=change, schema=schema)
+        if row is None:
+            raise Outdated
+        self._now = int(row[0])
 
     def all(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows."""

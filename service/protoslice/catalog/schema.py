@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Final
 
-from protoslice.catalog.database import Database, Transaction
+from protoslice.catalog.database import Alteration, Database, Transaction
 from protoslice.errors import StorageDenied, Unsupported
 
 _TYPES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -52,6 +52,7 @@ async def check(database: Database) -> None:
     refuse_newer(found, wanted)
     if found < wanted:
         raise Unsupported(f"The database has schema {found}, not {wanted}: run `protoslice database upgrade`")
+    database.schema = found
 
 
 def refuse_newer(found: int, known: int) -> None:
@@ -64,8 +65,21 @@ def refuse_newer(found: int, known: int) -> None:
 
 
 async def migrate(database: Database) -> None:
-    """Apply the migrations that a database lacks, in one transaction."""
-    await database.alter(lambda tx: True, lambda tx: apply_migrations(tx, database.dialect))
+    """Apply the migrations that a database lacks, in one transaction, without a look at other processes."""
+    await database.alter(_Migrations(database.dialect))
+
+
+class _Migrations(Alteration):
+    def __init__(self, dialect: str) -> None:
+        self._dialect = dialect
+
+    def is_due(self, tx: Transaction) -> bool:
+        return True
+
+    def prepare(self, tx: Transaction) -> None: ...
+
+    def apply(self, tx: Transaction) -> None:
+        apply_migrations(tx, self._dialect)
 
 
 def lock(tx: Transaction, dialect: str) -> None:

@@ -28,7 +28,7 @@ _WRONG: Final = (
 )
 """Rows that a restoration cannot read, since SQLite checks no types, or that name files other than objects."""
 _BATCH: Final = 5000
-_LEFT_OUT: Final = frozenset({"changes", "holds", "sqlite_sequence", "sqlite_schema"})
+_LEFT_OUT: Final = frozenset({"changes", "holds", "processes", "sqlite_sequence", "sqlite_schema"})
 _NUMBERS: Final = frozenset({("names", "number"), ("trash", "number"), ("audit", "number")})
 """Columns that the engine fills itself."""
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
@@ -28,9 +28,11 @@ from protoslice.catalog.database import (
     STATEMENT_SECONDS,
     UNSTORABLE,
     WAIT_SECONDS,
+    Alteration,
     Database,
     ForeignKeyViolation,
     Lane,
+    Outdated,
     Row,
     Transaction,
     Transient,
@@ -64,6 +66,8 @@ _ANSWER_SECONDS: Final = 30.0
 """Longest wait for a transaction that has begun."""
 _STEPS: Final = 20_000
 """Steps of SQLite's machine between two looks at the deadline."""
+_ALONE_SECONDS: Final = 0.5
+"""Time that other connections have to end before an upgrade takes notice of them."""
 _LOOK_SECONDS: Final = 0.1
 """Time between two attempts to be the only process that writes."""
 _NETWORK: Final = re.compile(
@@ -138,19 +142,40 @@ class SqliteDatabase(Database):
             connection.execute("COMMIT")
             return result
 
-    def _alter(self, check: Work[bool], work: Work[object]) -> None:
+    def _alter(self, alteration: Alteration) -> None:
         self._file.check()
         with open(self._writer.lock, "ab") as lock, self._alone(lock.fileno()), translated():
-            connection = self._writer.ballast.spent(lambda: _connect(self.path, durable=self._durable))
-            connection.set_progress_handler(self._interrupted.is_set, _STEPS)
-            try:
+            with closing(self._writer.ballast.spent(lambda: _connect(self.path))) as connection:
+                if not alteration.is_due(SqliteTransaction(connection)):
+                    return
+            with closing(self._exclusive_connection()) as connection:
+                connection.set_progress_handler(self._interrupted.is_set, _STEPS)
                 tx = SqliteTransaction(connection)
-                if check(tx):
-                    connection.execute("BEGIN IMMEDIATE")
-                    work(tx)
-                    connection.execute("COMMIT")
-            finally:
-                connection.close()
+                tx.is_alone = connection.execute("PRAGMA locking_mode").fetchone()[0] == "exclusive"
+                alteration.prepare(tx)
+                connection.execute("BEGIN IMMEDIATE")
+                alteration.apply(tx)
+                connection.execute("COMMIT")
+
+    def _exclusive_connection(self) -> sqlite3.Connection:
+        """Return a connection beside which there is no other, or a usual one if there are others."""
+        connection = sqlite3.connect(_uri(self.path), uri=True, isolation_level=None, timeout=_ALONE_SECONDS)
+        try:
+            connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            connection.close()
+            return _connect(self.path, durable=self._durable)
+        _set_up(connection, durable=self._durable)
+        return connection
+
+    def earlier_processes(self, tx: Transaction) -> list[str]:
+        """Return the processes that have the file open, in words."""
+        if tx.is_alone:
+            return []
+        found = [f"process {pid} ({name})" for pid, name in _openers(self.path)]
+        return found or ["a process that cannot be seen here, such as one in another container"]
 
     def _interrupt(self) -> None:
         self._interrupted.set()
@@ -326,9 +351,11 @@ class SqliteTransaction(Transaction):
         """Microseconds since the epoch by the clock of this machine."""
         return self._now
 
-    def record(self, change: bytes) -> None:
-        """Insert a row into `changes`."""
-        self.run("INSERT INTO changes (id, at) VALUES (:id, :now)", id=change, now=self._now)
+    def record(self, change: bytes, schema: int) -> None:
+        """Insert a row into `changes`, if the schema is this one."""
+        sql = "INSERT INTO changes (id, at) SELECT :id, :now FROM meta WHERE :schema IN (0, schema)"
+        if self.run(sql, id=change, now=self._now, schema=schema) == 0:
+            raise Outdated
 
     def all(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows."""
@@ -513,16 +540,35 @@ def _close(connection: sqlite3.Connection | None, lock: int) -> None:
 
 
 def _connect(path: Path, *, durable: bool = True) -> _Connection:
-    uri = f"{path.absolute().as_uri()}?mode=rw"  # without creating a file
     connection = sqlite3.connect(
-        uri, uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=_Connection
+        _uri(path), uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=_Connection
     )
-    synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
-    for pragma in ("busy_timeout = 2000", "journal_mode = WAL", synchronous, "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
+    _set_up(connection, durable=durable)
     connection.execute("SELECT 1 FROM sqlite_master")  # opens the log
     connection.logs = _logs(path)
     return connection
+
+
+def _uri(path: Path) -> str:
+    return f"{path.absolute().as_uri()}?mode=rw"  # without creating a file
+
+
+def _set_up(connection: sqlite3.Connection, *, durable: bool) -> None:
+    synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
+    for pragma in ("busy_timeout = 2000", "journal_mode = WAL", synchronous, "foreign_keys = ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _openers(path: Path) -> list[tuple[int, str]]:
+    """Return the number and the name of each other process of this machine that has a file open, if we may see it."""
+    wanted, found = os.stat(path), list[tuple[int, str]]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if process.name != str(os.getpid()) and any(
+                os.path.samestat(os.stat(each), wanted) for each in (process / "fd").iterdir()
+            ):
+                found.append((int(process.name), (process / "comm").read_text().strip()))
+    return sorted(found)
 
 
 @lru_cache(maxsize=1024)

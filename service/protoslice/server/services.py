@@ -355,7 +355,7 @@ def _verifier(trust: tuple[Issuer, ...], stack: AsyncExitStack) -> Verifier:
 
 
 async def _ping(database: Database) -> None:
-    answer = asyncio.ensure_future(database.read(lambda tx: tx.first("SELECT 1 FROM meta"), background=True))
+    answer = asyncio.ensure_future(database.ping())
     await asyncio.wait({answer}, timeout=_PING_SECONDS)
     for _ in range(_TURNS):  # a busy loop is no reason to doubt the database: the answer may be on its way
         if answer.done():

@@ -32,6 +32,8 @@ def test_mode_is_changed_by_a_command(call: Any, tmp_path: Path) -> None:
     room = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
     with service_process("--storage", storage, settings=room) as service:
         assert httpx.put(f"{service.url}/v1/stores", content=b"\x0a\x01a").status_code == 201
+        refused = call("database", "access", "tokens", "--storage", storage, code=7).stderr
+        assert f"process {service.running.pid} on " in refused
     other = service_process("--storage", storage, settings={"PROTOSLICE_AUTH": "tokens"})
     with pytest.raises(RuntimeError, match="protoslice database access tokens"), other:
         pass

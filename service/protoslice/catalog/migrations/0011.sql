@@ -7,3 +7,13 @@ ALTER TABLE meta ADD COLUMN incarnation {bytes};
 -- Repositories that were removed keep their rows until these are deleted, batch by batch.
 
 CREATE INDEX repositories_removed ON repositories (protocol) WHERE protocol = 'removed';
+-- Processes that use the catalogue, as each of them says every few seconds: an upgrade is refused while they run.
+
+CREATE TABLE processes (
+    id {bytes} PRIMARY KEY,
+    host {text} NOT NULL,
+    pid bigint NOT NULL,
+    version {text} NOT NULL,
+    schema integer NOT NULL,
+    seen bigint NOT NULL
+) {composite};

@@ -6,6 +6,7 @@ import logging
 from typing import Final, Literal, TypeAlias, get_args
 
 from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.processes import refuse_running, running
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.server.observability.logs import ACCESS
 from protoslice.server.settings import Settings, environment_name, is_loopback
@@ -49,10 +50,17 @@ def _refuse_guess(settings: Settings, has_tokens: bool) -> None:
 
 
 async def change_mode(database: Database, mode: str) -> None:
-    """Set the mode for all processes that start from now on; raise `InvalidInput` for an unknown one."""
+    """Set the mode; raise `InvalidInput` for an unknown one, `Conflict` while processes have the one before."""
     if mode not in get_args(Mode):
         raise InvalidInput(f"Unknown mode of access {mode[:20]!r}: use {' or '.join(get_args(Mode))}")
-    await database.write(lambda tx: tx.run("UPDATE meta SET access = :mode", mode=mode))
+
+    def work(tx: Transaction) -> None:
+        if database.dialect == "postgresql":  # a process that starts waits here, and reads the mode later
+            tx.run("LOCK TABLE processes IN SHARE MODE")
+        refuse_running(running(tx, database.process), "change the mode of access")
+        tx.run("UPDATE meta SET access = :mode", mode=mode)
+
+    await database.write(work)
 
 
 async def kept_mode(database: Database) -> Mode | None:

@@ -1,0 +1,96 @@
+"""Processes that use a catalogue. Each has a row and renews it, so that no upgrade happens while another one runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import uuid
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import Final
+
+import protoslice
+from protoslice.catalog.database import SECOND, Database, Outdated, Transaction
+from protoslice.errors import Conflict, ProtosliceError
+
+FIRST_SCHEMA: Final = 11
+"""Schema from which on processes have rows."""
+SEEN_SECONDS: Final = 60
+"""Time after its last renewal for which a process is taken to run."""
+_RENEW_SECONDS: Final = 20
+_KEPT_SECONDS: Final = 86_400
+"""Age of a row that is deleted: of a process that was killed."""
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def registered(database: Database) -> AsyncIterator[None]:
+    """Context in which this process has a row; raise `Outdated` if the schema is another than when it was checked."""
+    database.process = uuid.uuid4().bytes
+    await _renew(database)
+    ended = asyncio.Event()
+    renewing = asyncio.create_task(_renew_until(ended, database))
+    try:
+        yield
+    finally:
+        ended.set()
+        await renewing  # a renewal that has begun must not come after the deletion
+        with suppress(ProtosliceError):  # the row is ignored soon, and deleted by another process
+            sql = "DELETE FROM processes WHERE id = :id"
+            await database.write(lambda tx: tx.run(sql, id=database.process), background=True)
+
+
+async def _renew_until(ended: asyncio.Event, database: Database) -> None:
+    while True:
+        with suppress(TimeoutError):
+            await asyncio.wait_for(ended.wait(), _RENEW_SECONDS)
+            return
+        try:
+            await _renew(database)
+        except Outdated as error:
+            _log.error("%s", error)
+        except ProtosliceError:  # it is tried again soon
+            pass
+
+
+async def _renew(database: Database) -> None:
+    row = {
+        "id": database.process,
+        "host": socket.gethostname(),
+        "pid": os.getpid(),
+        "version": protoslice.__version__,
+        "schema": database.schema,
+    }
+
+    def work(tx: Transaction) -> None:
+        if tx.run("UPDATE processes SET seen = :now WHERE id = :id", id=database.process, now=tx.now) == 0:
+            tx.run("DELETE FROM processes WHERE seen < :before", before=tx.now - _KEPT_SECONDS * SECOND)
+            names = ", ".join(row)
+            marks = ", ".join(f":{name}" for name in row)
+            tx.run(f"INSERT INTO processes ({names}, seen) VALUES ({marks}, :now)", **row, now=tx.now)
+
+    await database.write(work, background=True)
+
+
+def running(tx: Transaction, own: bytes) -> list[str]:
+    """Return the other processes that have been seen lately, in words."""
+    rows = tx.all(
+        "SELECT host, pid, version, seen FROM processes WHERE seen > :since AND id <> :own ORDER BY host, pid",
+        since=tx.now - SEEN_SECONDS * SECOND,
+        own=own,
+    )
+    return [
+        f"process {pid} on {host} (version {version}, seen {max(0, tx.now - seen) // SECOND} s ago)"
+        for host, pid, version, seen in rows
+    ]
+
+
+def refuse_running(found: Sequence[str], what: str) -> None:
+    """Raise `Conflict`, which names processes, if there are any."""
+    if found:
+        raise Conflict(
+            f"Cannot {what} while other processes use the database: {'; '.join(found)}. Stop them and try again; one "
+            "that was killed may count for a minute"
+        )
