@@ -15,6 +15,7 @@ from protoslice import open_model
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import GraphBlock, GraphLevel, GraphOperator
 from protoslice.graphs import Ends, Graphs, Strip, Weight
+from protoslice.schema import bundled
 
 Nodes = list[tuple[list[str], list[str]]]
 
@@ -193,6 +194,42 @@ def test_links_have_the_types_that_models_state(name: str, graph: str | None, va
         links = [link for _, level, _ in walked(strip) for link in level.links]
         found = {link.value.name: (link.value.dtype, link.value.shape) for link in links}
     assert found[value] == told
+
+
+WITHOUT_TYPE = {"PRIMITIVE_TYPE_INVALID", "TUPLE", "OPAQUE_TYPE", "TOKEN", "BUFFER", "UNUSED_TYPE"}
+
+
+def test_graphs_of_xla_know_every_type_of_an_element() -> None:
+    message = module([(["a"], []), (["b"], ["a"])])
+    shape = message.computations[0].instructions[0].shape
+    shape.dimensions.extend([2, 3])
+    types = {}
+    for name, value in shape.DESCRIPTOR.fields_by_name["element_type"].enum_type.values_by_name.items():
+        shape.element_type = value.number
+        value_of = strip_of(message).level(0, None).links[0].value
+        types[name] = value_of.dtype
+        assert value_of.shape == (None if name in WITHOUT_TYPE - {"BUFFER"} else (2, 3)), name
+    assert {name for name, dtype in types.items() if dtype is None} == WITHOUT_TYPE & set(types)
+    assert types["F8E4M3FN"] == "F8_E4M3FN"
+    assert types["S4"] == "I4"
+
+
+def test_graphs_of_core_ml_know_every_type_of_an_element() -> None:
+    message: Any = bundled().message_class("CoreML.Specification.Model")()
+    block = message.mlProgram.functions["main"].block_specializations["x"]
+    for makes, takes in (("a", ""), ("b", "a")):
+        operation = block.operations.add(type="op")
+        operation.outputs.add(name=makes)
+        if takes:
+            operation.inputs["x"].arguments.add(name=takes)
+    output = block.operations[0].outputs[0].type.tensorType
+    output.dimensions.add().constant.size = 3
+    types = {}
+    for name, value in output.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_name.items():
+        output.dataType = value.number
+        types[name] = strip_of(message).level(0, None).links[0].value.dtype
+    assert {name for name, dtype in types.items() if dtype is None} == WITHOUT_TYPE & set(types)
+    assert (types["INT4"], types["FLOAT8E5M2"], types["BFLOAT16"]) == ("I4", "F8_E5M2", "BF16")
 
 
 def test_an_output_of_a_tensorflow_node_has_its_own_shape() -> None:

@@ -53,6 +53,12 @@ _NUMBERS: Final = {
 """Element type → dtype, the number of the numeric field with the elements, and their encoding."""
 
 
+def dtype_of(element_type: int) -> Dtype | None:
+    """The dtype of an element type of XLA; None for one that no tensor has."""
+    name, *_ = _BYTES.get(element_type) or _NUMBERS.get(element_type) or [None]
+    return None if name is None else DTYPES[name]
+
+
 class Hlo(ProtoFormat):
     """Modules, snapshots, executables and other messages of XLA with literals."""
 

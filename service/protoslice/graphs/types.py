@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from protoslice import schema
 from protoslice.facts import GraphValue
+from protoslice.formats.coreml.mil import dtype_of as mil_dtype
+from protoslice.formats.hlo import dtype_of as hlo_dtype
 from protoslice.formats.onnx import dtype_of as onnx_dtype
 from protoslice.formats.paddle.blobs import dtype_of as paddle_dtype
 from protoslice.formats.tensorflow.types import known as tensorflow_dtype
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.dtypes import Dtype
 
 MOST_DIMENSIONS: Final = 32
 """Dimensions that are listed; a value with more has no shape."""
@@ -20,12 +22,8 @@ Type = tuple[str | None, Iterable[int] | None]
 Typed = Callable[[Message, str], Type]
 """Data type, and lengths of dimensions (negative where unknown), of a value of a node, or in its declaration."""
 
-_MIL_TYPES: Final = {
-    1: "BOOL", 2: "STRING", 10: "F16", 11: "F32", 12: "F64", 13: "BF16",
-    21: "I8", 22: "I16", 23: "I32", 24: "I64", 31: "U8", 32: "U16", 33: "U32", 34: "U64",
-}  # fmt: skip
-
-
+_WITHOUT_ELEMENTS: Final = frozenset({0, 13, 14, 17})
+"""Element types of XLA whose values have no dimensions: none, tuples, opaque values and tokens."""
 _SHAPED: Final = frozenset({"Placeholder", "VarHandleOp", "VariableV2"})
 """TensorFlow's operators whose attribute `shape` is that of their value, or of the variable."""
 
@@ -72,11 +70,8 @@ def _tensorflow(node: Message, name: str) -> Type:
 
 
 def _hlo(node: Message, name: str) -> Type:
-    shape = node.shape
-    kind = shape.DESCRIPTOR.fields_by_name["element_type"].enum_type.values_by_number.get(shape.element_type)
-    called = kind.name if kind is not None else ""
-    dtype = {"PRED": "BOOL"}.get(called, f"I{called[1:]}" if called[:1] == "S" else called)
-    return (dtype, shape.dimensions) if dtype in DTYPES else (None, None)
+    kind = node.shape.element_type
+    return _named(hlo_dtype(kind)), None if kind in _WITHOUT_ELEMENTS else node.shape.dimensions
 
 
 def _program(node: Message, name: str) -> Type:
@@ -84,7 +79,7 @@ def _program(node: Message, name: str) -> Type:
         if each.name == name:
             tensor = each.type.tensorType
             dims = (dim.constant.size if dim.HasField("constant") else -1 for dim in tensor.dimensions)
-            return _MIL_TYPES.get(tensor.dataType), dims if tensor.dataType else None
+            return _named(mil_dtype(tensor.dataType)), dims if tensor.dataType else None
     return None, None
 
 

@@ -35,6 +35,12 @@ _DTYPES: Final = {
 _INTEGERS: Final = frozenset(name for name in _DTYPES.values() if name[0] in "IU" and DTYPES[name].bits >= 8)
 
 
+def dtype_of(number: int) -> Dtype | None:
+    """The dtype of a data type of Core ML; None for an unknown one."""
+    name = _DTYPES.get(number)
+    return None if name is None else DTYPES[name]
+
+
 @dataclass(frozen=True, slots=True)
 class _Member:
     """A repeated field of values: its message type, the dtypes it may hold, and their encoding."""
