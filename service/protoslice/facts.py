@@ -94,6 +94,8 @@ class Store:
     """Why no root was found; None if one was."""
     uploader: Annotated[str | None, like("ci")] = None
     """Name of the token or account that created the store; None if the service asked for neither."""
+    uploader_id: Annotated[str | None, like("kU3x9QbW1z")] = None
+    """Id of that token or account: others may have its name. None if it is unknown."""
     description: Annotated[str, like("Fine-tuned on the May data.")] = ""
     """What people say of the store; it can change, as tags do."""
     names: tuple[StoreName, ...] = ()
@@ -226,6 +228,8 @@ class AuditEntry:
     detail: dict[str, Any]
     transaction: str
     """Id that changes which were made at once share."""
+    who_id: Annotated[str, like("kU3x9QbW1z")] = ""
+    """Id of the token, or of the account of an issuer: others may have its name. Empty if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

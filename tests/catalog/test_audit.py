@@ -57,7 +57,7 @@ def test_changes_are_filtered_newest_first(catalogue: str, walked: int, monkeypa
                 if row["space"] == "team" and who in {None, row["who"]} and what in {None, row["what"]}
                 and subject in {None, row["subject"]} and (since or 0) <= row["at"] < (until or 99)
             ]  # fmt: skip
-            assert sorted((each.at, each.who, each.what, each.subject) for each in found) == sorted(expected)
+            assert sorted((each.at, each.who.name, each.what, each.subject) for each in found) == sorted(expected)
             places: list[Place] = [(each.at, each.change, each.n) for each in found]
             assert places == sorted(places, reverse=True)
 

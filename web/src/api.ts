@@ -32,6 +32,9 @@ export type Delta = Schemas["TensorDelta"];
 export type TensorMove = Schemas["TensorMove"];
 export interface Page<T> { items: T[]; next: string | null }
 
+/** The uploader of a store: a name that others may have too, and the id that only they have. */
+export const uploaderOf = ({ uploader, uploader_id: id }: Store): string => uploader ? `${uploader}${id ? ` (${id})` : ""}` : "";
+
 /** Names of a store in registries. */
 export const registryNames = ({ names }: Store): string[] => names.filter(({ protocol }) => protocol !== "tag").map(({ name }) => name);
 

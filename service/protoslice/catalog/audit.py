@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, TypeAlias
 
-from protoslice.catalog.database import SECOND, Database, Row, Transaction
+from protoslice.catalog.database import SECOND, Actor, Database, Row, Transaction
 
 EVERY_SPACE: Final = "*"
 """Space of a grant that holds in all of them, and of what concerns all of them."""
-_COLUMNS: Final = "at, change, n, who, what, subject, detail"
+_COLUMNS: Final = "at, change, n, who, who_id, what, subject, detail"
 _TIMES: Final = {"since": ">=", "until": "<"}
 _NEWEST: Final = "ORDER BY at DESC, change DESC, n DESC"
 _WALKED: Final = 5000
@@ -28,8 +28,8 @@ class AuditRow:
     change: bytes
     """Id that the rows of one transaction share."""
     n: int
-    who: str
-    """Name of a token or an account; empty for the service itself, or one that asks for neither."""
+    who: Actor
+    """Token or account; empty for the service itself, or one that asks for neither."""
     what: str
     subject: str
     detail: Mapping[str, Any]
@@ -50,13 +50,14 @@ def record(tx: Transaction, space: str, what: str, subject: str, detail: Mapping
     """Add a change to the audit."""
     tx.run(
         """
-        INSERT INTO audit (at, change, n, space, who, what, subject, detail)
-        VALUES (:now, :change, :n, :space, :who, :what, :subject, :detail)""",
+        INSERT INTO audit (at, change, n, space, who, who_id, what, subject, detail)
+        VALUES (:now, :change, :n, :space, :who, :who_id, :what, :subject, :detail)""",
         now=tx.now,
         change=tx.change,
         n=tx.recorded,
         space=space,
         who=tx.actor.name,
+        who_id=tx.actor.id,
         what=what,
         subject=subject,
         detail=json.dumps(dict(detail), ensure_ascii=False, separators=(",", ":")),
@@ -120,5 +121,5 @@ async def purge_audit(database: Database, seconds: float) -> None:
 
 
 def _row(row: Row) -> AuditRow:
-    at, change, n, who, what, subject, detail = row
-    return AuditRow(at, bytes(change), n, who, what, subject, json.loads(detail))
+    at, change, n, who, who_id, what, subject, detail = row
+    return AuditRow(at, bytes(change), n, Actor(who_id, who), what, subject, json.loads(detail))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from protoslice.catalog.database import LAST, Row, Transaction
+from protoslice.catalog.database import LAST, Actor, Row, Transaction
 from protoslice.catalog.labels import LabelSearch
 
 Sort: TypeAlias = Literal["created", "size", "name", "type", "uploader"]
@@ -111,7 +111,7 @@ class FoundStore:
     id: int
     digest: str
     weight: int
-    uploader: str
+    uploader: Actor
     description: str
     manifest: bytes | None
     key: Key
@@ -173,7 +173,7 @@ class StoreListing:
         order = ", ".join(f"{name} {self._order}" for name in names)
         keys = ", ".join(f"p.{name}" for name in names)
         return f"""
-            SELECT p.id, p.digest, p.weight, s.uploader, s.description,
+            SELECT p.id, p.digest, p.weight, s.uploader_id, s.uploader, s.description,
                 CASE WHEN p.ahead < :room THEN s.manifest END, {keys} FROM (
                 SELECT q.*, sum(weight) OVER (ORDER BY {order} ROWS UNBOUNDED PRECEDING) - weight AS ahead
                 FROM ({chosen}) q
@@ -275,8 +275,7 @@ def _all(*conditions: str) -> str:
 
 
 def found_store(row: Row) -> FoundStore:
-    """Return the store of a row: id, digest, weight, uploader, description, manifest and key."""
-    id, digest, weight, uploader, description, manifest, *key = row
-    return FoundStore(
-        id, digest, weight, uploader, description, None if manifest is None else bytes(manifest), tuple(key)
-    )
+    """Return the store of a row: id, digest, weight, id and name of its uploader, description, manifest and key."""
+    id, digest, weight, uploader_id, uploader, description, manifest, *key = row
+    data = None if manifest is None else bytes(manifest)
+    return FoundStore(id, digest, weight, Actor(uploader_id, uploader), description, data, tuple(key))

@@ -11,6 +11,8 @@ from typing import Any, Final
 from protoslice.catalog.audit import record
 from protoslice.catalog.database import (
     LAST,
+    NOBODY,
+    Actor,
     Database,
     ForeignKeyViolation,
     Row,
@@ -69,7 +71,7 @@ class Published:
 
     row: StoreRow
     created: bool
-    uploader: str = ""
+    uploader: Actor = NOBODY
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,7 @@ class ListedStore:
 
     row: StoreRow
     weight: int
-    uploader: str
+    uploader: Actor
     description: str
     tags: Sequence[str] = field(default=())
     key: Key = ()
@@ -143,7 +145,7 @@ class StoreTable:
                 set_tag(tx, self._space, tag, new.digest)
             count = 0 if replaced else 1
             self._account.charge(tx, stored_bytes=size + new.held, stores=count, logical_bytes=count * new.size)
-            return Published(StoreRow(new.id, new.digest, new.manifest), created=True, uploader=tx.actor.name)
+            return Published(StoreRow(new.id, new.digest, new.manifest), created=True, uploader=tx.actor)
 
         try:
             return await self._database.write(work)
@@ -228,14 +230,14 @@ class StoreTable:
     async def shown(self, *, digest: str | None = None, tag: str | None = None, tags: int) -> ListedStore | None:
         """Return a store by its digest or a tag, with its first `tags` tags; None if there is none."""
         where = LIVE if tag is None else f"space = :space AND deleted IS NULL AND digest = ({_TAGGED})"
-        sql = f"SELECT id, digest, manifest, weight, uploader, description FROM stores WHERE {where}"
+        sql = f"SELECT id, digest, manifest, weight, uploader_id, uploader, description FROM stores WHERE {where}"
 
         def work(tx: Transaction) -> ListedStore | None:
             row = tx.first(sql, space=self._space, digest=digest, tag=tag)
             if row is None:
                 return None
             names = tag_names(tx, self._space, [row[1]], tags)
-            return ListedStore(_row(row[:3]), row[3], row[4], row[5], names.get(row[1], ()))
+            return ListedStore(_row(row[:3]), row[3], Actor(row[4], row[5]), row[6], names.get(row[1], ()))
 
         return await self._database.read(work)
 
@@ -261,7 +263,7 @@ class StoreTable:
         See `page` for `room` and `tags`.
         """
         sql = """
-            SELECT p.id, p.digest, p.weight, s.uploader, s.description,
+            SELECT p.id, p.digest, p.weight, s.uploader_id, s.uploader, s.description,
                 CASE WHEN p.ahead < :room THEN s.manifest END, p.name FROM (
                 SELECT *, sum(weight) OVER (ORDER BY name) - weight AS ahead FROM (
                     SELECT s.id, s.digest, n.name, s.weight FROM names n
@@ -293,13 +295,13 @@ class StoreTable:
             for each in found
         ]  # fmt: skip
 
-    async def about(self, digest: str, tags: int) -> tuple[Sequence[str], str, str]:
+    async def about(self, digest: str, tags: int) -> tuple[Sequence[str], Actor, str]:
         """Return the first tags of a store, at most `tags`, its uploader, and its description."""
-        sql = f"SELECT uploader, description FROM stores WHERE {LIVE}"
+        sql = f"SELECT uploader_id, uploader, description FROM stores WHERE {LIVE}"
 
-        def work(tx: Transaction) -> tuple[Sequence[str], str, str]:
-            uploader, description = tx.first(sql, space=self._space, digest=digest) or ("", "")
-            return tag_names(tx, self._space, [digest], tags).get(digest, ()), uploader, description
+        def work(tx: Transaction) -> tuple[Sequence[str], Actor, str]:
+            *uploader, description = tx.first(sql, space=self._space, digest=digest) or ("", "", "")
+            return tag_names(tx, self._space, [digest], tags).get(digest, ()), Actor(*uploader), description
 
         return await self._database.read(work)
 
@@ -333,13 +335,13 @@ class StoreTable:
 
     def _insert(self, tx: Transaction, new: StoreDraft) -> bool:
         sql = """
-            INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest, uploader)
-            VALUES (:space, :id, :digest, :type, :size, :held, :created, :weight, :manifest, :uploader)
+            INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest, uploader, uploader_id)
+            VALUES (:space, :id, :digest, :type, :size, :held, :created, :weight, :manifest, :uploader, :uploader_id)
             ON CONFLICT (space, digest) WHERE deleted IS NULL DO NOTHING"""
         values: Mapping[str, Any] = {
             "space": self._space, "id": new.id, "digest": new.digest, "type": new.type, "size": new.size,
             "held": new.held, "created": new.created, "weight": new.weight, "manifest": new.manifest,
-            "uploader": tx.actor.name,
+            "uploader": tx.actor.name, "uploader_id": tx.actor.id,
         }  # fmt: skip
         return tx.run(sql, **values) == 1
 

@@ -10,6 +10,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
+from protoslice.catalog.database import NOBODY, Actor
 from protoslice.catalog.objects import LARGEST_SUMLESS, object_id
 from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, File, Store
@@ -197,7 +198,7 @@ class Manifest:
         texts = len(self.why or "") + sum(map(len, self.rules))
         return _FILE_WEIGHT * (1 + len(self.files)) + paths + texts + records
 
-    def as_store(self, tags: Sequence[str] = (), uploader: str = "", description: str = "") -> Store:
+    def as_store(self, tags: Sequence[str] = (), uploader: Actor = NOBODY, description: str = "") -> Store:
         """Return the store as listings and answers show it."""
         return Store(
             id=self.id,
@@ -215,7 +216,8 @@ class Manifest:
             planner=self.planner,
             rules=self.rules,
             why=self.why,
-            uploader=uploader or None,
+            uploader=uploader.name or None,
+            uploader_id=uploader.id or None,
             description=description,
         )
 

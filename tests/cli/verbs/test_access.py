@@ -150,9 +150,11 @@ def test_log_shows_who_changed_what(call: Any, site: Site, tmp_path: Path) -> No
     call("push", tmp_path / "m.onnx", "--tag", "logged:1", **site.team)
     lines = call("log", "logged:1", **site.team).stdout.splitlines()
     assert len(lines) == 2
-    assert lines[1].split()[3:5] == ["tag.set", "logged:1"]
+    assert lines[1].split()[4:6] == ["tag.set", "logged:1"]
     (change,) = json.loads(call("log", "--what", "tag.set", "--limit", "1", "--json", **site.team).stdout)
-    assert (change["what"], change["subject"], change["who"]) == ("tag.set", "logged:1", lines[1].split()[2])
+    assert (change["what"], change["subject"]) == ("tag.set", "logged:1")
+    assert f"{change['who']} ({change['who_id']})" == " ".join(lines[1].split()[2:4])
+    assert change["who_id"]
     store = call("ls", "logged:1", **site.team).stdout.splitlines()[1].split()[0]
     assert "store.created" in call("log", store, **site.team).stdout, "the id may be short"
     call("token", "create", "x", "--scope", "read", "--scope", "write", **site.team)

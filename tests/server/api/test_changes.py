@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2
 from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.oidc.trusting import trust_file
 from tests.support.asgi import ask
+from tests.support.issuer import running_issuer
 from tests.support.stores import onnx
 
 from protoslice.server.access.decision import EVERY_SPACE, Scope
@@ -45,6 +48,29 @@ async def test_changes_name_who_what_and_subject() -> None:
         ]
         secret = admin.rpartition("_")[2]
         assert secret not in json.dumps(found)
+
+
+@pytest.mark.anyio
+async def test_callers_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    rules = ("claims = { sub = ['a', 'b'] }\nspace = 'own'\nscopes = ['write']",)
+    with running_issuer() as issuer:
+        async with closed_service(issuers=trust_file(tmp_path, issuer, rules=rules, more="name = 'nick'")) as app:
+            tokens = [await token_for(app, Scope.WRITE) for _ in range(2)]  # both are named `t`
+            callers = [*tokens, *(issuer.token(sub=subject, nick="t") for subject in "ab")]
+            path, stores = "/spaces/own/v1/stores", []
+            for number, caller in enumerate(callers):
+                made = await ask(app, "PUT", f"{path}?filename=m&tag=m:{number}", b"m%d" % number, bearer(caller))
+                stores.append(json.loads(made.body)["id"])
+            admin = await token_for(app, Scope.ADMIN)
+            found = [each for each in await changes(app, admin) if each["what"] == "store.created"][::-1]
+            assert [(each["subject"], each["who"]) for each in found] == [(store, "t") for store in stores]
+            ids = [each["who_id"] for each in found]
+            assert len(set(ids)) == 4
+            assert ids[:2] == [token[len("psl_") :][: len(ids[0])] for token in tokens]
+            listed = json.loads((await ask(app, "GET", path, headers=bearer(admin))).body)["items"][::-1]
+            assert [(each["uploader"], each["uploader_id"]) for each in listed] == [("t", id) for id in ids]
+            tag = json.loads((await ask(app, "GET", f"{path}/m:3", headers=bearer(admin))).body)
+            assert tag["uploader_id"] == ids[3]
 
 
 @pytest.mark.anyio

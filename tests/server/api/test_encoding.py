@@ -145,7 +145,7 @@ CASES: list[object] = [
     TensorMove("w", "path:w", "v", "path:v", "F32", (2, 3), 24, "renamed", DELTA),
     TensorMove("w", "path:w", None, "", None, None, None, "added", None),
     RecordsSummary("a.tfrecord", "tfrecord", None, 3, 70, "cut at 70"),
-    AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16),
+    AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16, "kU3x9QbW1z"),
     AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
     AccessToken("a", "ci", "*", ("read",), (), TIME, TIME, "secret"),
     SignedUrl("http://a/b", TIME),

@@ -1,7 +1,7 @@
 /** The versions of a name, the newest first, and what changed at each step. */
 
 import { useRef } from "preact/hooks";
-import { getJson, url, view, type Diff, type Page, type Store } from "../api";
+import { getJson, uploaderOf, url, view, type Diff, type Page, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, useLoaded, useSeen } from "../loading";
 import { diffPlace, modelPlace } from "../place";
@@ -22,7 +22,7 @@ async function stepsOf(family: string, repository: string, ref: string, signal: 
   const once = [...new Map(page.items.map((store) => [store.id, store])).values()].sort(byAge);
   return once.map((store) => ({
     ref: nameOf(store), names: store.tags.filter((tag) => familyOf(tag) === family), time: store.created, size: store.size,
-    about: [store.uploader ?? "", store.description].filter(Boolean).join(" · "),
+    about: [uploaderOf(store), store.description].filter(Boolean).join(" · "),
   }));
 }
 

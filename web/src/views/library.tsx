@@ -1,7 +1,7 @@
 /** The library: what is stored, by name; the newest first, versions of one name together. */
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
-import { change, getJson, registryNames, url, type Page, type Repository, type Store } from "../api";
+import { change, getJson, registryNames, uploaderOf, url, type Page, type Repository, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
@@ -187,7 +187,7 @@ function Card({ name, stores, whole }: Family & { whole: boolean }) {
         <Title name={newest!.tags.length ? name : names[0] ?? fileOf(newest!)} version={newest!.tags.length ? version : names[0] ? "" : name.slice(0, 12)} />
         <span class="soft" dir="auto">{newest!.type ?? "files"}</span>
         {newest!.root !== null && <Thumbnail store={newest!.id} />}
-        <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{newest!.uploader && `${newest!.uploader} · `}{ago(newest!.created)}</span></span>
+        <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{newest!.uploader && `${uploaderOf(newest!)} · `}{ago(newest!.created)}</span></span>
       </a>
       {(changed || newest!.tags.length > 1 || names.length > (newest!.tags.length ? 0 : 1)) && (
         <p class="soft under">

@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
-import { getJson, hasGraph, hasRecords, registryNames, url, view, type Page, type Signature, type Store, type Summary } from "../api";
+import { getJson, hasGraph, hasRecords, registryNames, uploaderOf, url, view, type Page, type Signature, type Store, type Summary } from "../api";
 import { fileName, python, quoted, shell } from "../commands";
 import { useDark } from "../dark";
 import { ago, bytes, count, many, percent } from "../format";
@@ -87,7 +87,7 @@ function Head({ store, name, repository, isNext, onChange }: Headed) {
         <Versions store={store} name={name} named={repository} />
       </div>
       <p class="soft" dir="auto">
-        {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {store.uploader && `by ${store.uploader} · `}{ago(store.created)} ·{" "}
+        {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {store.uploader && `by ${uploaderOf(store)} · `}{ago(store.created)} ·{" "}
         <code title={store.id}>{store.id.slice(0, 12)}</code>
       </p>
       {registryNames(store).length > 0 && <p class="soft" dir="auto">Names: {registryNames(store).slice(0, 10).join(", ")}</p>}

@@ -17,3 +17,7 @@ CREATE TABLE processes (
     schema integer NOT NULL,
     seen bigint NOT NULL
 ) {composite};
+-- Names of tokens and accounts are chosen: their ids tell callers of one name apart. Empty in rows of before.
+
+ALTER TABLE audit ADD COLUMN who_id {text} NOT NULL DEFAULT '';
+ALTER TABLE stores ADD COLUMN uploader_id {text} NOT NULL DEFAULT '';

@@ -50,7 +50,8 @@ def _row(change: Any) -> list[str]:
     subject = change.subject[:12] if change.what.startswith("store.") else change.subject
     detail = {name: value for name, value in change.detail.items() if value not in ("", change.subject, None, [])}
     shown = " ".join(f"{name}={_short(value)}" for name, value in detail.items())
-    return [f"{change.at:%Y-%m-%d %H:%M:%S}", change.who or "-", change.what, subject, shown]
+    who = f"{change.who} ({change.who_id})" if change.who_id else change.who or "-"
+    return [f"{change.at:%Y-%m-%d %H:%M:%S}", who, change.what, subject, shown]
 
 
 def _short(value: Any) -> str:

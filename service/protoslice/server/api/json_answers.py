@@ -97,7 +97,10 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
     store, created, context.store = made.store, made.created, made.store.id
     if not given(request).may(Scope.READ):
         own = tuple(tag for tag in store.tags if tag in context.tags)
-        store, created = replace(store, tags=own, uploader=None, description="", created=datetime.now(UTC)), True
+        store, created = (
+            replace(store, tags=own, uploader=None, uploader_id=None, description="", created=datetime.now(UTC)),
+            True,
+        )
     headers = {"location": url_of(request.scope, f"/v1/stores/{store.id}")}
     status, body = 201 if created else 200, await store_body(stores, store)
     if made.report is None:

@@ -84,4 +84,5 @@ def _place(cursor: str) -> Place:
 
 
 def _fact(row: AuditRow) -> AuditEntry:
-    return AuditEntry(time_of(row.at), row.who, row.what, row.subject, dict(row.detail), row.change.hex())
+    who = row.who
+    return AuditEntry(time_of(row.at), who.name, row.what, row.subject, dict(row.detail), row.change.hex(), who.id)
