@@ -59,8 +59,10 @@ class DraftTable:
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, file.store)
             ensure_repository(tx, self._space, MLFLOW, "", _ID)
-            # A file that another one would lie in is of another folder only if it lies in no folder of artifacts.
-            self._lock(tx, shared=folder.rpartition("/")[2] == ARTIFACTS)
+            # A file that another one would lie in is of the same folder, or in no folder of artifacts: it is written
+            # under this lock, for which a new folder waits as well, since it refers to the row.
+            if folder.rpartition("/")[2] != ARTIFACTS:
+                self._lock(tx)
             # The folder first: writers of one folder wait for each other here, and count what the other has written.
             if folder:
                 self._note(tx, folder)
@@ -203,10 +205,9 @@ class DraftTable:
             lambda tx: [FolderRow(*row) for row in tx.all(sql, space=self._space, **values)]
         )
 
-    def _lock(self, tx: Transaction, *, shared: bool = False) -> None:
-        """Let writers wait for each other unless both share: of two, one would not see what the other wrote."""
-        lock = "FOR SHARE" if shared else "FOR UPDATE"
-        tx.all(f"SELECT 1 FROM repositories WHERE space = :space AND id = :id {lock}", space=self._space, id=_ID)
+    def _lock(self, tx: Transaction) -> None:
+        """Let other writers wait: of two, one would not see what the other wrote."""
+        tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=_ID)
 
     def _check_tree(self, tx: Transaction, path: str) -> None:
         """Raise `Conflict` if there are files below `path`, or one that it would be below."""
