@@ -56,10 +56,13 @@ class UploadRecords:
             raise Gone("This upload has expired")
         return held
 
-    async def take(self, upload_id: str) -> VersionedUpload:
-        """Return an upload as `read` does; other writers of an open one can change it no longer."""
+    async def check(self, upload_id: str) -> None:
+        """Raise `NotFound` unless an upload may exist, and is not another client's."""
         if self._client is not None or not _ID.fullmatch(upload_id):
-            await self._read(upload_id)  # an upload of another client is not found
+            await self._read(upload_id)
+
+    async def take(self, upload_id: str) -> VersionedUpload:
+        """Return an upload as `read` does, after `check`; other writers of an open one can change it no longer."""
         row = await self._table.take(upload_id)
         return await self.read(upload_id) if row is None else _versioned(row)
 

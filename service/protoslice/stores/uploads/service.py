@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import aclosing, suppress
+from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -94,7 +94,7 @@ class Uploads:
         Raises `WrongOffset`, `AlreadyComplete`, `JoinedUpload`, `InconsistentLength`, `LimitExceeded`,
         `ChecksumMismatch` or `Superseded`.
         """
-        async with self._locks.acquire(upload_id) as holder:
+        async with self._acquire(upload_id) as holder:
             held = await self._records.take(upload_id)
             length = self._check_place(held.upload, body)
             if held.upload.state != "open":
@@ -110,7 +110,7 @@ class Uploads:
 
         Their bytes are read once, and those of small extents are written. `ChecksumMismatch` for other bytes.
         """
-        async with self._locks.acquire(upload_id):
+        async with self._acquire(upload_id):
             held = await self._records.read(upload_id)
             if held.upload.state != "open":
                 return held.upload
@@ -133,7 +133,7 @@ class Uploads:
 
     async def remove(self, upload_id: str) -> None:
         """Remove an upload. Stores made of it stay."""
-        async with self._locks.acquire(upload_id):
+        async with self._acquire(upload_id):
             held = await self._records.take(upload_id)
             upload = held.upload
             await self._records.change(held, replace(upload, state="gone", parts=(), saved=None))
@@ -338,8 +338,15 @@ class Uploads:
         held = await self._records.read(upload_id)
         if held.upload.state != "open":
             return held
-        async with self._locks.acquire(upload_id):
+        async with self._acquire(upload_id):
             return await self._completed(await self._records.take(upload_id))
+
+    @asynccontextmanager
+    async def _acquire(self, upload_id: str) -> AsyncIterator[LockHolder]:
+        """Context with the lock of an upload; only the client that began it interrupts its holder."""
+        await self._records.check(upload_id)
+        async with self._locks.acquire(upload_id) as holder:
+            yield holder
 
     async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, VersionedUpload]:
         """Records of complete uploads by id, each read once however often it is listed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import threading
 import time
@@ -9,12 +10,17 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
+from starlette.types import Message, Receive
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.support.asgi import ask
 from tests.support.live import LiveServer, RawAnswer, read_answer
 from tests.support.problems import assert_problem
 from tests.support.stores import onnx
 from tests.support.tus import BODY, TusClient, metadata, tus_client
 
 from protoslice.concurrency import shares
+from protoslice.server.access.decision import Scope
+from protoslice.server.middleware.guarded_route import rows_of
 
 DATA = onnx(3_000_000, seed=4)
 NAMED = metadata(filename="model.onnx")
@@ -167,3 +173,53 @@ def test_requests_under_way_are_limited(serving: Serving) -> None:
             until(lambda: received(tus) > 0)
             answer = tus.patch(other, 0, DATA)
         assert_problem(answer.status_code, answer.headers, answer.content, expected=503, slug="too-busy")
+
+
+async def test_a_stranger_interrupts_no_upload_by_any_route() -> None:
+    async with closed_service() as app:
+        owner, stranger = [await token_for(app, Scope.READ, Scope.WRITE, Scope.DELETE) for _ in range(2)]
+        tus = {"tus-resumable": "1.0.0", "content-type": BODY, "upload-offset": "0"}
+        draft = {"upload-draft-interop-version": "6", "upload-complete": "?0", "upload-offset": "0"}
+        begun = await ask(
+            app,
+            "POST",
+            "/spaces/own/v1/uploads",
+            headers={"tus-resumable": "1.0.0", "upload-length": "6"} | bearer(owner),
+        )
+        place = begun.headers["location"].partition("/spaces")[2]
+        waits, ends = asyncio.Event(), asyncio.Event()
+
+        def slow(receive: Receive) -> Receive:
+            pieces: list[Message] = [
+                {"type": "http.request", "body": b"def", "more_body": False},
+                {"type": "http.request", "body": b"abc", "more_body": True},
+            ]
+
+            async def received() -> Message:
+                if len(pieces) == 1:
+                    waits.set()
+                    await ends.wait()
+                return pieces.pop() if pieces else await receive()
+
+            return received
+
+        sending = asyncio.create_task(
+            ask(app, "PATCH", f"/spaces{place}", b"abcdef", tus | bearer(owner), receiving=slow)
+        )
+        await asyncio.wait_for(waits.wait(), 20)
+        rows = [row for row in rows_of(app.router.routes) if "{upload}" in row and not row.startswith("OPTIONS")]
+        assert len(rows) >= 10
+        id = place.rpartition("/")[2]
+        for row in [*rows, *(row.replace("GET", "HEAD", 1) for row in rows if row.startswith("GET"))]:
+            method, _, path = row.partition(" ")
+            path = path.replace("{upload}", id).replace("{kind}", "models").replace("{name:repository}", "a/x")
+            for headers in (tus, draft):
+                got = await ask(
+                    app, method, f"/spaces/own{path.replace('{name:path}', 'x')}", b"abc", headers | bearer(stranger)
+                )
+                assert row.startswith(("GET", "HEAD")) or 400 <= got.status < 500, (row, got)
+                assert not sending.done(), row
+        ends.set()
+        assert (await sending).status == 204
+        found = await ask(app, "HEAD", f"/spaces{place}", headers={"tus-resumable": "1.0.0"} | bearer(owner))
+        assert found.headers["upload-offset"] == "6"
