@@ -89,7 +89,7 @@ def test_a_file_that_is_not_there_is_named(call: Any, onnx_beside: Callable[...,
     (tmp_path / "weights.bin").unlink()
     facts = told(call, path)
     assert (facts["size"], facts["missing"]) == (path.stat().st_size, ["weights.bin"])
-    assert "\nmissing  weights.bin\n" in call("info", path).stdout
+    assert "\nmissing  weights.bin: tensors in missing files can't be read\n" in call("info", path).stdout
 
 
 def test_a_bundle_is_as_large_as_its_shards(call: Any, saved_model: Callable[[Path], Path], tmp_path: Path) -> None:
@@ -147,3 +147,11 @@ def test_tensors_and_inputs_are_shown_of_files_and_stores_alike(call: Any, tmp_p
         assert re.search(r"^inputs +x F32 \[\?, 3\]$", shown, re.MULTILINE)
         assert re.search(r"^ *144 B +15.4 % +F32 +3×12 +layer.11.w$", shown, re.MULTILINE)
     assert "did you mean 'shown:1'?" in call("info", "@shwon:1", code=4).stderr
+
+
+def test_an_empty_file_is_stored_but_not_as_a_model(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "empty.onnx").touch()
+    assert "the file is empty" in call("info", tmp_path / "empty.onnx").stdout
+    pushed = call("push", tmp_path / "empty.onnx", "--tag", "empty:1")
+    assert "stored as plain files: empty.onnx is not in a supported format (the file is empty)" in pushed.stderr
+    assert json.loads(call("info", "@empty:1", "--json").stdout)["root"] is None

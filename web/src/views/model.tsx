@@ -170,7 +170,7 @@ function Totals({ summary }: { summary: Summary }) {
           </li>
         ))}
       </ul>
-      {summary.missing.length > 0 && <span class="warn">missing: {summary.missing.join(", ")}</span>}
+      {summary.missing.length > 0 && <span class="warn">missing files, whose tensors cannot be read: {summary.missing.join(", ")}</span>}
       {summary.duplicates.length > 0 && <span class="warn">{many(summary.duplicates.length, "duplicate tensor name")}</span>}
     </div>
   );

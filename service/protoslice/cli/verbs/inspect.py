@@ -86,7 +86,11 @@ def _show_file(facts: dict[str, Any]) -> None:
     is_proto = proto_size is not None
     unknown = "unknown (use --type to see field names)" if is_proto else "none"
     pairs = [("type", facts["type"] or unknown), ("why", facts["why"] or ""), *_sizes(facts)]
-    pairs += [("missing", " ".join(facts["missing"]))] if facts["missing"] else []
+    pairs += (
+        [("missing", f"{' '.join(facts['missing'])}: tensors in missing files can't be read")]
+        if facts["missing"]
+        else []
+    )
     pairs += [("bundle", _bundle(**facts["bundle"]))] if facts.get("bundle") else []
     if is_proto:
         form, becomes = _FORMS[facts["form"]]

@@ -42,6 +42,8 @@ class Detection:
 def detect(head: bytes, filename: str | None = None, size: int | None = None) -> Detection:
     """Kind and type of a file of `size` bytes, from its name and its first bytes `head`: 64 KiB suffice."""
     head = bytes(head[:HEAD])
+    if not head:  # an empty message is valid, but says nothing: the name alone makes no model of it
+        return Detection("unknown", None, "the file is empty", 0.0)
     refused = magic.refused_format(head, size)
     if refused is not None:
         return Detection("refused", None, f"this is {refused}", 1.0)
