@@ -79,7 +79,9 @@ def test_everything_is_aligned() -> None:
     data = content(ours.safetensors(tensors))
     size = 8 + int.from_bytes(data[:8], "little")
     assert size % 8 == 0
-    for name, entry in head(data).items():
+    found = head(data)
+    assert found.pop("__metadata__") == {"format": "pt"}
+    for name, entry in found.items():
         assert (size + entry["data_offsets"][0]) % DTYPES[name].width == 0
 
 

@@ -358,3 +358,45 @@ def test_the_summary_adds_up_all_tensors(client: httpx.Client, base: str) -> Non
     assert totals["F32"] == (3, WEIGHT.size + 2, WEIGHT.nbytes + 8)
     assert totals["STRING"] == (1, 2, 0)
     assert next(total["dtype"] for total in told["dtypes"]) == "F64"
+
+
+def stored_file(metadata: dict[str, str], *names: str) -> bytes:
+    """A safetensors file of one element for each name."""
+    entries = {name: {"dtype": "F32", "shape": [1], "data_offsets": [4 * n, 4 * n + 4]} for n, name in enumerate(names)}
+    text = json.dumps({"__metadata__": metadata, **entries}).encode()
+    return len(text).to_bytes(8, "little") + text + bytes(4 * len(names))
+
+
+def metadata_of(client: httpx.Client, path: str) -> dict[str, str]:
+    data = client.get(path).content
+    return dict(json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])["__metadata__"])
+
+
+def test_metadata_of_stored_files_is_in_every_file_that_is_made(client: httpx.Client) -> None:
+    common = {"format": "flax", "sd_hash": "1", "text": 'a"\\ü'}
+    files = {
+        "model-00001-of-00002.safetensors": stored_file({**common, "part": "1"}, "a", "b"),
+        "model-00002-of-00002.safetensors": stored_file({**common, "part": "2", "only": "x"}, "c"),
+    }
+    made = client.post("/v1/stores", files=[("f", (name, data)) for name, data in files.items()])
+    base = f"/v1/stores/{made.json()['id']}"
+    shards = client.get(f"{base}/safetensors/model.safetensors.index.json?shards=4").json()["weight_map"]
+    assert len(set(shards.values())) == 3
+    views = ["safetensors", "safetensors?name=a", "safetensors?align=64", "safetensors/model.safetensors"]
+    views += [f"safetensors/{name}?shards=4" for name in set(shards.values())]
+    # What the files disagree about is said of none of them.
+    expected = {**common, "only": "x"}
+    assert {view: metadata_of(client, f"{base}/{view}") for view in views} == dict.fromkeys(views, expected)
+
+
+def test_files_of_other_formats_have_the_metadata_that_transformers_needs(client: httpx.Client, base: str) -> None:
+    for view in ("safetensors?name=o", "safetensors/model.safetensors?name=o"):
+        assert metadata_of(client, f"{base}/{view}")["format"] == "pt"
+
+
+def test_metadata_is_not_repeated_without_bounds(client: httpx.Client) -> None:
+    data = stored_file({"long": "x" * 1_000_000}, *(f"w{n}" for n in range(1000)))
+    made = client.put("/v1/stores?filename=model.safetensors", content=data)
+    refused = client.get(f"/v1/stores/{made.json()['id']}/safetensors/model.safetensors.index.json?shards=4")
+    assert_problem(refused.status_code, refused.headers, refused.content, expected=413, slug="limit-exceeded")
+    assert "shards" in refused.json()["detail"]

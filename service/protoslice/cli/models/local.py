@@ -22,7 +22,7 @@ from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry,
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.omitted import Omitted, refuse
-from protoslice.formats.outputs.safetensors import Safetensors
+from protoslice.formats.outputs.safetensors import Safetensors, metadata_of
 from protoslice.formats.outputs.statistics import statistics
 from protoslice.formats.report import report_on
 from protoslice.graphs import Question
@@ -244,7 +244,7 @@ class LocalSubject(Subject):
         first = list(islice(matching, 1))
         if name is not None and not first:
             raise NotFound(f"{self._name}: no tensor named {name!r}")
-        file = Safetensors()
+        file = Safetensors(metadata=metadata_of(self._model.tensors))
         for tensor in chain(first, matching):
             file.add(tensor)
         data = file.finish()

@@ -13,11 +13,12 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import OF_MODELS, InvalidInput, LimitExceeded, Unsupported
 from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
-from protoslice.formats.model import Strings, Tensor
+from protoslice.formats.model import Strings, Tensor, Tensors
 from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.tensors.conversion import converted, float_type, is_float
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.formats.weights.header import METADATA, PADDING
 
@@ -30,6 +31,8 @@ _ALIGNMENT: Final = 8
 _MOST_ALIGNMENT: Final = 1 << 20
 
 
+_FORMAT: Final = {"format": "pt"}
+"""Metadata without which `transformers` opens no file: elements lie as PyTorch's do."""
 SHARD_BYTES: Final = 5_000_000_000
 """Elements of a shard, as clients of Hugging Face cut models."""
 WHOLE: Final = "model.safetensors"
@@ -173,11 +176,14 @@ class Safetensors:
         metadata: Mapping[str, str] = MappingProxyType({}),
         layout: FileLayout = PLAIN_LAYOUT,
     ) -> None:
-        """`shard_bytes`: elements of a shard, at most, unless one tensor has more; None for one file."""
+        """`metadata` of the model, see `metadata_of`, go into each file.
+
+        `shard_bytes`: elements of a shard, at most, unless one tensor has more; None for one file.
+        """
         self._align = layout.align or 1
         self._dtype = None if layout.dtype is None else DTYPES[layout.dtype]
         self._most = shard_bytes
-        self._metadata = metadata
+        self._metadata = {**_FORMAT, **metadata}
         self._labels = Labels((METADATA,))
         self._sources = SourceList()
         self._heads: dict[str, str] = {}
@@ -219,11 +225,21 @@ class Safetensors:
                 return {}
             return {WHOLE: self._files[0].finish(names, self._metadata)}
         called = {f"model-{number:05}-of-{count:05}.safetensors": file for number, file in enumerate(self._files, 1)}
+        if count * sum(map(len, chain(*self._metadata.items()))) > _LARGEST_HEAD:
+            raise LimitExceeded(
+                f"The metadata of the model, in each of {count} files, would exceed {_LARGEST_HEAD} bytes: use larger "
+                "shards"
+            )
         places = {names[number]: path for path, file in called.items() for number in file.numbers()}
         size = sum(file.size for file in self._files)
         index = _json({"metadata": {"total_size": size}, "weight_map": places}).encode()
         found = {path: file.finish(names, self._metadata) for path, file in called.items()}
         return {INDEX: Bytes.joined([index]), **found}
+
+
+def metadata_of(tensors: Tensors) -> Mapping[str, str]:
+    """Metadata of the safetensors files that a model consists of; none for other models."""
+    return tensors.metadata if isinstance(tensors, LazyTensors) else {}
 
 
 def safetensors(tensors: Iterable[Tensor]) -> Bytes:

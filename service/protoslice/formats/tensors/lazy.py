@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final
 
 from protoslice.formats.model import Tensor
@@ -44,12 +45,17 @@ class LazyTensors:
     """`Tensors` that builds each tensor on access."""
 
     def __init__(
-        self, count: int, make: Callable[[int], Tensor], called: Callable[[int], tuple[str, str]] | None = None
+        self,
+        count: int,
+        make: Callable[[int], Tensor],
+        called: Callable[[int], tuple[str, str]] | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
         """`make` builds a tensor by number; `called` gives its name and address at less cost.
 
-        Both must be thread-safe.
+        Both must be thread-safe. `metadata` are texts by key that the files have beside the tensors.
         """
+        self.metadata = metadata
         self._count = count
         self._make = make
         self._naming = called or self._told

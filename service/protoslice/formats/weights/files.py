@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
+from types import MappingProxyType
 from typing import Final, Protocol
 
 from protoslice.errors import CorruptModel, LimitExceeded
@@ -91,10 +92,14 @@ def check_apart(places: Iterable[tuple[int, int, str]], path: str, *, dense: boo
         end, before = stop, name
 
 
-def joined(files: Mapping[str, TensorFile], missing: Mapping[str, str] | None = None) -> Tensors:
+def joined(
+    files: Mapping[str, TensorFile],
+    missing: Mapping[str, str] | None = None,
+    metadata: Mapping[str, str] = MappingProxyType({}),
+) -> Tensors:
     """The tensors of all `files` by path, and Faults for those in `missing`: path of the absent file by name.
 
-    `CorruptModel` if two have the same name.
+    `metadata` are those of the files in common. `CorruptModel` if two tensors have the same name.
     """
     paths, parts = list(files), list(files.values())
     starts = [0, *accumulate(map(len, parts))]
@@ -119,7 +124,7 @@ def joined(files: Mapping[str, TensorFile], missing: Mapping[str, str] | None = 
             name = parts[part].name(number - starts[part])
         return name, address_of(name)
 
-    return LazyTensors(starts[-1] + len(absent), made, called)
+    return LazyTensors(starts[-1] + len(absent), made, called, metadata)
 
 
 def _check_names(files: Mapping[str, TensorFile], absent: Sequence[str]) -> None:

@@ -37,7 +37,7 @@ class SafetensorsFormat:
             return _of_pipeline(model)
         if model.root.endswith(INDEX_ENDING):
             return _of_index(model)
-        return joined({path: SafetensorsFile(model.beside(path), path) for path in shards_of(model.root)})
+        return _joined({path: SafetensorsFile(model.beside(path), path) for path in shards_of(model.root)})
 
 
 def _of_index(model: Model) -> Tensors:
@@ -49,7 +49,7 @@ def _of_index(model: Model) -> Tensors:
     files = {path: SafetensorsFile(model.files[path], path) for path in paths if path in model.files}
     found = {part.name(number) for part in files.values() for number in range(len(part))}
     missing = {name: beside(model.root, file) for name, file in declared.items() if name not in found}
-    return joined(files, missing)
+    return _joined(files, missing)
 
 
 def index_of(source: RangeSource, path: str) -> Mapping[str, str]:
@@ -73,7 +73,15 @@ def _of_pipeline(model: Model) -> Tensors:
             files[path] = SafetensorsFile(model.beside(path), path, f"{name}/")
             if len(files) > _MOST_FILES:
                 raise LimitExceeded(f"A pipeline may have at most {_MOST_FILES} files")
-    return joined(files) if files else Listed(())
+    return _joined(files) if files else Listed(())
+
+
+def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | None = None) -> Tensors:
+    """The tensors of all files, with their metadata but for keys that they disagree about."""
+    metadata, unequal = dict[str, str](), set[str]()
+    for file in files.values():
+        unequal.update(key for key, text in file.metadata.items() if metadata.setdefault(key, text) != text)
+    return joined(files, missing, {key: text for key, text in metadata.items() if key not in unequal})
 
 
 def _of_one_variant(paths: Iterable[str]) -> Iterator[str]:

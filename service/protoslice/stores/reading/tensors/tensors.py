@@ -18,7 +18,7 @@ from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import Encode, entry_of, entry_text, items
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.references import References
-from protoslice.formats.outputs.safetensors import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
+from protoslice.formats.outputs.safetensors import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors, metadata_of
 from protoslice.formats.outputs.statistics import statistics_text, steps_of_statistics
 from protoslice.formats.selection import chosen, naming, pattern, single, wanted
 from protoslice.formats.tensors.conversion import dequantized
@@ -230,7 +230,7 @@ class StoreTensors:
         return made
 
     async def _made(self, found: Tensors, names: Sequence[str], layout: FileLayout) -> tuple[Representation, int]:
-        file = Safetensors(layout=layout)
+        file = Safetensors(metadata=metadata_of(found), layout=layout)
         held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
         data = await self._worker.bulk(file.finish)
         name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
@@ -256,8 +256,7 @@ class StoreTensors:
     async def _cut(
         self, found: Tensors, names: Sequence[str], shard_bytes: int, layout: FileLayout
     ) -> tuple[Mapping[str, Representation], int]:
-        # Elements lie as PyTorch's do, and `transformers` opens no file of which nobody says so.
-        file = Safetensors(shard_bytes=shard_bytes, metadata={"format": "pt"}, layout=layout)
+        file = Safetensors(shard_bytes=shard_bytes, metadata=metadata_of(found), layout=layout)
         held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
         made = dict[str, Representation]()
         for name, data in (await self._worker.bulk(file.shards)).items():
