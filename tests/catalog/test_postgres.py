@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
+import psycopg
 import pytest
 from tests.support.postgres import TestServer
 
@@ -179,19 +182,47 @@ def test_unreachable_server_is_unavailable_without_its_url(tmp_path: Path, impat
     asyncio.run(work())
 
 
-def test_refused_connection_is_explained_in_the_log(
-    postgres: TestServer, caplog: pytest.LogCaptureFixture, impatient: None
-) -> None:
-    async def work() -> None:
-        db = connect(postgres.url().replace("protoslice@", "stranger:secret@"), "memory://")
-        with pytest.raises(DatabaseUnavailable) as failure:
-            await db.read(lambda tx: tx.all("SELECT 1"))
-        assert "stranger" not in str(failure.value)
-        await db.close()
+USERS: Final = {
+    "stranger": (None, "refuses the user or the password"),
+    "locked": ("NOLOGIN", "refuses the user or the password"),
+    "secretive": ("LOGIN PASSWORD 'right'", "refuses the user or the password"),
+    "lost": ("LOGIN", "no database of this name"),
+    "outcast": ("LOGIN", "may not connect"),
+    "crowded": ("LOGIN CONNECTION LIMIT 0", "does not respond; try again later"),
+}
 
-    asyncio.run(work())
-    assert 'role "stranger" does not exist' in caplog.text
-    assert "secret" not in caplog.text
+
+@pytest.mark.parametrize("user", USERS)
+def test_refused_user_is_not_named_and_learns_what_to_correct(
+    postgres: TestServer, user: str, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    made, said = USERS[user]
+    name = {"lost": "elsewhere", "outcast": "closed"}.get(user, "postgres")
+    with psycopg.connect(postgres.url(), autocommit=True) as connection:
+        if made is not None:
+            connection.execute(f"CREATE ROLE {user} {made}".encode())
+        if name == "closed":
+            connection.execute("CREATE DATABASE closed")
+            connection.execute("REVOKE CONNECT ON DATABASE closed FROM PUBLIC")
+    if user == "secretive":
+        postgres.require_password(user)
+
+    async def refused(url: str) -> str:
+        opened = connect(url, "memory://")
+        try:
+            with pytest.raises(DatabaseUnavailable) as caught:
+                await opened.read(lambda tx: tx.all("SELECT 1"))
+            return caught.value.message
+        finally:
+            await opened.close()
+
+    for login in {user, f"{user}:wrong"}:
+        caplog.clear()
+        message = asyncio.run(refused(re.sub("//[^@]*@", f"//{login}@", postgres.url(name))))
+        assert said in message
+        assert ("try again" in message) == (user == "crowded")
+        assert user not in message + caplog.text
+        assert ["cannot connect" in record.getMessage() for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("prepare", ["on", "off"])

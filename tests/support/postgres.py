@@ -73,6 +73,13 @@ class TestServer:
         options = " ".join(f"-c {each}" for each in (*settings, *more))
         self._run("pg_ctl", "-w", "-l", str(self._folder / "log"), "-o", options, "start")
 
+    def require_password(self, user: str) -> None:
+        """Ask a user for a password from now on."""
+        rules = self._folder / "data" / "pg_hba.conf"
+        rules.write_text(f"local all {user} scram-sha-256\n{rules.read_text()}")
+        with psycopg.connect(self.url(), autocommit=True) as connection:
+            connection.execute("SELECT pg_reload_conf()")
+
     def stop(self, mode: str = "immediate") -> None:
         """Stop the server; `immediate` is what a crash does."""
         self._run("pg_ctl", "-m", mode, "stop")

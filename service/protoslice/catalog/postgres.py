@@ -57,6 +57,25 @@ _EARLIER: Final = """
     AND (state <> 'idle' OR state_change > now() - make_interval(secs => :seconds)) ORDER BY backend_start"""
 _QUIET_SECONDS: Final = 150
 _ROLLED_BACK: Final = (errors.SerializationFailure, errors.DeadlockDetected, errors.LockNotAvailable)
+_REFUSALS: Final = tuple(
+    (re.compile(pattern), reason)
+    for pattern, reason in (
+        (
+            r"authentication failed|no password supplied|role .* (?:does not exist|is not permitted)|pg_hba\.conf",
+            "The database refuses the user or the password: correct PROTOSLICE_DATABASE",
+        ),
+        (
+            r"database .* does not exist",
+            "The server has no database of this name: create it, or correct PROTOSLICE_DATABASE",
+        ),
+        (
+            r"permission denied for database",
+            "The user may not connect to the database: grant CONNECT, or correct PROTOSLICE_DATABASE",
+        ),
+    )
+)
+"""Refusals that another attempt does not change: SQLSTATE 28, 3D and 42501, which libpq gives as text only."""
+_USER: Final = re.compile(r"\b(user|role) \S+")
 _PLACEHOLDER: Final = re.compile(r"(?<!:):([a-z_][a-z0-9_]*)")
 
 
@@ -149,10 +168,14 @@ class PostgresDatabase(Database):
             connection = psycopg.connect(
                 **self._parameters, autocommit=autocommit, prepare_threshold=5 if self._prepare else None
             )
-        except psycopg.Error as error:  # without a code; the text names host and user, but no password
+        except psycopg.Error as error:
+            reason = next((reason for pattern, reason in _REFUSALS if pattern.search(str(error))), None)
             if not self._has_warned:
-                _log.warning("cannot connect to the database: %s", " ".join(str(error).split()))
+                text = _USER.sub(r"\1 ...", " ".join(str(error).split())) if reason is None else reason
+                _log.warning("cannot connect to the database: %s", text)
             self._has_warned = True
+            if reason is not None:
+                raise DatabaseUnavailable(reason) from error
             raise Disconnected("The database does not respond") from error
         self._has_warned = False
         return connection
