@@ -94,7 +94,8 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_sqlite.py",
     ),
     Mutant(
-        "a file that was removed is noticed", "catalog/sqlite.py", "if self._identity() != self._opened:", "if False:",
+        "a file that was removed is noticed", "catalog/sqlite.py",
+        "if _identity(self.path) != self._opened:", "if False:",
         f"{_CATALOG}/test_sqlite.py",
     ),
     Mutant(

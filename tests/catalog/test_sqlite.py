@@ -372,3 +372,59 @@ def test_killed_neighbours_lose_no_acknowledged_write(tmp_path: Path) -> None:
     assert asyncio.run(count()) >= acknowledged
     with closing(sqlite3.connect(tmp_path / "catalog.sqlite")) as connection:
         assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+
+
+def _log_bytes(folder: Path) -> int:
+    return (folder / "catalog.sqlite-wal").stat().st_size
+
+
+def _reader(folder: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(folder / "catalog.sqlite", isolation_level=None)
+    connection.execute("BEGIN")
+    connection.execute("SELECT count(*) FROM numbers").fetchall()
+    return connection
+
+
+def test_log_shrinks_while_there_is_always_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "_LOG_BYTES", 1 << 18, raising=False)
+    monkeypatch.setattr(sqlite, "_LOG_WAIT_SECONDS", 20, raising=False)
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        readers = [_reader(tmp_path)]
+        for number in range(1, 15):
+            await db.write(lambda tx, number=number: tx.run(_FULL, id=number))  # type: ignore[misc]
+            for _ in range(200):
+                if _log_bytes(tmp_path) < 1 << 18:
+                    break
+                readers.append(_reader(tmp_path))
+                readers.pop(0).close()
+                await asyncio.sleep(0.01)
+            assert _log_bytes(tmp_path) < 1 << 18
+            assert db.log_bytes() == _log_bytes(tmp_path)
+        readers[0].close()
+        assert len(await db.read(_ids)) == 14
+        await db.close()
+
+    asyncio.run(work())
+
+
+def test_reader_that_stays_stops_no_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as a backup; the log shrinks with the first write after it."""
+    monkeypatch.setattr(sqlite, "_LOG_BYTES", 1 << 18, raising=False)
+    monkeypatch.setattr(sqlite, "_LOG_WAIT_SECONDS", 0.01, raising=False)
+    monkeypatch.setattr(sqlite, "_LOG_PAUSE_SECONDS", 0, raising=False)
+
+    async def work() -> None:
+        db = await _opened(tmp_path)
+        with closing(_reader(tmp_path)):
+            for id in range(1, 11):
+                await db.write(lambda tx, id=id: tx.run(_FULL, id=id))  # type: ignore[misc]
+            assert _log_bytes(tmp_path) > 1 << 20
+        await db.write(lambda tx: tx.run(_FULL, id=11))
+        await db.write(lambda tx: None)  # the log is shortened before this one
+        assert _log_bytes(tmp_path) < 1 << 18
+        assert await db.write(lambda tx: tx.all("PRAGMA journal_size_limit")) == [(1 << 18,)]
+        await db.close()
+
+    asyncio.run(work())

@@ -347,6 +347,10 @@ class Database(ABC):
         if self.schema and (row is None or row[0] != self.schema):
             raise Outdated
 
+    def log_bytes(self) -> int:
+        """Return the size of the write-ahead log of SQLite, 0 for other engines."""
+        return 0
+
     def earlier_processes(self, tx: Transaction) -> list[str]:
         """Return other processes that use the database, in words; for a schema without a table of processes."""
         return []

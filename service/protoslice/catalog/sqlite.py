@@ -64,8 +64,15 @@ _BALLAST_ROOM: Final = 8
 """Times the ballast that must be free on the disk before it is made."""
 _ANSWER_SECONDS: Final = 30.0
 """Longest wait for a transaction that has begun."""
+_BUSY_MILLISECONDS: Final = 2000
 _STEPS: Final = 20_000
 """Steps of SQLite's machine between two looks at the deadline."""
+_LOG_BYTES: Final = 16 << 20
+"""Size of the log at which the writer shortens it: while reads overlap, SQLite never does."""
+_LOG_WAIT_SECONDS: Final = 0.1
+"""Longest wait for readers of the log; writes wait meanwhile."""
+_LOG_PAUSE_SECONDS: Final = 1.0
+"""Time after an attempt in vain, such as during a backup."""
 _ALONE_SECONDS: Final = 0.5
 """Time that other connections have to end before an upgrade takes notice of them."""
 _LOOK_SECONDS: Final = 0.1
@@ -205,6 +212,10 @@ class SqliteDatabase(Database):
             finally:
                 _close(connection, lock.fileno())
 
+    def log_bytes(self) -> int:
+        """Return the size of the write-ahead log."""
+        return self._file.log_bytes()
+
     async def make_ballast(self) -> None:
         """Reserve room on the disk, which a full disk gives back."""
         await asyncio.to_thread(self._writer.ballast.make)
@@ -272,6 +283,12 @@ class _File:
                 f"{self.path.name}-wal or {self.path.name}-shm was removed or replaced while the database was open: "
                 "restart all processes of the service, and leave these files where they are"
             )
+
+    def log_bytes(self) -> int:
+        """Return the size of the log."""
+        with suppress(OSError):
+            return os.stat(self.path.with_name(self.path.name + "-wal")).st_size
+        return 0
 
     def rescue(self, connection: _Connection) -> bool:
         """Write what is in a log that was removed, and is still open, into the database; return True if that is done.
@@ -429,6 +446,8 @@ class _Writer:
         self._thread = threading.Thread(target=self._run, name="catalogue-write", daemon=True)
         self._closed = False
         self._rescued = False
+        self._not_before = 0.0
+        """Time of the next attempt to shorten the log."""
         file.when_lost = lambda: self._jobs.put(_Job(lambda tx: None))  # for the thread that can rescue
         self._thread.start()
 
@@ -463,7 +482,22 @@ class _Writer:
                 self._close()
             for job, result, refused in settled:
                 job.settle(result, refused)
+            self._shorten_log()
         self._close()
+
+    def _shorten_log(self) -> None:
+        """Write a long log into the database, and make it empty."""
+        connection = self._file.writing
+        if connection is None or self._file.log_bytes() < _LOG_BYTES or time.monotonic() < self._not_before:
+            return
+        done = False
+        with suppress(sqlite3.Error), _exclusive(self._lock):
+            connection.execute(f"PRAGMA busy_timeout = {int(_LOG_WAIT_SECONDS * 1000)}")
+            done = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+        with suppress(sqlite3.Error):
+            connection.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+        if not done:
+            self._not_before = time.monotonic() + _LOG_PAUSE_SECONDS
 
     def _close(self) -> None:
         connection, self._file.writing = self._file.writing, None
@@ -555,7 +589,8 @@ def _uri(path: Path) -> str:
 
 def _set_up(connection: sqlite3.Connection, *, durable: bool) -> None:
     synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
-    for pragma in ("busy_timeout = 2000", "journal_mode = WAL", synchronous, "foreign_keys = ON"):
+    busy, limit = f"busy_timeout = {_BUSY_MILLISECONDS}", f"journal_size_limit = {_LOG_BYTES}"
+    for pragma in (busy, "journal_mode = WAL", limit, synchronous, "foreign_keys = ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 

@@ -120,6 +120,7 @@ class Services:
                 )
             )
             database.observer = self.metrics.transactions.observe
+            self.metrics.log_bytes.set_function(database.log_bytes)
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             await self._start_gate(database, stack)

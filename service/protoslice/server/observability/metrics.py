@@ -30,6 +30,11 @@ class Metrics:
         registry.register(self._requests)
         self.storage = StorageCalls(registry)
         self.transactions = Transactions(registry)
+        self.log_bytes = Gauge(
+            "protoslice_database_log_bytes",
+            "Size of the write-ahead log of SQLite; 0 with PostgreSQL.",
+            registry=registry,
+        )
         self.circuit = CircuitState()
         registry.register(self.circuit)
         self.cache = CacheReads()
