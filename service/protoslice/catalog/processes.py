@@ -9,10 +9,12 @@ import socket
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Final
 
 import protoslice
 from protoslice.catalog.database import SECOND, Database, Outdated, Transaction
+from protoslice.concurrency.chores import keep_running
 from protoslice.errors import Conflict, ProtosliceError
 
 FIRST_SCHEMA: Final = 11
@@ -31,7 +33,8 @@ async def registered(database: Database) -> AsyncIterator[None]:
     database.process = uuid.uuid4().bytes
     await _renew(database)
     ended = asyncio.Event()
-    renewing = asyncio.create_task(_renew_until(ended, database))
+    renew = partial(_renew_until, ended, database)
+    renewing = asyncio.create_task(keep_running("the renewal of the row of this process", renew))
     try:
         yield
     finally:

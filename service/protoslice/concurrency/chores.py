@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, Never
+from typing import Any, Final
 
 _log = logging.getLogger(__name__)
 
@@ -13,11 +13,11 @@ RESTART_SECONDS: Final = 10.0
 """Pause before a loop that failed is started again."""
 
 
-async def keep_running(name: str, loop: Callable[[], Awaitable[None]]) -> Never:
-    """Run `loop`, which should not end; if it raises an exception, log that and start it again after a pause."""
+async def keep_running(name: str, loop: Callable[[], Awaitable[None]]) -> None:
+    """Run `loop` until it returns; if it raises an exception, log that and start it again after a pause."""
     while True:
         try:
-            await loop()
+            return await loop()
         except Exception:
             _log.exception("%s failed unexpectedly and starts again in %d seconds", name, RESTART_SECONDS)
         await asyncio.sleep(RESTART_SECONDS)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
+_TOLERATED_SECONDS: Final = 60.0
+"""Seconds by which a clock may be corrected between two looks at it."""
 
 
 def now() -> datetime:
@@ -14,6 +17,33 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def microseconds(time: datetime) -> int:
+def microseconds(moment: datetime) -> int:
     """Return a time in microseconds since the epoch, as columns of the catalogue hold it."""
-    return (time - _EPOCH) // _MICROSECOND
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def elapsed() -> float:
+    """Seconds of a clock that nobody sets, which runs while the machine sleeps where there is such a clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class JumpWatch:
+    """Notices that a clock was set ahead, by comparing it with `elapsed` from one call to the next."""
+
+    def __init__(self) -> None:
+        self._seen: tuple[float, float] | None = None
+        """Both clocks when they last agreed."""
+        self._jumped: float | None = None
+
+    def wait(self, clock: float, most: float) -> float:
+        """Return for how many seconds not to rely on `clock`: by how much it has jumped, `most` at most."""
+        passed = elapsed()
+        seen, since = self._seen or (clock, passed)
+        ahead = (clock - seen) - (passed - since)
+        if ahead > _TOLERATED_SECONDS:
+            self._jumped = passed if self._jumped is None else self._jumped
+            wait = min(ahead, most) - (passed - self._jumped)
+            if wait > 0:
+                return wait
+        self._seen, self._jumped = (clock, passed), None
+        return 0

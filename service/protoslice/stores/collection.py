@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
 from protoslice.catalog import Database
 from protoslice.catalog.collector import CollectorTable, TrashRow
+from protoslice.catalog.database import SECOND
 from protoslice.catalog.kept_files import purge_kept_files
 from protoslice.catalog.repositories import purge_repositories
 from protoslice.catalog.spaces import SpaceRow
@@ -18,6 +20,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage
+from protoslice.stores.clock import JumpWatch
 from protoslice.stores.manifest import sums_of
 from protoslice.stores.marker import marker_of, require_owner
 
@@ -100,11 +103,27 @@ async def collect_garbage(
     return done
 
 
-async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float) -> None:
-    """Collect every minute; a failed collection is made up for by the next."""
+async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float, watch: JumpWatch) -> None:
+    """Collect every minute; a failed collection is made up for by the next.
+
+    Nothing is collected while `watch` doubts the clock of the database, by which everything would be too old.
+    """
+
+    async def doubted() -> float:
+        clock = await database.read(lambda tx: tx.now, background=True)
+        return watch.wait(clock / SECOND, GRACE_SECONDS)
+
+    with suppress(ProtosliceError):  # then the first collection learns the clock
+        await doubted()
     while True:
         await asyncio.sleep(EVERY_SECONDS)
         try:
+            if wait := await doubted():
+                _log.error(
+                    "the clock of the database was set ahead: garbage collection waits for %d s, or until the clock "
+                    "is right again", wait,
+                )  # fmt: skip
+                continue
             found = await collect_garbage(storage, database, delay_seconds=delay_seconds)
         except ProtosliceError as error:
             _log.warning("garbage collection failed: %s", error.message)
