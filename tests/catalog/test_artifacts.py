@@ -15,6 +15,7 @@ from protoslice.catalog.kept_files import FileMoved, KeptFile
 from protoslice.catalog.labels import OCI
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
+from protoslice.catalog.spaces import Account
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
 from protoslice.errors import Conflict
 
@@ -44,7 +45,7 @@ def _manifest(
 def test_tag_points_at_the_manifest_pushed_last(catalogue: str) -> None:
     async def work(one: ArtifactTable, other: ArtifactTable, database: Database) -> None:
         assert await one.manifest(tag="v1") is None
-        assert await RepositoryTable(database, "team", OCI).page("", 9, "") == [], "a look makes no repository"
+        assert await RepositoryTable(database, Account("team"), OCI).page("", 9, "") == [], "a look makes no repository"
         await one.put_manifest(_manifest("d1", "s1"), ["v1", "v2"])
         await other.put_manifest(_manifest("d2"), ["v2"])
         assert (await held(database))[0] == 4
@@ -97,7 +98,9 @@ def test_removal_of_a_manifest_takes_its_tags_and_no_other(catalogue: str) -> No
 def test_of_pushes_at_once_all_make_one_repository(catalogue: str) -> None:
     async def work(one: ArtifactTable, other: ArtifactTable, database: Database) -> None:
         await asyncio.gather(*((one, other)[n % 2].put_manifest(_manifest(f"d{n}"), ["v1"]) for n in range(8)))
-        assert [row.name for row in await RepositoryTable(database, "team", OCI).page("", 9, "")] == ["lib/net"]
+        assert [row.name for row in await RepositoryTable(database, Account("team"), OCI).page("", 9, "")] == [
+            "lib/net"
+        ]
         assert len(await one.known([f"d{n}" for n in range(8)])) == 8
         assert (await held(database))[0] == 16
 

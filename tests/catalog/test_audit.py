@@ -72,12 +72,28 @@ def test_old_changes_are_deleted(catalogue: str, monkeypatch: pytest.MonkeyPatch
         old = {"who": "", "what": "w", "subject": "s", "space": "team"}
         ages = [9, 9, 9, 9, 9, 8, 1, 7, 0]
         await database.write(partial(_insert, rows=[old | {"at": now - age * DAY - DAY // 2} for age in ages]))
-        await purge_audit(database, 0)
+        await purge_audit(database, 0, 0)
         rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
         assert len(rows) == len(ages), "0 days keep all"
-        await purge_audit(database, 5 * 86_400)
+        await purge_audit(database, 5 * 86_400, 0)
         rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
         assert [(now - row.at) // DAY for row in rows] == [0, 1]
+
+    run_in(catalogue, work)
+
+
+def test_a_space_keeps_its_newest_changes(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.catalog.database.BATCH", 4)
+
+    async def work(database: Database) -> None:
+        now = await database.read(lambda tx: tx.now)
+        for space, count in (("full", 20), ("other", 3), ("*", 7)):
+            rows = [{"who": "", "what": "w", "subject": str(n), "space": space, "at": now + n} for n in range(count)]
+            await database.write(partial(_insert, rows=rows))
+        await purge_audit(database, 0, 5)
+        for space, kept in (("full", range(19, 14, -1)), ("other", range(2, -1, -1)), ("*", range(6, 1, -1))):
+            rows, _ = await AuditTable(database, space).page(AuditQuery(), limit=99)
+            assert [int(row.subject) for row in rows] == list(kept)
 
     run_in(catalogue, work)
 

@@ -14,6 +14,7 @@ from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObject
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryRow, RepositoryTable
 from protoslice.catalog.repository_listing import RepositoryListing
+from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
 from protoslice.errors import Conflict
 
@@ -30,10 +31,10 @@ def _run(url: str, work: Work) -> None:
 
 
 async def _repository(database: Database, name: str, store: str | None = None) -> RepositoryRow:
-    row = await RepositoryTable(database, "team", HUB).create(name)
+    row = await RepositoryTable(database, Account("team"), HUB).create(name)
     if store is not None:
         commit = CommitRow(id="c", digits=store[:40], store=store, parent=None, number=1, at=1)
-        await HistoryTable(database, "team", row).move("heads", "main", commit, None, new=True)
+        await HistoryTable(database, Account("team"), row).move("heads", "main", commit, None, new=True)
     return row
 
 
@@ -152,7 +153,7 @@ def test_repositories_are_listed_and_renamed(catalogue: str) -> None:
         assert await names(search="ERT") == ["ann/bert"]
         assert await names(search="ERT", datasets=True) == ["datasets/ann/bert"]
         assert await names(search="b/x_y") == ["bob/x_y"]
-        table = RepositoryTable(database, "team", HUB)
+        table = RepositoryTable(database, Account("team"), HUB)
         with pytest.raises(UniqueViolation):
             await table.rename("ann/bert", "bob/x_y")
         assert await table.rename("ann/bert", "ann/tiny")
@@ -160,7 +161,7 @@ def test_repositories_are_listed_and_renamed(catalogue: str) -> None:
         assert (await names(search="tiny"), await names(search="bert")) == (["ann/tiny"], [])
         (row,) = await RepositoryListing(database, "team", "ann/t", "", datasets=False).rows("")
         assert row.store == "x"
-        history = HistoryTable(database, "team", RepositoryRow(row.id, row.name, row.created))
+        history = HistoryTable(database, Account("team"), RepositoryRow(row.id, row.name, row.created))
         assert (await history.names(3))[0].name == "main"
         assert await history.ids("x", 2) == ["x"]
 

@@ -58,11 +58,11 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
         await drafts.put(f"{folder}/f", folder, KeptFile(size=1, store=model.digest, path="p"))
         await drafts.seal(folder, folder_version(await drafts.versions(folder, 9)), model.digest, 9)
         model.names.append(f"mlflow-artifacts:/{folder}")
-    row = await RepositoryTable(database, space, HUB).create("ann/Bert")
+    row = await RepositoryTable(database, Account(space), HUB).create("ann/Bert")
     for number in range(4):
         model, name = made[-1 - number], f"r{number}"
         commit = CommitRow(id=name, digits=name, store=model.digest, parent=None, number=1)
-        await HistoryTable(database, space, row).move("heads", name, commit, None, new=True)
+        await HistoryTable(database, Account(space), row).move("heads", name, commit, None, new=True)
         model.names.append(f"ann/Bert@{name}")
     for model in made[5::7]:
         await table.remove(model.digest)

@@ -44,7 +44,7 @@ HOOK: Final = Webhook("h", SPACE, "hook", "https://example.org", (), 0, b"secret
 UPLOAD: Final = UploadRow(id="u", client="c", state="open", used=False, record="{}")
 FACTS: Final = (
     "SELECT digest, deleted IS NULL, tags FROM stores",
-    "SELECT sum(stored_bytes), sum(stores), sum(logical_bytes) FROM usage",
+    "SELECT sum(stored_bytes), sum(stores), sum(logical_bytes), sum(entries) FROM usage",
     "SELECT kind, name, store, manifest FROM names",
     "SELECT name FROM repositories",
     "SELECT digest FROM manifests",
@@ -105,11 +105,11 @@ async def a_removed_store(database: Database) -> None:
 
 
 async def a_repository(database: Database) -> None:
-    await RepositoryTable(database, SPACE, HUB).create("a")
+    await RepositoryTable(database, ACCOUNT, HUB).create("a")
 
 
 def renaming(new: str) -> Act:
-    return lambda database: RepositoryTable(database, SPACE, HUB).rename("a", new)
+    return lambda database: RepositoryTable(database, ACCOUNT, HUB).rename("a", new)
 
 
 async def deriving(database: Database) -> None:
@@ -162,15 +162,15 @@ async def a_letter(database: Database) -> None:
 
 
 async def put_tag(database: Database) -> None:
-    await TagTable(database, SPACE).put(["tag"], "old")
+    await TagTable(database, ACCOUNT).put(["tag"], "old")
 
 
 async def put_seen_tag(database: Database) -> None:
-    await TagTable(database, SPACE).put(["tag"], "old", if_match=b"seen")
+    await TagTable(database, ACCOUNT).put(["tag"], "old", if_match=b"seen")
 
 
 async def move_tag(database: Database) -> None:
-    await TagTable(database, SPACE).put(["tag"], "new")
+    await TagTable(database, ACCOUNT).put(["tag"], "new")
 
 
 async def remove_hook(database: Database) -> None:
@@ -276,6 +276,7 @@ async def change_and_seal_new(database: Database) -> None:
 RACES: Final = {
     "artifacts.ArtifactTable.put_manifest#1": both(an_empty_image, put_image),
     "artifacts.ArtifactTable.put_manifest#2": Race(an_image, put_image, remove_image),
+    "artifacts.ArtifactTable.put_manifest#3": Race(an_image, put_image, remove_image_tag),
     "artifacts.ArtifactTable.remove_manifest#1": both(an_image, remove_image),
     "artifacts.ArtifactTable.remove_manifest#2": Race(an_image, remove_image, remove_image_tag),
     "collector.CollectorTable.trash": both(some_trash, take_trash),

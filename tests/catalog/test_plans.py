@@ -23,7 +23,7 @@ from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.objects import WriterTable
 from protoslice.catalog.repositories import CommitRow, HistoryTable, NamesOfStores, RepositoryTable
 from protoslice.catalog.repository_listing import RepositoryListing
-from protoslice.catalog.spaces import SpaceTable
+from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.sqlite import SqliteTransaction
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.tags import TagTable
@@ -105,10 +105,10 @@ async def _artifacts(db: InlineDatabase) -> None:
 
 
 async def _repositories(db: InlineDatabase) -> None:
-    repositories = RepositoryTable(db, "team", HUB)
+    repositories = RepositoryTable(db, Account("team"), HUB)
     row = await repositories.create("m")
     await repositories.page("m", 3, "")
-    table = HistoryTable(db, "team", row)
+    table = HistoryTable(db, Account("team"), row)
     commit = CommitRow(id="c", digits="d", store="x", parent=None, number=1)
     moved = await table.move("heads", "main", commit, None, new=True)
     await table.move("heads", "main", commit, moved.version, new=False)
@@ -135,7 +135,7 @@ async def _repositories(db: InlineDatabase) -> None:
 
 async def _stores(db: InlineDatabase) -> None:
     objects = await reserved(db, 3)
-    table, tags = StoreTable(db, ACCOUNT), TagTable(db, SPACE)
+    table, tags = StoreTable(db, ACCOUNT), TagTable(db, ACCOUNT)
     row = (await put_store(db, "x", own=own(objects[:1]), tags=["t"], digests=[(0, b"d")])).row
     await put_store(db, "z", shared=[objects[0].id], replaces=row.id + 1)
     await table.get("x")

@@ -24,6 +24,7 @@ from protoslice.catalog.repositories import (
     RepositoryGone,
     RepositoryTable,
 )
+from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
 from protoslice.errors import Conflict
 
@@ -41,8 +42,8 @@ def _run(url: str, work: Work) -> None:
 
 
 async def _history(database: Database, name: str = "ann/m", space: str = "team") -> HistoryTable:
-    table = RepositoryTable(database, space, HUB)
-    return HistoryTable(database, space, await table.get(name) or await table.create(name))
+    table = RepositoryTable(database, Account(space), HUB)
+    return HistoryTable(database, Account(space), await table.get(name) or await table.create(name))
 
 
 def _commit(store: str | None, number: int = 1, parent: str | None = None) -> CommitRow:
@@ -54,11 +55,11 @@ def _commit(store: str | None, number: int = 1, parent: str | None = None) -> Co
 
 def test_names_of_repositories_are_listed_by_prefix(catalogue: str) -> None:
     async def work(one: Database, _: Database) -> None:
-        table = RepositoryTable(one, "team", HUB)
+        table = RepositoryTable(one, Account("team"), HUB)
         for name in ("b", "a/b", "a", "a-b", "A", "ab"):
             await table.create(name)
-        await RepositoryTable(one, "team", "oci").create("aa")
-        await RepositoryTable(one, "elsewhere", HUB).create("aa")
+        await RepositoryTable(one, Account("team"), "oci").create("aa")
+        await RepositoryTable(one, Account("elsewhere"), HUB).create("aa")
         assert [row.name for row in await table.page("", 10, "")] == ["A", "a", "a-b", "a/b", "ab", "b"]
         assert [row.name for row in await table.page("a", 2, "a")] == ["a-b", "a/b"]
         assert [row.name for row in await table.page("a", 9, "a/b")] == ["ab"]
@@ -168,11 +169,11 @@ def test_removal_of_a_repository_takes_all_that_is_in_it(catalogue: str) -> None
         for store in ("1", "2"):
             await put_store(one, store)
         moved = await table.move("heads", "main", _commit("1"), None, new=True)
-        row = await RepositoryTable(one, "team", HUB).get("ann/m")
+        row = await RepositoryTable(one, Account("team"), HUB).get("ann/m")
         assert row is not None
         kept = KeptFiles(one, "team", row.id, "staged")
         await kept.put("a", KeptFile(size=1, data=b"a"))
-        assert await RepositoryTable(other, "team", HUB).remove("ann/m")
+        assert await RepositoryTable(other, Account("team"), HUB).remove("ann/m")
         sql = "SELECT 1 FROM names UNION ALL SELECT 1 FROM commits UNION ALL SELECT 1 FROM kept_files"
         assert await one.read(lambda tx: tx.all(sql)) == []
         with pytest.raises(RepositoryGone):
@@ -185,7 +186,7 @@ def test_removal_of_a_repository_takes_all_that_is_in_it(catalogue: str) -> None
 
 def test_kept_files_are_replaced_and_go_with_their_uploads(catalogue: str) -> None:
     async def work(one: Database, _: Database) -> None:
-        row = await RepositoryTable(one, "team", HUB).create("m")
+        row = await RepositoryTable(one, Account("team"), HUB).create("m")
         await put_store(one, "s")
         with pytest.raises(Conflict, match="removed in the meantime"):
             await KeptFiles(one, "team", row.id, "staged").put("a", KeptFile(size=3, store="none", path="p"))

@@ -11,6 +11,7 @@ from tests.support.rows import ACCOUNT, SPACE, put_store
 
 from protoslice.catalog import Database, open_database, tags
 from protoslice.catalog.letters import LetterTable
+from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.tags import SetTag, TagChanged, TagTable
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
@@ -26,7 +27,7 @@ def _run(url: str, work: Work) -> None:
         async with open_database(url, "memory://") as one, open_database(url, "memory://") as other:
             for store in ("a", "b", "c"):
                 await put_store(one, store)
-            await work(one, TagTable(one, SPACE), TagTable(other, SPACE))
+            await work(one, TagTable(one, ACCOUNT), TagTable(other, ACCOUNT))
 
     asyncio.run(run())
 
@@ -40,13 +41,15 @@ def test_put_points_tags_at_a_store_that_exists(catalogue: str) -> None:
         assert not moved.created
         assert moved.row.version != first.row.version
         (again,) = await other.put(["t1"], "b")
-        assert again.row.version != moved.row.version, "an entity tag came twice"
+        assert again.row == moved.row, "nothing changed"
+        (again,) = await other.put(["t1"], "b", if_match=moved.row.version)
+        assert again.row.version != moved.row.version, "two set a tag on one condition"
         assert [tag.name for tag in await one.page(9, "", store="a")] == ["t2"]
         await StoreTable(database, ACCOUNT).remove("c")
         for gone in ("c", "none"):
             with pytest.raises(NotFound):
                 await one.put(["t1"], gone)
-        assert await TagTable(database, "elsewhere").get("t1") is None
+        assert await TagTable(database, Account("elsewhere")).get("t1") is None
 
     _run(catalogue, work)
 

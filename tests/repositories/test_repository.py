@@ -92,11 +92,13 @@ async def test_history_follows_the_parents_of_its_branch(limit: int, repositorie
 async def test_an_ambiguous_short_id_is_refused(repositories: Repositories) -> None:
     made = await repositories.create("m")
     stores = made.stores
-    row = await RepositoryTable(stores.database, stores.space, HUB).get("m")
+    row = await RepositoryTable(stores.database, stores.room.account, HUB).get("m")
     assert row is not None
     for number, digits in enumerate(("abcdef10", "abcdef11")):
         commit = CommitRow(id=digits, digits=digits.ljust(40, "0"), store=None, parent=None, number=number)
-        await HistoryTable(stores.database, stores.space, row).move("heads", f"b{number}", commit, None, new=True)
+        await HistoryTable(stores.database, stores.room.account, row).move(
+            "heads", f"b{number}", commit, None, new=True
+        )
     assert (await made.commit("abcdef11")).number == 1
     with pytest.raises(InvalidInput, match="ambiguous"):
         await made.commit("abcdef1")

@@ -18,6 +18,7 @@ from protoslice.catalog.spaces import Account
 
 _ID: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
 _THESE: Final = f"space = :space AND repository = {_ID}"
+_OF_TAGS: Final = "space = :space AND repository = :id AND kind = 'tags'"
 _MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referrer, m.pushed"
 
 
@@ -60,11 +61,11 @@ class ArtifactTable:
         """Create or replace blobs."""
 
         def work(tx: Transaction) -> None:
-            key = self._blobs(tx)
+            key, created = self._blobs(tx)
             for store in sorted({blob.store for blob in blobs.values() if blob.store is not None}):
                 require_store(tx, self._space, store)
-            for digest, blob in sorted(blobs.items()):
-                put_file(tx, key, digest, blob)
+            created += sum(put_file(tx, key, digest, blob)[1] for digest, blob in sorted(blobs.items()))
+            self._account.charge(tx, entries=created)
 
         if blobs:
             await self._database.write(work, unaudited=Unaudited.UPLOAD)
@@ -73,12 +74,13 @@ class ArtifactTable:
         """Replace a blob that has the version `seen`; insert it for None. Raise `FileMoved` if it has another."""
 
         def work(tx: Transaction) -> None:
-            key = self._blobs(tx)
+            key, created = self._blobs(tx)
             require_store(tx, self._space, blob.store)
             if seen is None:
-                put_file(tx, key, digest, blob, new=True)
+                created += put_file(tx, key, digest, blob, new=True)[1]
             else:
                 replace_file(tx, key, digest, blob, seen)
+            self._account.charge(tx, entries=created)
 
         await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
@@ -90,6 +92,7 @@ class ArtifactTable:
             if not tx.run(sql, **self._key, digest=digest):
                 return False
             record(tx, self._space, "blob.removed", f"{self._repository}@{digest}", self._named(digest))
+            self._account.charge(tx, entries=-1)
             return True
 
         return await self._database.write(work)
@@ -133,7 +136,7 @@ class ArtifactTable:
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, manifest.store)
-            id = self._id(tx)
+            id, created = self._id(tx)
             key = {"space": self._space, "id": id, "digest": manifest.digest}
             # Of two that push one manifest, the second counts what the first has written.
             tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=id)
@@ -158,6 +161,8 @@ class ArtifactTable:
                 referrer=manifest.referrer,
                 now=tx.now,
             )
+            named = f"SELECT name FROM names WHERE {_OF_TAGS} AND name IN {{listed}} FOR UPDATE"
+            created += len(set(tags)) - len(tx.among(named, sorted(set(tags)), space=self._space, id=id))
             for tag in sorted(set(tags)):
                 tx.run(
                     """
@@ -187,7 +192,8 @@ class ArtifactTable:
                 store=manifest.store,
             )
             held = 0 if before is None else replace(manifest, body=bytes(before[0]), referrer=before[1]).size
-            self._account.charge(tx, stored_bytes=manifest.size - held)
+            created += int(before is None)
+            self._account.charge(tx, stored_bytes=manifest.size - held, entries=created)
 
         await self._database.write(work)
 
@@ -203,11 +209,12 @@ class ArtifactTable:
             if row is None:
                 return False
             tags = f"SELECT name FROM names WHERE {_THESE} AND manifest = :digest ORDER BY name FOR UPDATE"
-            for (tag,) in tx.all(tags, **self._key, digest=digest):
+            untagged = [tag for (tag,) in tx.all(tags, **self._key, digest=digest)]
+            for tag in untagged:
                 self._tell(tx, "artifact.untagged", tag, digest)
             tx.run(f"DELETE FROM manifests WHERE {_THESE} AND digest = :digest", **self._key, digest=digest)
             record(tx, self._space, "manifest.removed", f"{self._repository}@{digest}", self._named(digest))
-            self._account.charge(tx, stored_bytes=-_manifest(row).size)
+            self._account.charge(tx, stored_bytes=-_manifest(row).size, entries=-1 - len(untagged))
             return True
 
         return await self._database.write(work)
@@ -223,6 +230,7 @@ class ArtifactTable:
             )
             if row is not None:
                 self._tell(tx, "artifact.untagged", tag, row[0])
+                self._account.charge(tx, entries=-1)
             return row is not None
 
         return await self._database.write(work)
@@ -255,18 +263,19 @@ class ArtifactTable:
         found: dict[str, str] = {digest: referrer for digest, referrer in rows}
         return [found[digest] for digest in digests if digest in found]
 
-    def _id(self, tx: Transaction) -> int:
-        """Return the id of the repository, which is inserted unless it is there."""
+    def _id(self, tx: Transaction) -> tuple[int, int]:
+        """Return the id of the repository, which is inserted unless it is there, and 1 if it was, else 0."""
         sql = f"SELECT id FROM repositories WHERE space = :space AND protocol = '{OCI}' AND name = :repository"
-        row = tx.first(sql, **self._key)
+        row, created = tx.first(sql, **self._key), 0
         if row is None:
-            ensure_repository(tx, self._space, OCI, self._repository, FIRST_ID + secrets.randbits(62))
+            created = ensure_repository(tx, self._space, OCI, self._repository, FIRST_ID + secrets.randbits(62))
             row = tx.first(sql, **self._key)
         assert row is not None  # repositories of OCI are never deleted
-        return int(row[0])
+        return int(row[0]), created
 
-    def _blobs(self, tx: Transaction) -> dict[str, Any]:
-        return {"space": self._space, "repository": self._id(tx), "kind": "blob"}
+    def _blobs(self, tx: Transaction) -> tuple[dict[str, Any], int]:
+        id, created = self._id(tx)
+        return {"space": self._space, "repository": id, "kind": "blob"}, created
 
     def _named(self, digest: str) -> dict[str, str]:
         return {"repository": self._repository, "digest": digest}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from protoslice.catalog.database import SECOND, Actor, Database, Row, Transaction
@@ -103,8 +104,8 @@ class AuditTable:
         return await self._database.read(work)
 
 
-async def purge_audit(database: Database, seconds: float) -> None:
-    """Delete changes that are older than `seconds`; 0 keeps all."""
+async def purge_audit(database: Database, seconds: float, most: int) -> None:
+    """Delete changes that are older than `seconds`, and the oldest of each space beyond `most`; 0 keeps all."""
     after = 0
 
     def work(tx: Transaction, limit: int) -> int:
@@ -118,6 +119,27 @@ async def purge_audit(database: Database, seconds: float) -> None:
     if seconds:
         async for last in database.write_in_batches(work):
             after = last
+    space: str | None = None
+    while most and (space := await database.read(partial(_next_space, space), background=True)) is not None:
+        await _keep_newest(database, space, most)
+
+
+def _next_space(space: str | None, tx: Transaction) -> str | None:
+    """Return the space after `space` that has changes; one look at the index each."""
+    where = "" if space is None else "WHERE space > :space"
+    row = tx.first(f"SELECT space FROM audit {where} ORDER BY space LIMIT 1", space=space)
+    return None if row is None else str(row[0])
+
+
+async def _keep_newest(database: Database, space: str, most: int) -> None:
+    sql = "SELECT at FROM audit WHERE space = :space ORDER BY at DESC LIMIT 1 OFFSET :most"
+    oldest = await database.read(lambda tx: tx.first(sql, space=space, most=most), background=True)
+    if oldest is None:
+        return
+    old = "SELECT number FROM audit WHERE space = :space AND at <= :at ORDER BY at LIMIT :limit"
+    delete = f"DELETE FROM audit WHERE number IN ({old})"
+    async for _ in database.write_in_batches(lambda tx, limit: tx.run(delete, space=space, at=oldest[0], limit=limit)):
+        pass
 
 
 def _row(row: Row) -> AuditRow:

@@ -72,10 +72,10 @@ class DraftTable:
             if before is None:
                 self._check_tree(tx, path)
             key = {"space": self._space, "repository": _ID, "kind": "file"}
-            put_file(tx, key, path, file, folder=folder or None)
+            _, created = put_file(tx, key, path, file, folder=folder or None)
             held = 0 if before is None else before[0] or 0
-            self._account.charge(tx, stored_bytes=len(file.data or b"") - held)
-            record(tx, self._space, "draft.set", path, {"size": file.size, "replaced": before is not None})
+            record(tx, self._space, "draft.set", path, {"size": file.size, "replaced": not created})
+            self._account.charge(tx, stored_bytes=len(file.data or b"") - held, entries=int(created))
 
         await self._database.write(work)
 
@@ -104,8 +104,8 @@ class DraftTable:
             rows = tx.all(sql, **values, last=found[-1][1])
             for folder in sorted({row[0] for row in rows if row[0] is not None}):
                 self._drop_empty(tx, folder)
-            self._account.charge(tx, stored_bytes=-sum(row[1] or 0 for row in rows))
             record(tx, self._space, "draft.removed", path, {"files": len(rows)})
+            self._account.charge(tx, stored_bytes=-sum(row[1] or 0 for row in rows), entries=-len(rows))
             return len(rows)
 
         total, removed = 0, _REMOVED

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
-from protoslice.catalog.database import SECOND, Database, Transaction, Unaudited
+from protoslice.catalog.database import SECOND, Database, Transaction, Transient, Unaudited
 from protoslice.catalog.live_stores import require_repository, require_store
+from protoslice.catalog.spaces import Account
 from protoslice.errors import Conflict
 
+COUNTED: Final = ("file", "blob")
+"""Kinds of files that count as entries of their space: those of MLflow and OCI."""
 COLUMNS: Final = "size, data, upload, store, path, wanted, version"
 _VALUES: Final = ", ".join(f":{each}" for each in COLUMNS.split(", "))
-_REPLACED: Final = ", ".join(f"{each} = excluded.{each}" for each in (*COLUMNS.split(", "), "updated"))
+_REPLACED: Final = ", ".join(f"{each} = :{each}" for each in COLUMNS.split(", ")) + ", updated = :now"
+_ONE: Final = "space = :space AND repository = :repository AND kind = :kind AND name = :name"
 
 
 class FileMoved(Conflict):
@@ -61,31 +66,35 @@ class KeptFiles:
         def work(tx: Transaction) -> KeptFile:
             require_repository(tx, self._key["space"], self._key["repository"])
             require_store(tx, self._key["space"], file.store)
-            return put_file(tx, self._key, name, file)
+            return put_file(tx, self._key, name, file)[0]
 
         return await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
 
 def put_file(
     tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile, *, folder: str | None = None, new: bool = False
-) -> KeptFile:
-    """Create or replace a file of the `space`, `repository` and `kind` in `key`; return it with its new version.
+) -> tuple[KeptFile, bool]:
+    """Create or replace a file of the `space`, `repository` and `kind` in `key`.
 
-    With `new`, raise `FileMoved` if there is one of that name.
+    Return it with its new version, and True if it was created. With `new`, raise `FileMoved` if there is one already.
     """
     file = replace(file, version=secrets.token_bytes(16))
-    conflict = "NOTHING" if new else f"UPDATE SET {_REPLACED}"
-    changed = tx.run(
+    values = _values(tx, key, name, file)
+    created = tx.run(
         f"""
         INSERT INTO kept_files (space, repository, kind, name, folder, {COLUMNS}, updated)
         VALUES (:space, :repository, :kind, :name, :folder, {_VALUES}, :now)
-        ON CONFLICT (space, repository, kind, name) DO {conflict}""",
-        **_values(tx, key, name, file),
+        ON CONFLICT (space, repository, kind, name) DO NOTHING""",
+        **values,
         folder=folder,
     )
-    if not changed:
+    if created:
+        return file, True
+    if new:
         raise FileMoved("The file was changed by another request")
-    return file
+    if not tx.run(f"UPDATE kept_files SET {_REPLACED} WHERE {_ONE}", **values):
+        raise Transient("The file is being removed")
+    return file, False
 
 
 def replace_file(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile, seen: bytes) -> KeptFile:
@@ -93,8 +102,7 @@ def replace_file(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptF
     file = replace(file, version=secrets.token_bytes(16))
     changed = tx.run(
         f"""
-        UPDATE kept_files SET {", ".join(f"{each} = :{each}" for each in COLUMNS.split(", "))}, updated = :now
-        WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name AND version = :seen""",
+        UPDATE kept_files SET {_REPLACED} WHERE {_ONE} AND version = :seen""",
         **_values(tx, key, name, file),
         seen=seen,
     )
@@ -111,9 +119,17 @@ async def purge_kept_files(database: Database, grace_seconds: float) -> None:
             WHERE upload IS NOT NULL AND updated < :before AND NOT EXISTS (
                 SELECT 1 FROM uploads u WHERE u.space = k.space AND u.id = k.upload
             ) LIMIT :limit
-        )"""
+        ) RETURNING space, kind"""
     grace = int(grace_seconds * SECOND)
-    async for _ in database.write_in_batches(lambda tx, limit: tx.run(sql, before=tx.now - grace, limit=limit)):
+
+    def work(tx: Transaction, limit: int) -> int:
+        rows = tx.all(sql, before=tx.now - grace, limit=limit)
+        counted = Counter(space for space, kind in rows if kind in COUNTED)
+        for space, entries in sorted(counted.items()):
+            Account(space).charge(tx, entries=-entries)
+        return len(rows)
+
+    async for _ in database.write_in_batches(work):
         pass
 
 

@@ -45,7 +45,13 @@ _EMPTY: Final = (
 
 @asynccontextmanager
 async def open_database(
-    url: str | None, storage: str, *, shared: bool = True, create: bool = True, audit_seconds: float = 0
+    url: str | None,
+    storage: str,
+    *,
+    shared: bool = True,
+    create: bool = True,
+    audit_seconds: float = 0,
+    audit_entries: int = 0,
 ) -> AsyncIterator[Database]:
     """Yield the catalogue at `url`, or without one the default for the storage at the URI `storage`.
 
@@ -70,7 +76,7 @@ async def open_database(
                 raise Unsupported(_EMPTY)
             await schema.check(database)
             async with nullcontext() if is_private else registered(database):
-                tidy_often = partial(_tidy, database, audit_seconds)
+                tidy_often = partial(_tidy, database, audit_seconds, audit_entries)
                 tidying = asyncio.create_task(keep_running("the tidying of the database", tidy_often))
                 try:
                     yield database
@@ -206,22 +212,22 @@ class _Upgrade(Alteration):
         self.step = f"migration {number} of {self.wanted}"
 
 
-async def _tidy(database: Database, audit_seconds: float) -> None:
+async def _tidy(database: Database, audit_seconds: float, audit_entries: int) -> None:
     """Delete old rows of `changes` and of the audit and old letters, and keep the ballast, once an hour, for ever."""
     wait = _FIRST_SECONDS
     while True:
         await asyncio.sleep(wait)
         wait = _PURGE_SECONDS
         with suppress(ProtosliceError, OSError):  # the next hour tries again
-            await tidy(database, audit_seconds)
+            await tidy(database, audit_seconds, audit_entries)
 
 
-async def tidy(database: Database, audit_seconds: float) -> None:
+async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0) -> None:
     """Do all of it once; raise the first failure at the end."""
     steps: list[Callable[[], Awaitable[None]]] = [
         partial(purge_changes, database),
         LetterTable(database).purge,
-        partial(purge_audit, database, audit_seconds),
+        partial(purge_audit, database, audit_seconds, audit_entries),
     ]
     if isinstance(database, SqliteDatabase):
         steps.append(database.make_ballast)

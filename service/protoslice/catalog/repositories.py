@@ -17,6 +17,7 @@ from protoslice.catalog.database import LAST, Database, ForeignKeyViolation, Row
 from protoslice.catalog.labels import HUB, REMOVED, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_repository, require_store
+from protoslice.catalog.spaces import Account
 from protoslice.errors import Conflict, NotFound
 
 """Protocol of Hugging Face's clients."""
@@ -85,9 +86,10 @@ class NameRow:
 class RepositoryTable:
     """Repositories of one protocol in one space."""
 
-    def __init__(self, database: Database, space: str, protocol: str) -> None:
+    def __init__(self, database: Database, account: Account, protocol: str) -> None:
         self._database = database
-        self._place = {"space": space, "protocol": protocol}
+        self._account = account
+        self._place = {"space": account.space, "protocol": protocol}
 
     async def create(self, name: str) -> RepositoryRow:
         """Insert a repository; raise `UniqueViolation` if there is one of that name."""
@@ -96,6 +98,7 @@ class RepositoryTable:
         def work(tx: Transaction) -> RepositoryRow:
             tx.run(_INSERT, **self._place, id=id, name=name, now=tx.now)
             record(tx, self._place["space"], "repository.created", name, {"protocol": self._place["protocol"]})
+            self._account.charge(tx, entries=1)
             return RepositoryRow(id, name, tx.now)
 
         return await self._database.write(work)
@@ -173,35 +176,42 @@ async def purge_repositories(database: Database) -> None:
 
     def work(tx: Transaction, limit: int) -> int:
         sql = f"SELECT space, id FROM repositories WHERE protocol = '{REMOVED}' LIMIT :limit"
-        done = 0
+        done, counted = 0, dict[str, int]()
         for space, id in tx.all(sql, limit=limit):
             for table, columns in _OF_REPOSITORIES.items():
                 these = f"{table} WHERE space = :space AND repository = :id"
                 picked = f"({columns}) IN (SELECT {columns} FROM {these} LIMIT :rest)"
-                done += tx.run(f"DELETE FROM {these} AND {picked}", space=space, id=id, rest=limit - done)
+                deleted = tx.run(f"DELETE FROM {these} AND {picked}", space=space, id=id, rest=limit - done)
+                done += deleted
+                # Files of the hub are staged or git's own, which do not count.
+                counted[space] = counted.get(space, 0) + (deleted if table != "kept_files" else 0)
             if done >= limit:
                 break
-            done += tx.run("DELETE FROM repositories WHERE space = :space AND id = :id", space=space, id=id)
+            deleted = tx.run("DELETE FROM repositories WHERE space = :space AND id = :id", space=space, id=id)
+            done, counted[space] = done + deleted, counted[space] + deleted
+        for space, entries in sorted(counted.items()):
+            Account(space).charge(tx, entries=-entries)
         return done
 
     async for _ in database.write_in_batches(work):
         pass
 
 
-def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> None:
-    """Insert a repository unless there is one of that id or name."""
+def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> int:
+    """Insert a repository unless there is one of that id or name; return 1 if it was inserted, else 0."""
     sql = f"{_INSERT} ON CONFLICT DO NOTHING"
-    tx.run(sql, space=space, id=id, protocol=protocol, name=name, now=tx.now)
+    return tx.run(sql, space=space, id=id, protocol=protocol, name=name, now=tx.now)
 
 
 class HistoryTable:
     """Names and commits of one repository."""
 
-    def __init__(self, database: Database, space: str, repository: RepositoryRow) -> None:
+    def __init__(self, database: Database, account: Account, repository: RepositoryRow) -> None:
         self._database = database
-        self._space = space
+        self._account = account
+        self._space = account.space
         self._repository = repository
-        self._key: Mapping[str, Any] = {"space": space, "repository": repository.id}
+        self._key: Mapping[str, Any] = {"space": account.space, "repository": repository.id}
 
     async def name(self, kind: str, name: str) -> NameRow | None:
         """Return a name, or None if there is none."""
@@ -261,6 +271,7 @@ class HistoryTable:
                 raise Moved(f"The name {name!r} was changed by another request")
             moved = NameRow(kind, name, commit, version)
             self._tell(tx, "ref.set", moved)
+            self._account.charge(tx, entries=int(commit is not None and new) + int(seen is None))
             return moved
 
         try:
@@ -279,6 +290,7 @@ class HistoryTable:
             if found is None or tx.run(sql, **self._key, kind=kind, name=name) == 0:
                 return False
             self._tell(tx, "ref.removed", found)
+            self._account.charge(tx, entries=-1)
             return True
 
         return await self._database.write(work)

@@ -22,7 +22,7 @@ _FULL: Final = 0.9
 _LARGE: Final = 0.005
 """Share of a quota that one commit may add without waiting for others."""
 _QUOTA: Final = "quota_bytes, quota_stores, quota_open_uploads, quota_requests"
-_SUMS: Final = "coalesce(sum(stored_bytes), 0), coalesce(sum(stores), 0), coalesce(sum(logical_bytes), 0)"
+_SUMS: Final = ", ".join(f"coalesce(sum({each}), 0)" for each in ("stored_bytes", "stores", "logical_bytes", "entries"))
 _SPACES: Final = f"""
     SELECT name, {_QUOTA}, {_SUMS} FROM (SELECT name, {_QUOTA} FROM spaces WHERE {{}}) p
     LEFT JOIN usage ON space = name GROUP BY name, {_QUOTA} ORDER BY name"""
@@ -37,6 +37,8 @@ class Held:
     stores: int = 0
     logical_bytes: int = 0
     """Bytes of the files of all stores."""
+    entries: int = 0
+    """Tags, repositories, branches, commits, artifacts, blobs and manifests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,37 +57,42 @@ class Account:
     space: str
     stored_bytes: int = 0
     stores: int = 0
+    entries: int = 0
 
-    def charge(self, tx: Transaction, *, stored_bytes: int = 0, stores: int = 0, logical_bytes: int = 0) -> None:
+    def charge(
+        self, tx: Transaction, *, stored_bytes: int = 0, stores: int = 0, logical_bytes: int = 0, entries: int = 0
+    ) -> None:
         """Count so much more, or less; the last statement of a transaction. Raise `QuotaExceeded` if it is too much."""
-        if not stored_bytes and not stores:
+        if not stored_bytes and not stores and not entries:
             return
-        if stored_bytes > 0 or stores > 0:
-            self._check(tx, max(stored_bytes, 0), max(stores, 0))
+        if stored_bytes > 0 or stores > 0 or entries > 0:
+            self._check(tx, max(stored_bytes, 0), max(stores, 0), max(entries, 0))
         tx.run(
             """
-            INSERT INTO usage (space, slot, stored_bytes, stores, logical_bytes)
-            VALUES (:space, :slot, :stored, :stores, :logical)
+            INSERT INTO usage (space, slot, stored_bytes, stores, logical_bytes, entries)
+            VALUES (:space, :slot, :stored, :stores, :logical, :entries)
             ON CONFLICT (space, slot) DO UPDATE SET
                 stored_bytes = usage.stored_bytes + excluded.stored_bytes, stores = usage.stores + excluded.stores,
-                logical_bytes = usage.logical_bytes + excluded.logical_bytes""",
+                logical_bytes = usage.logical_bytes + excluded.logical_bytes,
+                entries = usage.entries + excluded.entries""",
             space=self.space,
             slot=random.randrange(_SLOTS),
             stored=stored_bytes,
             stores=stores,
             logical=logical_bytes,
+            entries=entries,
         )
 
-    def _check(self, tx: Transaction, stored_bytes: int, stores: int) -> None:
+    def _check(self, tx: Transaction, stored_bytes: int, stores: int, entries: int) -> None:
         row = tx.first("SELECT quota_bytes, quota_stores FROM spaces WHERE name = :space", space=self.space)
         own = (None, None) if row is None else row
         most_bytes = self.stored_bytes if own[0] is None else own[0]
         most_stores = self.stores if own[1] is None else own[1]
-        if not most_bytes and not most_stores:
+        if not most_bytes and not most_stores and not self.entries:
             return
-        limits = ((most_bytes, stored_bytes), (most_stores, stores))
+        limits = ((most_bytes, stored_bytes), (most_stores, stores), (self.entries, entries))
         used = _held(tx, self.space)
-        there = (used.stored_bytes, used.stores)
+        there = (used.stored_bytes, used.stores, used.entries)
         if any(
             most and (new > _LARGE * most or old + new > _FULL * most)
             for (most, new), old in zip(limits, there, strict=True)
@@ -93,6 +100,11 @@ class Account:
             tx.all("SELECT 1 FROM spaces WHERE name = :space FOR UPDATE", space=self.space)
             used = _held(tx, self.space)
         check_room(used, most_bytes, most_stores, stored_bytes, stores)
+        if entries and self.entries and used.entries + entries > self.entries:
+            raise QuotaExceeded(
+                f"Quota exceeded: the space has {used.entries} of {self.entries} tags, branches, commits, repositories "
+                "and artifacts; remove some"
+            )
 
 
 def check_room(used: Held, most_bytes: int, most_stores: int, stored_bytes: int, stores: int) -> None:

@@ -141,10 +141,11 @@ class StoreTable:
                 record(tx, self._space, "store.repaired", new.digest, {"store": new.digest})
             else:
                 tell(tx, self._space, "store.created", new.digest, {"store": new.digest})
-            for tag in sorted(tags):
-                set_tag(tx, self._space, tag, new.digest)
+            created = sum(set_tag(tx, self._space, tag, new.digest).created for tag in sorted(tags))
             count = 0 if replaced else 1
-            self._account.charge(tx, stored_bytes=size + new.held, stores=count, logical_bytes=count * new.size)
+            self._account.charge(
+                tx, stored_bytes=size + new.held, stores=count, logical_bytes=count * new.size, entries=created
+            )
             return Published(StoreRow(new.id, new.digest, new.manifest), created=True, uploader=tx.actor)
 
         try:
@@ -172,7 +173,7 @@ class StoreTable:
             for tag in tags:
                 tell(tx, self._space, "tag.removed", tag, {"tag": tag, "store": digest})
             tell(tx, self._space, "store.removed", digest, {"store": digest})
-            self._account.charge(tx, stores=-1, logical_bytes=-row[1])
+            self._account.charge(tx, stores=-1, logical_bytes=-row[1], entries=-len(tags))
             return tags
 
         return await self._database.write(work)
@@ -202,10 +203,10 @@ class StoreTable:
             else:
                 record(tx, self._space, "store.restored", digest, {"store": digest})
             names = json.loads(removed[3] or "[]")
-            tags = [set_tag(tx, self._space, name, digest, new=True).row for name in names]
-            if there is None:
-                self._account.charge(tx, stores=1, logical_bytes=removed[4])
-            taken = [tag.name for tag in tags if tag.store != digest]
+            tags = [set_tag(tx, self._space, name, digest, new=True) for name in names]
+            count, created = int(there is None), sum(tag.created for tag in tags)
+            self._account.charge(tx, stores=count, logical_bytes=count * removed[4], entries=created)
+            taken = [tag.row.name for tag in tags if tag.row.store != digest]
             return RestoredRow(there or _row(removed[:3]), taken)
 
         for _ in range(_TRIES):
@@ -218,12 +219,12 @@ class StoreTable:
 
         def work(tx: Transaction) -> bool:
             row = tx.first(
-                f"UPDATE stores SET description = :text WHERE {LIVE} RETURNING id",
+                f"UPDATE stores SET description = :text WHERE {LIVE} AND description <> :text RETURNING id",
                 text=text, space=self._space, digest=digest,
             )  # fmt: skip
             if row is not None:
                 record(tx, self._space, "store.described", digest, {"store": digest})
-            return row is not None
+            return row is not None or self._live(tx, digest) is not None
 
         return await self._database.write(work)
 

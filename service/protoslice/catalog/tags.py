@@ -12,6 +12,7 @@ from protoslice.catalog.labels import STORES, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import lock_store
 from protoslice.catalog.repositories import ensure_repository
+from protoslice.catalog.spaces import Account
 from protoslice.errors import Conflict, LimitExceeded, NotFound
 
 TAGS: Final = "space = :space AND repository = 0 AND kind = 'tag'"
@@ -49,9 +50,10 @@ class SetTag:
 class TagTable:
     """Tags of one space."""
 
-    def __init__(self, database: Database, space: str) -> None:
+    def __init__(self, database: Database, account: Account) -> None:
         self._database = database
-        self._space = space
+        self._account = account
+        self._space = account.space
 
     async def get(self, name: str) -> TagRow | None:
         """Return a tag, or None if there is none of that name."""
@@ -96,10 +98,11 @@ class TagTable:
                     there = _locked(tx, self._space, name)
                     if there is None or there.version != if_match:
                         raise TagChanged(f"tag {name!r} has changed")
-                each = set_tag(tx, self._space, name, store, new=if_none_match)
+                each = set_tag(tx, self._space, name, store, new=if_none_match, always=if_match is not None)
                 if not each.is_set:
                     raise TagChanged(f"tag {name!r} exists already")
                 found.append(each)
+            self._account.charge(tx, entries=sum(each.created for each in found))
             return found
 
         return await self._database.write(work)
@@ -115,24 +118,25 @@ class TagTable:
                 raise TagChanged(f"tag {name!r} has changed")
             tx.run(f"DELETE FROM names WHERE {TAGS} AND name = :name", space=self._space, name=name)
             tell(tx, self._space, "tag.removed", name, {"tag": name, "store": there.store})
+            self._account.charge(tx, entries=-1)
             return True
 
         return await self._database.write(work)
 
 
-def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = False) -> SetTag:
+def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = False, always: bool = False) -> SetTag:
     """Point a tag at a store that exists; with `new`, keep one of the same name.
 
-    Raise `LimitExceeded` if the store would have too many tags.
+    A tag that points there already is left as it is, unless it is set `always`. The caller counts a tag that is
+    created. Raise `LimitExceeded` if the store would have too many tags.
     """
     values: dict[str, Any] = {"space": space, "name": name}
     old = _locked(tx, space, name)
-    if old is not None and new:
-        return SetTag(old, created=False, is_set=False)
-    if old is None or old.store != store:
-        sql = f"SELECT count(*) FROM names WHERE {TAGS} AND store = :store"
-        if tx.all(sql, space=space, store=store)[0][0] >= TAGS_OF_A_STORE:
-            raise LimitExceeded(f"Store {store[:12]} already has {TAGS_OF_A_STORE} tags, the limit: remove some")
+    if old is not None and (new or (old.store == store and not always)):
+        return SetTag(old, created=False, is_set=not new)
+    sql = f"SELECT count(*) FROM names WHERE {TAGS} AND store = :store"
+    if tx.all(sql, space=space, store=store)[0][0] >= TAGS_OF_A_STORE:
+        raise LimitExceeded(f"Store {store[:12]} already has {TAGS_OF_A_STORE} tags, the limit: remove some")
     version = secrets.token_bytes(16)
     values |= {"store": store, "version": version, "now": tx.now, "label": label(space, STORES, "", name)}
     if old is None:
@@ -152,7 +156,7 @@ def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = F
     row = TagRow(name, store, version, tx.now)
     if changed:
         tell(tx, space, "tag.set", name, {"tag": name, "store": store})
-    return SetTag(row, created=old is None, is_set=changed == 1)
+    return SetTag(row, created=old is None and changed == 1, is_set=changed == 1)
 
 
 def tag_names(tx: Transaction, space: str, stores: Collection[str], most: int) -> dict[str, list[str]]:

@@ -29,7 +29,7 @@ class Repositories:
         """`pushed` gives the tags of another protocol by the name of a repository."""
         self._stores = stores
         self._pushed = pushed
-        self._table = RepositoryTable(stores.database, stores.space, HUB)
+        self._table = RepositoryTable(stores.database, stores.room.account, HUB)
 
     async def create(self, name: str) -> Repository:
         """Create a repository; raise `RepositoryExists` if there is one of that name."""
@@ -55,7 +55,7 @@ class Repositories:
         except NoRepository:
             if self._pushed is None or not await self._pushed(name).exist():
                 raise
-            other = await RepositoryTable(self._stores.database, self._stores.space, OCI).get(name)
+            other = await RepositoryTable(self._stores.database, self._stores.room.account, OCI).get(name)
             if other is None:
                 raise
             return self._opened(RepositoryRow(_NO_HISTORY, name, 0), other.id)
@@ -81,7 +81,7 @@ class Repositories:
     def _opened(self, row: RepositoryRow, other: int | None = None) -> Repository:
         """Repository of a row; `other` is the id of the one that another protocol filled, where there is no history."""
         stores = self._stores
-        table = HistoryTable(stores.database, stores.space, row)
+        table = HistoryTable(stores.database, stores.room.account, row)
         return Repository(
             row.name,
             time_of(row.created),

@@ -118,6 +118,7 @@ class Services:
                     shared=storage.abilities.shared,
                     create=await read_marker(storage) is None,
                     audit_seconds=settings.audit_seconds,
+                    audit_entries=settings.audit_entries,
                 )
             )
             database.observer = self.metrics.transactions.observe
@@ -310,6 +311,7 @@ def _store_options(settings: Settings) -> StoreOptions:
         rules=settings.split_rules,
         space_watermark_bytes=settings.space_watermark_bytes,
         quota=settings.space_quota(),
+        entries=settings.space_quota_entries,
         trust_seconds=settings.trust_seconds,
         cache=CacheOptions(
             directory=settings.cache_directory,

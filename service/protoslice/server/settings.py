@@ -277,6 +277,12 @@ class Settings(BaseSettings):
     audit_seconds: float = Field(
         default=31_536_000, ge=0, description="How long changes are kept in the audit; 0 keeps them for ever."
     )
+    audit_entries: int = Field(
+        default=1_000_000,
+        ge=0,
+        lt=1 << 63,
+        description="Maximum changes of one space in the audit; the oldest are deleted first; 0 for no limit.",
+    )
     dumps: int = Field(
         default=7,
         ge=0,
@@ -332,6 +338,13 @@ class Settings(BaseSettings):
         ge=0,
         lt=1 << 63,
         description="Default quota of stores per space; uploads beyond it get a 403; 0 for no limit.",
+    )
+    space_quota_entries: int = Field(
+        default=0,
+        ge=0,
+        lt=1 << 63,
+        description="Quota of tags, repositories, branches, commits, artifacts, blobs and manifests per space, "
+        "together; further ones get a 403; 0 for no limit.",
     )
     space_quota_open_uploads: int = Field(
         default=0,

@@ -32,6 +32,8 @@ class StoreOptions:
     uploads: UploadOptions = field(default_factory=UploadOptions)
     quota: Quota = NO_QUOTA
     """Quota of a space that does not set one."""
+    entries: int = 0
+    """Limit of tags, commits and the like in one space; 0 is no limit."""
     trust_seconds: float = 0
     """Seconds for which a tag that was read and an opened store are believed by readers of bytes.
 

@@ -94,7 +94,7 @@ class Stores:
         """The catalogue of all spaces."""
         self.space = space
         """Name of the space of these stores."""
-        self.room = SpaceRoom(SpaceTable(database), space, options.quota)
+        self.room = SpaceRoom(SpaceTable(database), space, options.quota, entries=options.entries)
         """Quota of these stores, and what is left of it."""
         self._options = options
         self._refused = refused
@@ -104,7 +104,7 @@ class Stores:
         self._worker: Worker = beside._worker if beside else Worker(options.threads)
         self._reservations: Reservations = beside._reservations if beside else Reservations(database)
         self._table = StoreTable(database, self.room.account)
-        self._tags = Tags(database, space, trust_seconds=options.trust_seconds)
+        self._tags = Tags(database, self.room.account, trust_seconds=options.trust_seconds)
         self._schemas = Schemas(database, space, self._worker)
         check_kept(options.rules)
         self._places: ExternalObjects = (

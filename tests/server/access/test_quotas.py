@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 from starlette.types import Message, Receive
 from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.calls import CALLS
+from tests.server.access.worlds.calls import CALLS, WRITING
 from tests.server.access.worlds.things import Filling
 from tests.support.asgi import Asked, ask
 from tests.support.hub import header, inline
@@ -33,6 +33,24 @@ HOOK: Final = "http://127.0.0.1:1/"
 JSON: Final = {"content-type": "application/json"}
 LINES: Final = {"content-type": "application/x-ndjson"}
 EVERYTHING: Final = tuple(Scope)
+
+
+COUNTED: Final = """
+    SELECT coalesce(sum(n), 0) FROM (
+        SELECT count(*) AS n FROM repositories WHERE id > 1 UNION ALL
+        SELECT count(*) FROM names WHERE kind NOT IN ('folder', 'sealed') UNION ALL
+        SELECT count(*) FROM commits UNION ALL
+        SELECT count(*) FROM manifests UNION ALL
+        SELECT count(*) FROM kept_files WHERE kind IN ('file', 'blob')
+    ) counted"""
+
+
+async def entries(app: Application) -> tuple[int, int]:
+    """Entries of all spaces as they were counted one by one, and as they are."""
+    assert app.services.opened is not None
+    database = app.services.opened.database
+    used = await database.read(lambda tx: tx.all("SELECT coalesce(sum(entries), 0) FROM usage")[0][0])
+    return int(used), int(await database.read(lambda tx: tx.all(COUNTED)[0][0]))
 
 
 def problem(answer: Asked) -> dict[str, Any]:
@@ -379,3 +397,59 @@ async def test_bytes_that_come_in_parts_need_room_once(
     room = (await app.services.spaces.get("own")).room
     await room.refresh()
     assert len(LARGE) <= room.used.stored_bytes <= len(LARGE) * 5 // 3
+
+
+async def test_entries_are_counted_by_every_call() -> None:
+    """Rows without bytes: a tag, a branch, a repository."""
+    for first in range(8):  # in several spaces, as calls remove what others name
+        async with closed_service(webhook_allow=(HOOK,), webhook_networks=("127.0.0.0/8",)) as app:
+            caller = bearer(await token_for(app, *EVERYTHING))
+            things = await Filling(app, "own", caller).fill("mine", HOOK)
+            for call in WRITING[first::8]:
+                method, target, body, headers = call.filled(things, "/spaces/own")
+                await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller})
+                counted, there = await entries(app)
+                assert counted == there > 0, call
+
+
+async def test_a_change_that_changes_nothing_leaves_no_entry_in_the_audit() -> None:
+    async with closed_service() as app:
+        caller = bearer(await token_for(app, *EVERYTHING))
+
+        async def changes() -> int:
+            return len(json.loads((await ask(app, "GET", "/spaces/own/v1/audit", headers=caller)).body)["items"])
+
+        made = json.loads((await ask(app, "PUT", "/spaces/own/v1/stores?filename=f&tag=t", b"f", caller)).body)["id"]
+        tag, text = json.dumps({"store": made}).encode(), json.dumps({"description": "words"}).encode()
+        calls = [("PUT", "/v1/tags/t", tag), ("PATCH", f"/v1/stores/{made}", text), ("PUT", "/v1/tags/u", tag)]
+        for call in range(3):
+            before = await changes()
+            for method, path, body in calls:
+                assert (await ask(app, method, f"/spaces/own{path}", body, {**JSON, **caller})).status < 300
+            assert await changes() - before == (2 if call == 0 else 0)
+
+
+async def test_a_space_with_as_many_entries_as_it_may_have_gets_no_more() -> None:
+    async with closed_service(space_quota_entries=4) as app:
+        caller = bearer(await token_for(app, *EVERYTHING))
+
+        async def done(method: str, path: str, body: bytes = b"", headers: Mapping[str, str] = JSON) -> int:
+            return (await ask(app, method, f"/spaces/own{path}", body, {**headers, **caller})).status
+
+        store = json.loads((await ask(app, "PUT", "/spaces/own/v1/stores?filename=f", b"f", caller)).body)["id"]
+        tag = json.dumps({"store": store}).encode()
+        repository = json.dumps({"name": "r", "organization": "a"}).encode()
+        assert [await done("PUT", f"/v1/tags/t{n}", tag) for n in range(3)] == [201] * 3
+        assert await done("POST", "/api/repos/create", repository) == 200
+        more = [
+            await done("PUT", "/v1/tags/t3", tag),
+            await done("POST", "/api/repos/create", json.dumps({"name": "s", "organization": "a"}).encode()),
+            await done("POST", "/api/models/a/r/branch/b", b"{}"),
+            await done("PUT", "/api/2.0/mlflow-artifacts/artifacts/run/empty", b""),
+            await done("PUT", "/v1/stores?filename=g&tag=t3", b"g", {}),
+        ]
+        assert more == [403] * 5
+        assert await done("PUT", "/v1/tags/t0", tag) == 200, "it points there already"
+        assert await done("DELETE", "/v1/tags/t0") == 204
+        assert await done("PUT", "/v1/tags/t3", tag) == 201
+        assert (await entries(app)) == (4, 4)

@@ -20,6 +20,7 @@ from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.objects import ReservedObject, WriterTable
 from protoslice.catalog.opening import tidy
 from protoslice.catalog.repositories import RepositoryTable
+from protoslice.catalog.spaces import Account
 from protoslice.catalog.sqlite import SqliteTransaction, translated
 from protoslice.concurrency import chores
 from protoslice.errors import DatabaseUnavailable, NotFound
@@ -219,7 +220,7 @@ async def _requests(database: Watched) -> None:
     objects = [ReservedObject(n, f"objects/{n}", "000000001") for n in range(1, OWNED)]
     await WriterTable(database).drop(SPACE, objects[: OWNED // 2])
     await WriterTable(database).end("000000001", [(SPACE, each) for each in objects[OWNED // 2 :]])
-    await RepositoryTable(database, SPACE, HUB).remove("9")
+    await RepositoryTable(database, Account(SPACE), HUB).remove("9")
     await GitObjectTable(database, SPACE, 8).clear()
 
 

@@ -367,7 +367,9 @@ def test_a_removed_store_cannot_be_named_before_it_is_restored() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, DATA)).store
         table = HistoryTable(
-            stores.database, stores.space, await RepositoryTable(stores.database, "default", HUB).create("m")
+            stores.database,
+            stores.room.account,
+            await RepositoryTable(stores.database, stores.room.account, HUB).create("m"),
         )
         commit = CommitRow(id="c", digits=info.id[:40], store=info.id, parent=None, number=1)
         await stores.delete(info.id)

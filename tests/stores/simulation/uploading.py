@@ -140,11 +140,11 @@ class UploadClient(Client):
         seen: list[bytes | None] = []
 
         async def work(stores: Stores) -> str:
-            repositories = RepositoryTable(stores.database, space, HUB)
+            repositories = RepositoryTable(stores.database, stores.room.account, HUB)
             row = await repositories.get("m")
             if row is None:
                 row = await repositories.create("m")
-            table = HistoryTable(stores.database, space, row)
+            table = HistoryTable(stores.database, stores.room.account, row)
             name = await table.name("heads", "main")
             seen.append(None if name is None else name.version)
             return (await table.move("heads", "main", commit, seen[0], new=True)).version.hex()

@@ -4,6 +4,19 @@ ALTER TABLE meta ADD COLUMN access {text};
 -- A catalogue that was restored from a backup has another incarnation; null for one that was not.
 
 ALTER TABLE meta ADD COLUMN incarnation {bytes};
+-- Rows that no bytes stand for count too: see `spaces.Held.entries`.
+
+ALTER TABLE usage ADD COLUMN entries bigint NOT NULL DEFAULT 0;
+INSERT INTO usage (space, slot, stored_bytes, stores, logical_bytes, entries)
+SELECT space, 0, 0, 0, 0, count(*) FROM (
+    SELECT space FROM repositories WHERE id > 1 UNION ALL
+    SELECT space FROM names WHERE kind NOT IN ('folder', 'sealed') UNION ALL
+    SELECT space FROM commits UNION ALL
+    SELECT space FROM manifests UNION ALL
+    SELECT space FROM kept_files WHERE kind IN ('file', 'blob')
+) counted WHERE 1 = 1 GROUP BY space
+ON CONFLICT (space, slot) DO UPDATE SET entries = excluded.entries;
+
 -- Repositories that were removed keep their rows until these are deleted, batch by batch.
 
 CREATE INDEX repositories_removed ON repositories (protocol) WHERE protocol = 'removed';

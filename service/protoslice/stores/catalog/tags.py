@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from protoslice.catalog import Database
 from protoslice.catalog.database import time_of
+from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import TagChanged, TagRow, TagTable
 from protoslice.errors import NotFound
 from protoslice.facts import Tag
@@ -26,8 +27,8 @@ class StoredTag(Tag):
 class Tags:
     """Tags of one space."""
 
-    def __init__(self, database: Database, space: str, *, trust_seconds: float = 0) -> None:
-        self._table = TagTable(database, space)
+    def __init__(self, database: Database, account: Account, *, trust_seconds: float = 0) -> None:
+        self._table = TagTable(database, account)
         self._trusted = TrustedTags(trust_seconds)
 
     async def page(self, limit: int, cursor: str | None, *, store: str | None = None) -> ResultPage[StoredTag]:

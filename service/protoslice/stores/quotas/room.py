@@ -19,10 +19,12 @@ FRESH_SECONDS: Final = 1.0
 class SpaceRoom:
     """Quota of one space over the defaults of the service, and the usage that was read last."""
 
-    def __init__(self, spaces: SpaceTable, space: str, defaults: Quota) -> None:
+    def __init__(self, spaces: SpaceTable, space: str, defaults: Quota, *, entries: int = 0) -> None:
+        """`entries` is the limit of the service for tags, commits and the like in one space; 0 is no limit."""
         self._table = spaces
         self._space = space
         self.defaults = defaults
+        self._entries = entries
         self.quota = defaults
         """Limits of the space; 0 means unlimited."""
         self._held = Held()
@@ -35,7 +37,7 @@ class SpaceRoom:
     @property
     def account(self) -> Account:
         """The account by which transactions count what the space holds."""
-        return Account(self._space, self.defaults.stored_bytes or 0, self.defaults.stores or 0)
+        return Account(self._space, self.defaults.stored_bytes or 0, self.defaults.stores or 0, self._entries)
 
     @property
     def used(self) -> Held:
