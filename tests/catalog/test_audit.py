@@ -88,8 +88,8 @@ def test_a_space_keeps_its_newest_changes(catalogue: str, monkeypatch: pytest.Mo
     async def work(database: Database) -> None:
         now = await database.read(lambda tx: tx.now)
         for space, count in (("full", 20), ("other", 3), ("*", 7)):
-            rows = [{"who": "", "what": "w", "subject": str(n), "space": space, "at": now + n} for n in range(count)]
-            await database.write(partial(_insert, rows=rows))
+            made = [{"who": "", "what": "w", "subject": str(n), "space": space, "at": now + n} for n in range(count)]
+            await database.write(partial(_insert, rows=made))
         await purge_audit(database, 0, 5)
         for space, kept in (("full", range(19, 14, -1)), ("other", range(2, -1, -1)), ("*", range(6, 1, -1))):
             rows, _ = await AuditTable(database, space).page(AuditQuery(), limit=99)
