@@ -170,6 +170,18 @@ async def test_what_is_kept_of_heads_is_bounded(tmp_path: Path) -> None:
         assert object_ is None
 
 
+@pytest.mark.parametrize("target", ["onnx/model.onnx", "onnx/single.onnx", "onnx/weights.bin?outputs=y"])
+async def test_a_model_of_empty_graphs_costs_less_than_a_step_for_each(target: str, steps: Steps) -> None:
+    count = 200_000
+    async with open_service() as app:
+        store = await put(app, b"\x08\x0a" + b"\x3a\x00" * count, "m.onnx&type=onnx.ModelProto")
+        steps.taken()
+        refused = await ask(app, "GET", f"/v1/stores/{store}/{target}")
+        assert steps.taken() < count / 10
+    assert (refused.status, json.loads(refused.body)["type"]) == (413, "/problems/limit-exceeded")
+    assert f"{count + 1} fields" in refused.text
+
+
 async def test_parts_of_a_graph_are_made_out_of_one_parsed_graph(steps: Steps) -> None:
     async with open_service() as app:
         store = await put(app, model(1), "m.onnx")

@@ -22,6 +22,8 @@ NODE, INITIALIZER, INPUT, OUTPUT, VALUE_INFO, SPARSE_INITIALIZER = 1, 5, 11, 12,
 INITIALIZERS_AS_INPUTS: Final = 4
 """First version of the format whose initializers need not be inputs too."""
 _LARGEST_DECLARATION: Final = 1 << 20
+_MOST_FIELDS: Final = 100_000
+"""Fields of a model: versions, metadata, functions, and one graph, which may be written as several."""
 _LENGTH: Final = 2
 _SINGLE: Final = [bytes([value]) for value in range(0x80)]
 
@@ -40,13 +42,16 @@ class OnnxProto:
     """The fields of an ONNX model and of its graph."""
 
     def __init__(self, model: Model) -> None:
-        """`Unsupported` unless the root of `model` is an ONNX model with a graph."""
+        """`Unsupported` unless the root of `model` is an ONNX model with a graph.
+
+        `LimitExceeded` if it has too many fields outside of its graph, such as two million empty graphs.
+        """
         if model.proto is None or model.type != "onnx.ModelProto":
             raise Unsupported(f"The root is {model.type or 'not a protobuf'}, not an ONNX model: it has no ONNX files")
         self.model = model
         self.proto: RootProto = model.proto
         self.document = model.proto.document
-        self.fields = self._fields("onnx.ModelProto", "", [(0, None)])
+        self.fields = self._fields("onnx.ModelProto", "", [(0, None)], _MOST_FIELDS)
         """All fields of the model."""
         graphs = [(field.content, field.end) for field in self.fields if field.number == GRAPH]
         if not graphs:
@@ -73,9 +78,14 @@ class OnnxProto:
         (found,) = self.document.find(["onnx.ModelProto"])
         return schema.parsed(schema.bundled().message_class("onnx.ModelProto"), found.skeleton)
 
-    def _fields(self, type_name: str, path: str, spans: Sequence[tuple[int, int | None]]) -> list[Field]:
+    def _fields(
+        self, type_name: str, path: str, spans: Sequence[tuple[int, int | None]], most: int | None = None
+    ) -> list[Field]:
         found = next((each for each in self.document.find([type_name], small=0) if each.path == path), None)
-        return [] if found is None else list(_in_order(found.places, spans, path))
+        places = [] if found is None else found.places
+        if most is not None and len(places) > most:
+            raise LimitExceeded(f"An {type_name} may have at most {most} fields, but this one has {len(places)} fields")
+        return list(_in_order(places, spans, path))
 
 
 def _in_order(
