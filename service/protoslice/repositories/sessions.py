@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from protoslice.catalog.uploads import Overtaken, UploadTable, XorbRow
@@ -93,6 +93,12 @@ class XorbSession:
         except Overtaken:
             raise NotFound("The session has ended: ask for another token") from None
 
+    async def settle(self) -> None:
+        """Count the session no longer as an open upload: its bytes are in use."""
+        if not self._upload.used:
+            await self._stores.uploads.set_aside(self._upload.id)
+            self._upload = replace(self._upload, used=True)
+
     async def compose(self, upload: Upload, extents: Sequence[ObjectExtent]) -> Upload:
         """Make a staged file of extents of xorbs, which are kept as long as it is."""
         session = await self._stores.uploads.renew(self._upload.id)
@@ -129,12 +135,13 @@ class XorbSessions:
         self._stores = stores
 
     async def begin(self, client: str) -> str:
-        """Id of a new session of a client; `QuotaExceeded` in a space without room."""
+        """Id of a new session of a client, which counts as an open upload until a shard has named its xorbs.
+
+        `QuotaExceeded` in a space without room; `TooMany` with as many open uploads as may be.
+        """
         await self._stores.room.check(stored_bytes=1)  # clients show a refusal of a session, but not of a xorb
         new = NewUpload(length=0, partial=True, client=client, client_metadata=self._mark)
-        upload = await self._stores.uploads.create(new)
-        await self._stores.uploads.set_aside(upload.id)
-        return upload.id
+        return (await self._stores.uploads.create(new)).id
 
     async def open(self, session: str, client: str) -> XorbSession:
         """A session that the client has begun in this repository; `NotFound` for any other, and an expired one."""

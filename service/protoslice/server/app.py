@@ -95,7 +95,7 @@ class Application(FastAPI):
         self.state.services = self.services = services
         self.traced = services.settings.otel_endpoint is not None
         self.views = ViewRouter(VIEWS)
-        self.policy = OriginPolicy(services.settings)
+        self.policy = services.policy
         self.recorder = Recorder(services.metrics, RequestLog())
         for module in _ROUTES:
             self.include_router(module.router)

@@ -38,6 +38,7 @@ from protoslice.server.api.problems import DRAINING, HttpProblem
 from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.clients import Clients, pseudonym
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.peers import Peers
 from protoslice.server.rendering.pool import Renderer
@@ -89,6 +90,7 @@ class Services:
     """Admin token of a storage that had none, until it has been told."""
     gate: Gate = field(init=False)
     clients: Clients = field(init=False)
+    policy: OriginPolicy = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
     _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 
@@ -96,6 +98,7 @@ class Services:
         """Tell clients apart, and close the gate until the mode of access is known."""
         self.gate = Gate(closed=True)
         self.clients = Clients(self.settings)
+        self.policy = OriginPolicy(self.settings)
 
     async def open(self) -> None:
         """Open what the settings name, unless it is open already; to be awaited on the loop that will serve."""
@@ -224,6 +227,8 @@ class Services:
         rule, space, context = RULES[row], space_of(scope), context_of(scope)
         context.space, context.changes = space, rule.changes(scope["method"])
         try:
+            if not rule.is_plain_read:
+                self.policy.check_origin(fields)
             admission = await self.gate.admit(scope, fields, space, rule, parameters or {})
         except (HttpProblem, NotFound):
             context.refused = True

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
 import pytest
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.worlds.calls import CALLS, READING
+from tests.server.access.worlds.things import Filling
+from tests.support.asgi import ask
 from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
+from tests.support.store_routes import open_service
 
+from protoslice.catalog import snapshots
 from protoslice.errors import InvalidInput
+from protoslice.server.access.decision import Scope
+from protoslice.server.access.rules import RULES
+from protoslice.server.api.problems import CROSS_SITE
+from protoslice.server.app import Application
 from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.settings import Settings, read_settings
 
 VIEWER = "https://viewer.example"
+IMAGE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
+"""What a browser says when a page of another site shows a URL as an image."""
 FORM = {"file": ("model.pb", b"\x0a\x04form")}
 
 
@@ -45,6 +58,44 @@ def test_what_another_site_asks_for_changes_nothing(client: httpx.Client, told: 
     assert_refused(client.put("/nowhere", headers=told))
     assert client.get("/v1/stores", headers=told).json() == before
     assert client.head("/v1/stores", headers=told).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_every_route_is_judged_by_its_rule() -> None:
+    """Another site may ask for what readers see, by any method that asks; and nothing else."""
+    wrong = []
+    async with open_service() as app:
+        for call in CALLS:
+            if call.route:
+                got = await ask(app, call.method, call.anonymous, headers={**call.headers, **IMAGE})
+                reads = RULES[call.route].scope in {None, Scope.READ} and call.method in {"GET", "HEAD", "OPTIONS"}
+                if (got.status == 403 and CROSS_SITE.advice in f"{got.headers} {got.text}") == reads:
+                    wrong.append(f"{call.method} {call.target}: {got.status} {got.text[:100]}")
+    assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.anyio
+async def test_reads_of_other_sites_change_no_rows() -> None:
+    tables = sorted({table for table, _ in snapshots.tables()} - {"derived", "kept_files", "pieces"})  # computed
+    async with closed_service() as app:
+        caller = bearer(await token_for(app, *Scope))  # as a proxy may add it to all requests
+        things = await Filling(app, "own", caller).fill("mine", None)
+        for call in READING:
+            method, target, body, headers = call.filled(things, "/spaces/own")
+            if (
+                call.route and RULES[call.route].scope is not Scope.WRITE
+            ):  # what is computed or made upon the first read is there then
+                await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller})
+            before = await _rows(app, tables)
+            await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller, **IMAGE})
+            assert await _rows(app, tables) == before, f"{method} {target}"
+
+
+async def _rows(app: Application, tables: Sequence[str]) -> list[list[Any]]:
+    assert app.services.opened is not None
+    return await app.services.opened.database.read(
+        lambda tx: [sorted(map(repr, tx.all(f"SELECT * FROM {table}"))) for table in tables]
+    )
 
 
 def test_what_is_of_our_own_site_or_of_no_page_passes(client: httpx.Client) -> None:

@@ -102,7 +102,12 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lfs_parts, "_PART_BYTES", PART)
 
 
-@pytest.mark.parametrize("begun", [by_chunks, by_lfs, by_parts])
+def by_xet(live: LiveServer, client: httpx.Client, mark: str) -> int:
+    """A session to which no xorb comes."""
+    return client.get("/api/models/ann/m/xet-write-token/main").status_code
+
+
+@pytest.mark.parametrize("begun", [by_chunks, by_lfs, by_parts, by_xet])
 def test_uploads_that_never_end_are_few_and_expire(serving: Serving, begun: Begun) -> None:
     settings = {"max_open_uploads_per_client": 2, "upload_lifetime_seconds": 3}
     with serving(**settings) as live, httpx.Client(base_url=live.url, timeout=30) as client:

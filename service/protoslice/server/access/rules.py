@@ -50,9 +50,14 @@ class Rule:
         if self.reads:
             yield Need(Scope.READ)
 
+    @property
+    def is_plain_read(self) -> bool:
+        """True for what readers see, or everybody: pages of other sites may ask for it by GET."""
+        return self.scope in {None, Scope.READ}
+
     def changes(self, method: str) -> bool:
         """True when a request of `method` may change something."""
-        return self.scope not in {None, Scope.READ} and method not in {"GET", "HEAD", "OPTIONS"}
+        return not self.is_plain_read and method not in {"GET", "HEAD", "OPTIONS"}
 
 
 OPEN: Final = Rule(None)

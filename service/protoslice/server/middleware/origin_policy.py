@@ -1,7 +1,8 @@
 """Policy against hostile web pages: refuses foreign hosts, and changes by pages of other sites.
 
-A page may send a form to any address that its reader's machine can reach, without asking first: so a change is refused
-when the browser says, or its Origin shows, that the page is another site's. And a page may have its own name lead to
+A page may send a form to any address that its reader's machine can reach, or show it as an image, without asking first:
+so what is no plain read, by its method or by the rule of its route, is refused when the browser says, or its Origin
+shows, that the page is another site's. And a page may have its own name lead to
 this machine after it has been loaded (DNS rebinding), upon which the service looks like its own site: so a service
 that only this machine reaches answers to addresses, `localhost` and the names it was given.
 """
@@ -44,13 +45,18 @@ class OriginPolicy:
                 raise HttpProblem(BAD_REQUEST, "The Host header is missing (RFC 9112, section 3.2)", headers=_CLOSE)
         elif not self.is_ours(host):
             raise _fault_of(host)
-        if method not in _SAFE and ANY not in self._origins:
-            self._check_origin(fields)
+        if method not in _SAFE:
+            self.check_origin(fields)
 
-    def _check_origin(self, fields: Fields) -> None:
+    def check_origin(self, fields: Fields) -> None:
         """Raise `HttpProblem` unless no browser, our own site, or an origin of the operator sent the request."""
         site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
-        if origin in self._origins or site in _OWN or (site is None and (origin is None or _is_same(origin, fields))):
+        if (
+            ANY in self._origins
+            or origin in self._origins
+            or site in _OWN
+            or (site is None and (origin is None or _is_same(origin, fields)))
+        ):
             return
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
 

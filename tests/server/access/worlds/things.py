@@ -91,14 +91,15 @@ class Filling:
             raise RuntimeError(f"{method} {path}: {got}")
         return got
 
-    async def fill(self, word: str, hook: str) -> Things:
-        """Content of every kind, by the names of `word`; events go to the URL `hook`."""
+    async def fill(self, word: str, hook: str | None) -> Things:
+        """Content of every kind, by the names of `word`; events go to the URL `hook`, or nowhere."""
         found = {"word": word, "file": "m.onnx", "repository": f"team/{word}", "image": f"box/{word}"}
         for fill in (self._stores, self._repository, self._image, self._artifacts, self._administration):
             await fill(word, found)
         await self.begin(found)
-        found["hook"] = hook
-        await self.ask("PUT", f"/v1/webhooks/{word}", dumped({"url": hook}), JSON)
+        if hook is not None:
+            found["hook"] = hook
+            await self.ask("PUT", f"/v1/webhooks/{word}", dumped({"url": hook}), JSON)
         return found
 
     async def begin(self, found: Things) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from itertools import pairwise
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
 from tests.support.hub import header, send
+from tests.support.live import LiveServer
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.repositories import sessions
 
 Made = Callable[..., str]
+Serving = Callable[..., AbstractContextManager[LiveServer]]
 
 DATA = hashlib.shake_256(b"data").digest(300_000)
 CUTS = (0, 30_000, 90_000, 150_000, 220_000, len(DATA))
@@ -183,3 +186,17 @@ def test_a_file_has_a_bounded_number_of_extents(client: httpx.Client, made: Made
     head = shard_of((b"", []))[: 48 + 36]
     output = shard(client, cas, head + b"\xff\xff\xff\x7f" + bytes(8))
     assert output.status_code == 413
+
+
+def test_a_session_counts_as_open_until_a_shard_names_its_xorbs(serving: Serving) -> None:
+    with serving(max_open_uploads_per_client=1) as live, httpx.Client(base_url=live.url) as client:
+        client.post("/api/repos/create", json={"organization": "ann", "name": "m"}).raise_for_status()
+        for number in range(3):
+            cas, data = session(client, "ann/m"), DATA[number:][:9]
+            assert client.get("/api/models/ann/m/xet-write-token/main").status_code == 429
+            assert shard(client, cas, shard_of()).status_code == 200
+            assert client.get("/api/models/ann/m/xet-write-token/main").status_code == 429
+            extents = [(sent(client, cas, data), 9, 0, 1)]
+            for _ in range(2):  # the answer to the first one may be lost
+                assert shard(client, cas, shard_of((data, extents))).status_code == 200
+        assert len(client.get("/v1/stores").json()["items"]) == 0

@@ -45,6 +45,7 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
     """Begin a session at a URL of its own; the client goes on with the token that it has."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
+    context_of(request.scope).changes = True
     session = await repository.sessions.begin(_client(request, services))
     url = absolute_url(request.scope, f"/api/xet/{kind}/{name}/{session}")
     end = int(time.time() + services.settings.upload_lifetime_seconds)
@@ -130,7 +131,10 @@ async def _make_files(
         services.stores.uploads.options.check_size(size)
         await session.check_named(size)
         extents = await _extents(file, session)
-        if extents and await known.find(file.sha256) is None:  # an empty file comes within its commit
+        if not extents:  # an empty file comes within its commit
+            continue
+        await session.settle()
+        if await known.find(file.sha256) is None:
             await _make(file, extents, session, repository, client)
 
 
@@ -156,5 +160,8 @@ async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
 
 
 def _client(request: Request, services: Services) -> str:
-    """Client that a session belongs to; "" where nobody is asked who it is, and an address may change."""
-    return "" if services.admission is None else pseudonym(context_of(request.scope).key)
+    """Client that a session belongs to, and counts for.
+
+    All are one where nobody is asked for a token: their addresses may change, and limits hold for them together.
+    """
+    return "anyone" if services.admission is None else pseudonym(context_of(request.scope).key)
