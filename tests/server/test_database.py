@@ -11,6 +11,7 @@ import pytest
 from tests.support.asgi import ask
 from tests.support.logs import logs_to
 from tests.support.postgres import TestServer
+from tests.support.stores import onnx
 
 from protoslice.errors import Unsupported
 from protoslice.server.app import create_app
@@ -84,3 +85,37 @@ def test_postgres_without_tables_is_refused(postgres: TestServer) -> None:
         assert services.database is None
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("lost", [("objects",), ("objects", "writers")], ids=" and ".join)
+async def test_a_database_that_was_set_back_refuses_one_upload_at_most(lost: tuple[str, ...]) -> None:
+    """As after a fail-over to a replica that was behind."""
+    app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
+    await app.services.open()
+    try:
+        database = app.services.database
+        assert database is not None
+
+        async def put(seed: int) -> int:
+            return (await ask(app, "PUT", "/v1/stores?filename=m.onnx", onnx(200_000, seed=seed))).status
+
+        assert await put(0) == 201
+        for table in lost:
+            where = "writer IS NOT NULL" if table == "objects" else "1 = 1"
+            await database.write(lambda tx: tx.run(f"DELETE FROM {table} WHERE {where}"))  # noqa: B023
+        assert [await put(seed) for seed in range(1, 6)] == [409, 201, 201, 201, 201]
+    finally:
+        await app.services.close()
+
+
+async def test_missing_tables_are_503_in_postgres(postgres: TestServer) -> None:
+    app = create_app(Settings(storage="memory://", space_watermark_bytes=0, database=postgres.new_catalogue()))
+    await app.services.open()
+    try:
+        database = app.services.database
+        assert database is not None
+        await database.write(lambda tx: tx.run("DROP TABLE stores CASCADE"))
+        answer = await ask(app, "GET", "/v1/stores")
+        assert (answer.status, "/problems/database-unavailable" in answer.text) == (503, True)
+    finally:
+        await app.services.close()

@@ -284,6 +284,10 @@ def _error(error: psycopg.Error) -> Exception:
         return Transient("The database is locked by other transactions")
     if isinstance(error, errors.QueryCanceled):
         return DatabaseUnavailable("The database is too slow: a statement timed out")
+    if isinstance(error, errors.UndefinedTable | errors.InvalidSchemaName):  # of a restored server, for a while
+        return DatabaseUnavailable(
+            "The database has no tables of Protoslice: restore it, or run `protoslice database upgrade` for a new one"
+        )
     if isinstance(error, errors.DiskFull):
         return StorageFull("The disk of the database is full: make room on it")
     if isinstance(

@@ -88,7 +88,9 @@ class XorbSession:
         record = json.dumps({"chunks": stored_as_dict(chunks), "ends": list(ends)}).encode()
         (own,) = objects.own(chunks.object_ids)
         try:
-            if await self._table.add_xorb(self._upload.id, name, XorbRow(chunks.size, seal(record)), own):
+            with objects.publishing():
+                added = await self._table.add_xorb(self._upload.id, name, XorbRow(chunks.size, seal(record)), own)
+            if added:
                 objects.kept([own])
         except Overtaken:
             raise NotFound("The session has ended: ask for another token") from None

@@ -67,7 +67,8 @@ class DerivedFacts:
                     return
                 key = await objects.put(sealed)
                 (own,) = objects.own([object_id(key.text)], counted=False)
-                await sources.records.put(self._row, name, None, own=own, pieces=pieces)
+                with objects.publishing():
+                    await sources.records.put(self._row, name, None, own=own, pieces=pieces)
                 objects.kept([own])
         finally:
             objects.end()

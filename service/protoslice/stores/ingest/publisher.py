@@ -54,7 +54,8 @@ class Publisher:
         new = await self._worker.sized(manifest.weight, lambda: _new_store(manifest, objects))
         replaces: int | None = None
         for _ in range(_TRIES):
-            done = await self._table.publish(new, request.tags, replaces=replaces)
+            with objects.publishing():
+                done = await self._table.publish(new, request.tags, replaces=replaces)
             self._tags.forget(request.tags)
             if done.created:
                 objects.kept(new.own)

@@ -7,7 +7,7 @@ import re
 import secrets
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 from protoslice.catalog import Database
@@ -91,12 +91,13 @@ class UploadRecords:
         shared = new - old - {each.id for each in own}
         changes = ObjectChanges(own=own, shared=frozenset(shared), gone=frozenset(old - new))
         try:
-            row = await self._table.change(
-                replace(_row(upload), epoch=held.epoch),
-                kept_parts=min(len(before), len(after)) if kept is None else kept,
-                keep_seconds=keep_seconds,
-                objects=changes,
-            )
+            with nullcontext() if objects is None else objects.publishing():
+                row = await self._table.change(
+                    replace(_row(upload), epoch=held.epoch),
+                    kept_parts=min(len(before), len(after)) if kept is None else kept,
+                    keep_seconds=keep_seconds,
+                    objects=changes,
+                )
         except Overtaken:
             raise Conflict(_MOVED) from None
         if objects is not None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
-from protoslice.catalog.objects import OwnObject, ReservedObject, object_id
+from protoslice.catalog.objects import Collected, OwnObject, ReservedObject, object_id
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
 from protoslice.storage.wrappers.interceptor import WrappedWriter
@@ -21,6 +22,7 @@ class NewObjects:
         self._reservations = reservations
         self._room = room
         self._space = space
+        self._is_lost = False
         self._reserved: dict[int, ReservedObject] = {}
         self._sizes: dict[int, int] = {}
         """Bytes of the objects of which writing has begun, with those of their checksums."""
@@ -64,6 +66,19 @@ class NewObjects:
             if id in self._reserved
         ]
 
+    @contextmanager
+    def publishing(self) -> Iterator[None]:
+        """Context of a transaction that publishes objects; on `Collected`, what was reserved with them is forgotten.
+
+        A database that was set back has lost all rows that this process reserved.
+        """
+        try:
+            yield
+        except Collected:
+            self._is_lost = True
+            self._reservations.forget()
+            raise
+
     def kept(self, own: Collection[OwnObject]) -> None:
         """Leave objects to those who refer to them: they were published, and count for the space."""
         for each in own:
@@ -76,7 +91,8 @@ class NewObjects:
         unused = [each for id, each in self._reserved.items() if id not in self._sizes]
         self._room.give(sum(self._sizes.values()))
         self._reserved, self._sizes = {}, {}
-        self._reservations.give_back(self._space, unused)
+        if not self._is_lost:
+            self._reservations.give_back(self._space, unused)
         self._reservations.drop(self._space, written)
 
     async def count(self, key: ObjectKey, size: int) -> None:

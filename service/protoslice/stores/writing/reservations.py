@@ -51,6 +51,10 @@ class Reservations:
         """Take back objects of which no byte was written."""
         self._free.setdefault(space, []).extend(each for each in objects if each.writer == self._writer)
 
+    def forget(self) -> None:
+        """Forget what was reserved and is not taken; the rows that there are become garbage with the writer."""
+        self._free.clear()
+
     def drop(self, space: str, objects: Collection[ReservedObject]) -> None:
         """Leave objects that were written in vain to the collector, in the background."""
         if objects:
