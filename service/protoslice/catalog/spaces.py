@@ -7,7 +7,7 @@ that commits of one space seldom wait for each other. Close to a quota they do, 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -21,7 +21,8 @@ _FULL: Final = 0.9
 """Share of a quota above which commits wait for each other."""
 _LARGE: Final = 0.005
 """Share of a quota that one commit may add without waiting for others."""
-_QUOTA: Final = "quota_bytes, quota_stores, quota_open_uploads, quota_requests"
+LIMITS: Final = ("quota_bytes", "quota_stores", "quota_open_uploads", "quota_requests")
+_QUOTA: Final = ", ".join(LIMITS)
 _SUMS: Final = ", ".join(f"coalesce(sum({each}), 0)" for each in ("stored_bytes", "stores", "logical_bytes", "entries"))
 _SPACES: Final = f"""
     SELECT name, {_QUOTA}, {_SUMS} FROM (SELECT name, {_QUOTA} FROM spaces WHERE {{}}) p
@@ -149,17 +150,19 @@ class SpaceTable:
 
     async def set_limits(self, name: str, limits: Sequence[int | None]) -> bool:
         """Replace the limits of a space; return False if there is none of that name."""
-        sql = """
-            UPDATE spaces SET quota_bytes = :bytes, quota_stores = :stores, quota_open_uploads = :uploads,
-                quota_requests = :requests WHERE name = :name"""
-        stored_bytes, stores, uploads, requests = limits
-        values = {"bytes": stored_bytes, "stores": stores, "uploads": uploads, "requests": requests, "name": name}
+        return await self.change_limits(name, dict(zip(LIMITS, limits, strict=True)))
+
+    async def change_limits(self, name: str, limits: Mapping[str, int | None]) -> bool:
+        """Set these of the `LIMITS` of a space, and leave the others; return False if there is none of that name."""
+        assert limits.keys() <= set(LIMITS), limits
+        sql = f"UPDATE spaces SET {', '.join(f'{each} = :{each}' for each in limits)} WHERE name = :name"
 
         def work(tx: Transaction) -> bool:
-            if not tx.run(sql, **values):
+            if not limits:
+                return tx.first("SELECT 1 FROM spaces WHERE name = :name", name=name) is not None
+            if not tx.run(sql, name=name, **limits):
                 return False
-            names = ("quota_bytes", "quota_stores", "quota_open_uploads", "quota_requests")
-            record(tx, EVERY_SPACE, "space.changed", name, dict(zip(names, limits, strict=True)))
+            record(tx, EVERY_SPACE, "space.changed", name, dict(limits))
             return True
 
         return await self._database.write(work)

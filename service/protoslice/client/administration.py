@@ -42,9 +42,22 @@ class Administration:
         requests: int | None = None,
     ) -> Space:
         """Set the quota of a space, created unless it exists; 0 is no limit, None that of the service."""
-        said = {"quota_bytes": stored_bytes, "quota_stores": stores}
-        said |= {"quota_open_uploads": open_uploads, "quota_requests": requests}
+        said = _limits(stored_bytes, stores, open_uploads, requests)
         return read_json(Space, self._connection.call("PUT", url_path("v1", "spaces", space), json=said).json())
+
+    def change_quota(
+        self,
+        space: str,
+        *,
+        stored_bytes: int | None = None,
+        stores: int | None = None,
+        open_uploads: int | None = None,
+        requests: int | None = None,
+    ) -> Space:
+        """Change limits of a space, which must exist; 0 is no limit, None leaves a limit unchanged."""
+        limits = _limits(stored_bytes, stores, open_uploads, requests)
+        said = {name: value for name, value in limits.items() if value is not None}
+        return read_json(Space, self._connection.call("PATCH", url_path("v1", "spaces", space), json=said).json())
 
     def changes(self, *, every_space: bool = False, **search: Unpack[ChangeSearch]) -> Iterator[AuditEntry]:
         """Return changes of the space and who made them, newest first; needs an admin token.
@@ -122,3 +135,14 @@ class Administration:
 
     def _each(self, kind: type[T], path: str, params: Params = (), *, slow: bool = False) -> Iterator[T]:
         return paginated(self._connection, kind, path, params, slow=slow)
+
+
+def _limits(
+    stored_bytes: int | None, stores: int | None, open_uploads: int | None, requests: int | None
+) -> dict[str, int | None]:
+    return {
+        "quota_bytes": stored_bytes,
+        "quota_stores": stores,
+        "quota_open_uploads": open_uploads,
+        "quota_requests": requests,
+    }

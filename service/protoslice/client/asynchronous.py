@@ -188,6 +188,7 @@ class AsyncClient:
     space_usage = _iterator(Client.space_usage)
     changes = _iterator(Client.changes)
     set_quota = _coroutine(Client.set_quota)
+    change_quota = _coroutine(Client.change_quota)
     create_space = _coroutine(Client.create_space)
     is_open = _coroutine(Client.is_open)
     sign_in_terms = _coroutine(Client.sign_in_terms)

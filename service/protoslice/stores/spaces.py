@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -70,6 +70,13 @@ class Spaces:
     async def set_quota(self, name: str, quota: Quota) -> None:
         """Set the quota of a space; other replicas know within seconds. `InvalidInput` for impossible limits."""
         await (await self.get(name)).room.set_quota(quota)
+
+    async def change_limits(self, name: str, limits: Mapping[str, int | None]) -> None:
+        """Set some limits of a space by their columns, and leave the others; other replicas know within seconds."""
+        if not await self._table.change_limits(name, limits):
+            raise NotFound(f"No space {name!r}")
+        if (opened := self.opened(name)) is not None:
+            await opened.room.refresh()
 
     def rooms(self) -> Iterator[tuple[str, SpaceRoom]]:
         """Names and rooms of the spaces in memory."""

@@ -140,7 +140,15 @@ def test_a_quota_is_set_and_shown(call: Any, site: Site, tmp_path: Path) -> None
     (line,) = [each for each in call("space", "ls", **admin).stdout.splitlines() if each.startswith("bounded")]
     assert " of 4.77 MiB" in line
     assert "1 of 1" in line
-    call("space", "set", "bounded", **admin)
+    shown = call("space", "set", "bounded", "--requests", "7", **admin).stdout
+    assert [line.split(maxsplit=1)[1] for line in shown.splitlines() if line.startswith(("bytes", "stores"))] == [
+        "4.77 MiB", "1"
+    ]  # fmt: skip
+    call("space", "set", "bounded", "--stores", "2", **admin)
+    told = json.loads(call("space", "set", "bounded", "--json", **admin).stdout)
+    assert (told["quota_bytes"], told["quota_stores"], told["quota_requests"]) == (5_000_000, 2, 7)
+    told = json.loads(call("space", "set", "bounded", "--requests", "8", "--reset", "--json", **admin).stdout)
+    assert (told["quota_bytes"], told["quota_stores"], told["quota_requests"]) == (0, 0, 8)
     call("push", str(tmp_path / "other"), **inside)
     assert "Invalid size" in call("space", "set", "bounded", "--bytes", "much", code=2, **admin).stderr
 

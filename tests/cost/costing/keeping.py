@@ -250,6 +250,14 @@ KEEPING: Final = (
         status=400,
     ),
     Row(
+        route="PATCH /v1/spaces/{space}",
+        worst="all limits",
+        ask=request(
+            "PATCH", "/v1/spaces/default", b'{"quota_requests":1000,"quota_open_uploads":1000}', content_type=_JSON
+        ),
+        status=200,
+    ),
+    Row(
         route="POST /v1/chunks/missing",
         worst="ten thousand digests, in a store that has no pieces yet",
         ask=lambda store: _missing(store),

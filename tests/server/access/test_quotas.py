@@ -218,6 +218,13 @@ async def test_quotas_are_set_and_usage_is_told_to_admins_and_in_metrics() -> No
         metrics = (await ask(app, "GET", "/metrics", b"", admin)).text
         assert 'protoslice_space_stores{space="own"} 1.0' in metrics
         assert 'protoslice_space_quota_bytes{space="own"} 1e+06' in metrics
+        changed = json.loads((await ask(app, "PATCH", "/v1/spaces/own", b'{"quota_requests": 0}', admin | JSON)).body)
+        assert (changed["quota_bytes"], changed["quota_stores"], changed["quota_requests"]) == (1_000_000, 3, 0)
+        body = b'{"quota_bytes": null, "quota_requests": null}'
+        changed = json.loads((await ask(app, "PATCH", "/v1/spaces/own", body, admin | JSON)).body)
+        assert (changed["quota_bytes"], changed["quota_stores"], changed["quota_requests"]) == (0, 3, 9)
+        assert (await ask(app, "PATCH", "/v1/spaces/absent", b"{}", admin | JSON)).status == 404
+        assert (await ask(app, "PATCH", "/v1/spaces/own", b"{}", local | JSON)).status == 404
         for wrong in (b'{"quota_bytes": -1}', b'{"quota": 1}', b'{"quota_stores": 9223372036854775808}', b"[]"):
             assert (await ask(app, "PUT", "/v1/spaces/own", wrong, admin | JSON)).status == 400, wrong
 

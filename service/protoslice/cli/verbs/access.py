@@ -14,7 +14,7 @@ from protoslice.cli.models.addresses import service_url, store_of
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.service import service_settings
-from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
+from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say, utc
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.sizes import format_size, parse_size
 
@@ -176,15 +176,32 @@ def set_space(
     requests: Annotated[
         int | None, typer.Option(min=0, help="Maximum concurrent requests per replica; 0 for no limit.")
     ] = None,
+    reset: Annotated[
+        bool, typer.Option("--reset", help="Reset limits that are not given to the service's defaults.")
+    ] = False,
     url: Service = None,
+    as_json: Json = False,
 ) -> None:
-    """Set the quota of a space; limits that are not given are reset to the service's defaults.
+    """Set limits of a space, which is created if needed, and print all of them.
 
     Example: protoslice space set team --bytes 500GB --stores 1000 --url http://models.example
     """
     most = None if stored_bytes is None else parse_size(stored_bytes)
     with client_of(service_url(url)) as client:
-        client.set_quota(name, stored_bytes=most, stores=stores, open_uploads=open_uploads, requests=requests)
+        if not reset:
+            client.create_space(name)
+        change = client.set_quota if reset else client.change_quota
+        found = change(name, stored_bytes=most, stores=stores, open_uploads=open_uploads, requests=requests)
+    if as_json:
+        print_json(asdict(found))
+        return
+    limits = [
+        ("bytes", found.quota_bytes and format_size(found.quota_bytes)),
+        ("stores", found.quota_stores),
+        ("open uploads", found.quota_open_uploads),
+        ("requests", found.quota_requests),
+    ]
+    print_pairs([("space", name), *((what, str(limit or "no limit")) for what, limit in limits)])
 
 
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:

@@ -74,6 +74,10 @@ class PutSpace(RequestBody):
     quota_requests: Limit | None = Field(default=None, description="Concurrent requests per replica.")
 
 
+class ChangeSpace(PutSpace):
+    """Changes of a quota; 0 for no limit, null for the service's default. Members left out are unchanged."""
+
+
 class PutWebhook(RequestBody):
     """Properties of a webhook."""
 

@@ -285,6 +285,7 @@ WRITING: Final = [
     _json("PATCH", "/v1/stores/{store}", description="of a stranger"),
     *_plain("""
         PUT /v1/spaces/other 404
+        PATCH /v1/spaces/other 404
         PUT /v1/spaces/fresh 404
         DELETE /v1/stores/{store} 409
         DELETE /v1/stores/{store}?force={word}

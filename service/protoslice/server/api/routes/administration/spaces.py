@@ -15,7 +15,7 @@ from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
-from protoslice.server.api.request_bodies import PutSpace
+from protoslice.server.api.request_bodies import ChangeSpace, PutSpace
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores.quotas import Quota
@@ -73,6 +73,21 @@ async def create_space(request: Request, services: Given, space: str, body: PutS
         )
         await spaces.set_quota(space, quota)
     return json_answer(request, _fact(await spaces.usage(space)), status=201 if created else 200)
+
+
+@endpoint(
+    router,
+    "PATCH /v1/spaces/{space}",
+    Rule(Scope.ADMIN, everywhere=True),
+    answer=Space,
+    fails=(400, 403, 404, 413, 415, 422, 507),
+    summary="Change the quota of a space",
+)
+async def change_space(request: Request, services: Given, space: str, body: ChangeSpace) -> Response:
+    """Change some limits of a space in one step, and leave the others."""
+    spaces = _spaces(services)
+    await spaces.change_limits(space, body.model_dump(exclude_unset=True))
+    return json_answer(request, _fact(await spaces.usage(space)))
 
 
 _MOST = 100
