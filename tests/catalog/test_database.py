@@ -12,7 +12,7 @@ import pytest
 
 from protoslice.catalog import Database, Transaction, connect, database, upgrade
 from protoslice.catalog.database import Disconnected, ForeignKeyViolation, UniqueViolation, Work
-from protoslice.errors import Conflict, DatabaseUnavailable, InvalidInput
+from protoslice.errors import Conflict, DatabaseUnavailable, InvalidInput, ProtosliceError
 
 _TABLES = (
     "parents (id bigint PRIMARY KEY)",
@@ -261,3 +261,42 @@ async def test_nothing_waits_for_a_database_that_is_known_to_be_away(monkeypatch
     await db.read(lambda tx: None)
     db.away = True
     assert await attempts() > 1, "it was back: it may be so again in a moment"
+
+
+def test_each_method_of_a_transaction_raises_errors_of_the_package(url: str) -> None:
+    """Work that runs in a transaction can tell errors apart, whatever the engine."""
+    twice = [{"id": 7}, {"id": 7}]
+    insert, rowless = "INSERT INTO parents (id) VALUES (:id)", "INSERT INTO children (id, parent) VALUES (1, 99)"
+    unknown = "SELECT * FROM no_such_table" if url.startswith("postgres") else "SELECT abs(-9223372036854775808)"
+    calls: dict[str, Work[Any]] = {
+        "all": lambda tx: [tx.all(f"{insert} RETURNING id", **row) for row in twice],
+        "planned": lambda tx: [tx.planned(f"{insert} RETURNING id", **row) for row in twice],
+        "run": lambda tx: [tx.run(insert, **row) for row in twice],
+        "many": lambda tx: tx.many(insert, twice),
+        "load": lambda tx: tx.load("parents", ["id"], [[7], [7]]),
+        "first": lambda tx: [tx.first(f"{insert} RETURNING id", **row) for row in twice],
+        "among": lambda tx: tx.among(f"{rowless} RETURNING {{listed}}", [1]) + tx.all(rowless),
+        "batches": lambda tx: list(tx.batches(unknown, 9)),
+        "record": lambda tx: [tx.record(b"c", 0) for _ in twice],
+    }
+    methods = {name for name, value in vars(Transaction).items() if callable(value) and not name.startswith("_")}
+    assert methods - {"note"} == set(calls)
+
+    async def work() -> None:
+        async with _opened(url) as db:
+            for name, call in calls.items():
+                raised: list[BaseException] = []
+
+                def failing(tx: Transaction) -> None:
+                    try:
+                        call(tx)  # noqa: B023
+                    except BaseException as failure:
+                        raised.append(failure)  # noqa: B023
+                        raise
+
+                with pytest.raises(Exception):  # noqa: B017, PT011 - it is looked at below
+                    await db.write(failing)
+                if name != "batches" or db.dialect == "postgresql":
+                    assert isinstance(raised[0], ProtosliceError), (name, raised)
+
+    asyncio.run(work())

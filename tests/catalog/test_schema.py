@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from itertools import groupby
 
+import psycopg
 import pytest
+from tests.support.postgres import TestServer
 
 from protoslice.catalog import Transaction, connect, open_database, schema, upgrade
-from protoslice.errors import InvalidInput, Unsupported
+from protoslice.errors import InvalidInput, StorageDenied, Unsupported
 
 _KEYS = {
     "sqlite": (
@@ -133,3 +136,19 @@ def test_unknown_urls_are_refused(wrong: str) -> None:
 def test_bucket_without_a_database_is_refused() -> None:
     with pytest.raises(Unsupported, match=r"s3:// needs a database: set PROTOSLICE_DATABASE"):
         connect(None, "s3://bucket")
+
+
+def test_user_that_may_not_create_the_extension_learns_what_to_run(postgres: TestServer) -> None:
+    url = postgres.new_database()
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute("DROP EXTENSION IF EXISTS pg_trgm")
+        connection.execute("CREATE ROLE tenant LOGIN")
+        connection.execute("GRANT CREATE ON SCHEMA public TO tenant")
+
+    async def work() -> None:
+        db = connect(re.sub("//[^@]*@", "//tenant@", url), "memory://")
+        with pytest.raises(StorageDenied, match="run `CREATE EXTENSION pg_trgm` in this database as its owner"):
+            await upgrade(db)
+        await db.close()
+
+    asyncio.run(work())

@@ -222,21 +222,25 @@ class PostgresTransaction(Transaction):
 
     def all(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows."""
-        rows = self._connection.execute(_statement(sql), values).fetchall()
+        with translated():
+            rows = self._connection.execute(_statement(sql), values).fetchall()
         self.note(sql, len(rows))
         return rows
 
     def planned(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows of a statement that is planned for these values."""
-        return self._connection.execute(_statement(sql), values, prepare=False).fetchall()
+        with translated():
+            return self._connection.execute(_statement(sql), values, prepare=False).fetchall()
 
     def run(self, sql: str, **values: Any) -> int:
         """Return the number of rows that the statement changed."""
-        return self.note(sql, self._connection.execute(_statement(sql), values).rowcount)
+        with translated():
+            changed = self._connection.execute(_statement(sql), values).rowcount
+        return self.note(sql, changed)
 
     def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
         """Return all rows, `size` at a time, by a cursor of the server."""
-        with self._connection.cursor("batches") as cursor:
+        with translated(), self._connection.cursor("batches") as cursor:
             cursor.execute(_statement(sql))
             while rows := cursor.fetchmany(size):
                 yield rows
@@ -244,14 +248,14 @@ class PostgresTransaction(Transaction):
     def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """Insert many rows into a table by COPY."""
         copying = f"COPY {table} ({', '.join(columns)}) FROM STDIN"
-        with self._connection.cursor() as cursor, cursor.copy(copying.encode()) as copied:
+        with translated(), self._connection.cursor() as cursor, cursor.copy(copying.encode()) as copied:
             for row in rows:
                 copied.write_row(row)
         self.note(f"INSERT INTO {table}", 1)
 
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Execute the statement once for each row of values."""
-        with self._connection.cursor() as cursor:
+        with translated(), self._connection.cursor() as cursor:
             cursor.executemany(_statement(sql), rows)
             self.note(sql, cursor.rowcount)
 

@@ -376,28 +376,35 @@ class SqliteTransaction(Transaction):
 
     def all(self, sql: str, **values: Any) -> list[Row]:
         """Return all rows."""
-        rows = self._connection.execute(_statement(sql), _storable(values)).fetchall()
+        with translated():
+            rows = self._connection.execute(_statement(sql), _storable(values)).fetchall()
         self.note(sql, len(rows))
         return rows
 
     def run(self, sql: str, **values: Any) -> int:
         """Return the number of rows that the statement changed."""
-        return self.note(sql, self._connection.execute(_statement(sql), _storable(values)).rowcount)
+        with translated():
+            changed = self._connection.execute(_statement(sql), _storable(values)).rowcount
+        return self.note(sql, changed)
 
     def many(self, sql: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Execute the statement once for each row of values."""
-        self.note(sql, self._connection.executemany(_statement(sql), map(_storable, rows)).rowcount)
+        with translated():
+            changed = self._connection.executemany(_statement(sql), map(_storable, rows)).rowcount
+        self.note(sql, changed)
 
     def batches(self, sql: str, size: int) -> Iterator[list[Row]]:
         """Return all rows, `size` at a time."""
-        cursor = self._connection.execute(sql)
-        while rows := cursor.fetchmany(size):
-            yield rows
+        with translated():
+            cursor = self._connection.execute(sql)
+            while rows := cursor.fetchmany(size):
+                yield rows
 
     def copy(self, target: Path) -> None:
         """Write a copy of the database to a new file; no transaction may have begun."""
         os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        self._connection.execute("VACUUM INTO ?", (str(target),))
+        with translated():
+            self._connection.execute("VACUUM INTO ?", (str(target),))
         with open(target, "rb") as copied:  # SQLite does not wait for the disk here
             os.fsync(copied.fileno())
 
@@ -405,7 +412,9 @@ class SqliteTransaction(Transaction):
         """Insert many rows into a table."""
         marks = ", ".join("?" * len(columns))
         sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})"
-        self.note(sql, self._connection.executemany(sql, rows).rowcount)
+        with translated():
+            changed = self._connection.executemany(sql, rows).rowcount
+        self.note(sql, changed)
 
 
 def _storable(values: Mapping[str, Any]) -> Mapping[str, Any]:
