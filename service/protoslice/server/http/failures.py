@@ -76,7 +76,7 @@ async def answer_exception(request: Request, error: Exception) -> Response:
     path = request.scope["path"].removeprefix(request.scope["root_path"])
     if type(error) is HTTPException and path.startswith("/api/"):  # of the framework: no route takes the call
         # Clients of Hugging Face print this header, and nothing of the body.
-        error.headers = {**(error.headers or {}), "x-error-message": "This call is not supported by this service"}
+        error.headers = {"x-error-message": "This call is not supported by this service", **(error.headers or {})}
     return _response(request.scope, error)
 
 

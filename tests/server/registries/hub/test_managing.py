@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from tests.server.access.closed import bearer
 from tests.support.hub import commit
+from tests.support.live import live_server
+
+from protoslice.server.app import create_app
+from protoslice.server.middleware.guarded_route import GuardedRoute, routes_of
+from protoslice.server.settings import Settings
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 Made = Callable[..., str]
 
@@ -44,13 +53,76 @@ def test_a_moved_repository_keeps_everything(client: httpx.Client, made: Made) -
     assert client.get(f"/{other}/resolve/main/a").content == b"2"
 
 
-@pytest.mark.parametrize(
-    ("body", "status"), [({"private": False}, 200), ({"private": True}, 422), ({"gated": "auto"}, 422)]
+READERS = (
+    ({}, False),
+    ({"private": False}, False),
+    ({"visibility": "public"}, False),
+    ({"gated": False}, False),
+    ({"private": True}, True),
+    ({"visibility": "private"}, True),
+    ({"visibility": "protected"}, None),
+    ({"gated": "auto"}, None),
+    ({"gated": True}, None),
+    ({"resourceGroupId": "x"}, None),
 )
-def test_settings_that_a_repository_cannot_have_are_refused(
-    client: httpx.Client, made: Made, body: dict[str, object], status: int
+"""Words about who may read, with True for a service that is closed, and None where no service keeps them."""
+
+
+def places(name: str) -> dict[str, tuple[str, dict[str, Any]]]:
+    """Return requests by the row of their route that make a repository or change who may read it."""
+    return {
+        "POST /api/repos/create": ("/api/repos/create", {"organization": "Ann", "name": f"new-{name[4:]}"}),
+        "POST /api/repos/move": ("/api/repos/move", {"fromRepo": name, "toRepo": f"{name}-moved"}),
+        "PUT /api/{kind}/{name:repository}/settings": (f"/api/models/{name}/settings", {}),
+    }
+
+
+def test_every_route_that_says_who_may_read_is_tried() -> None:
+    rows = {row for row, route in routes_of(create_app(Settings(storage="memory://")).router.routes) if _says(route)}
+    assert rows - {"DELETE /api/repos/delete"} == places("Ann/m").keys()
+
+
+def _says(route: GuardedRoute) -> bool:
+    """Return True for a route whose body names a repository, or who may read one."""
+    models = [each.field_info.annotation for each in route.dependant.body_params]
+    known = {name for model in models if isinstance(model, type) for name in getattr(model, "model_fields", ())}
+    named = {"organization", "toRepo", "private", "visibility", "gated"}
+    return route.path.startswith("/api/") and bool(named & known)
+
+
+@pytest.mark.parametrize("row", places("Ann/m"))
+@pytest.mark.parametrize(("said", "needs"), READERS)
+def test_who_may_read_is_never_ignored(
+    client: httpx.Client, made: Made, row: str, said: dict[str, Any], needs: bool | None
 ) -> None:
-    assert client.put(f"/api/models/{made()}/settings", json=body).status_code == status
+    name = made()
+    url, body = places(name)[row]
+    listed = client.get("/api/models?limit=1000").json()
+    answer = client.request(row.split()[0], url, json=body | said)
+    assert answer.status_code == (200 if needs is False else 422), answer.text
+    if needs is not False:
+        assert "cannot be" in answer.headers["x-error-message"]
+        assert client.get("/api/models?limit=1000").json() == listed, "nothing was made or moved"
+
+
+def test_a_closed_service_has_private_repositories(tmp_path: Path) -> None:
+    settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth="tokens")
+    app = create_app(settings)
+    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
+        assert app.services.first_token is not None
+        client.headers.update(bearer(app.services.first_token.text))
+        for number, (said, needs) in enumerate(READERS):
+            body = {"organization": "Ann", "name": f"m{number}"}
+            made = client.post("/api/repos/create", json=body | said)
+            assert made.status_code == (422 if needs is None else 200), made.text
+            if needs is None:
+                assert client.get(f"/api/models/Ann/m{number}").status_code == 404
+                continue
+            assert client.get(f"/api/models/Ann/m{number}").json()["private"] is True
+            answer = client.put(f"/api/models/Ann/m{number}/settings", json=said)
+            assert answer.json() == {"private": True, "gated": False}
+        assert {each["private"] for each in client.get("/api/models").json()} == {True}
+        assert httpx.get(f"{live.url}/api/models/Ann/m0").status_code == 401
 
 
 def test_a_comparison_is_refused(client: httpx.Client, made: Made) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from pydantic import BaseModel, Field
 
 from protoslice.defaults import MAX_FILES
+from protoslice.errors import Unsupported
 from protoslice.repositories import MAIN
 
 _MOST_FILES: Final = 1000
@@ -18,10 +19,27 @@ DOWNLOAD: Final = "download"
 """Operation of a batch whose files the client wants."""
 MOST_PARTS: Final = 400
 """Parts of a file: each is an upload."""
+_ELSEWHERE: Final = "its operator can require tokens, and give those who may read a space of their own"
 _Text = Annotated[str, Field(max_length=1000)]
 
 
-class RepositoryBody(BaseModel):
+class VisibilityBody(BaseModel):
+    """Who may read a repository."""
+
+    private: bool | None = None
+    visibility: _Text | None = None
+    gated: bool | _Text | None = None
+    resourceGroupId: _Text | None = None  # noqa: N815 - the protocol's name
+
+    def check(self, *, closed: bool) -> None:
+        """Raise `Unsupported` for what repositories cannot be; those of a `closed` service are private."""
+        if self.gated or self.resourceGroupId or self.visibility not in {None, "public", "private"}:
+            raise Unsupported(f"Repositories cannot be gated, protected or in resource groups: {_ELSEWHERE}")
+        if (self.private or self.visibility == "private") and not closed:
+            raise Unsupported(f"Repositories cannot be private on a service that is open to everyone: {_ELSEWHERE}")
+
+
+class RepositoryBody(VisibilityBody):
     """Name of a repository."""
 
     name: _Text
@@ -48,20 +66,12 @@ class SquashBody(BaseModel):
     message: str | None = None
 
 
-class MoveBody(BaseModel):
+class MoveBody(VisibilityBody):
     """Old and new name of a repository."""
 
     fromRepo: _Text  # noqa: N815 - the protocol's name
     toRepo: _Text  # noqa: N815 - the protocol's name
     type: _Text | None = None
-
-
-class SettingsBody(BaseModel):
-    """Settings of a repository."""
-
-    private: bool | None = None
-    visibility: _Text | None = None
-    gated: bool | _Text | None = None
 
 
 class PreuploadFile(BaseModel):

@@ -84,7 +84,7 @@ def listed_json(
 
 
 def info_json(
-    name: str, created: datetime, shown: ShownCommit, files: Mapping[str, File], ids: Ids | None
+    name: str, created: datetime, shown: ShownCommit, files: Mapping[str, File], ids: Ids | None, *, private: bool
 ) -> dict[str, Any]:
     """A repository at a commit, or at its view; with sizes and ids of files if ids are given."""
     siblings = [_sibling_json(file, ids) for _, file in sorted(without_version_control(files).items())]
@@ -92,7 +92,7 @@ def info_json(
         "_id": shown.id[:24],
         "id": name,
         "sha": shown.id,
-        "private": False,
+        "private": private,
         "gated": False,
         "disabled": False,
         "tags": [],

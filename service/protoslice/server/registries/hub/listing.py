@@ -101,13 +101,13 @@ async def _listed(request: Request, services: Services, asked: ListQuery, *, dat
     cursor = None if last is None else _key(last, asked) if by_time else last.name
     if last is None and len(walked) == WALKED and most:
         cursor = walked[-1].name
-    items = [_json(row) for row in page]
+    items = [_json(row, private=services.gate.closed) for row in page]
     for each, paths in zip(items, files, strict=False):
         each["siblings"] = [{"rfilename": path} for path in paths]
     return JsonAnswer(items, headers=next_page(request, cursor))
 
 
-def _json(row: ListedRepository) -> dict[str, Any]:
+def _json(row: ListedRepository, *, private: bool) -> dict[str, Any]:
     name = _shown(row)
     return {
         "_id": f"{row.id:024x}",
@@ -115,7 +115,7 @@ def _json(row: ListedRepository) -> dict[str, Any]:
         "modelId": name,
         "author": name.partition("/")[0],
         "sha": Commit(store=row.store).id,
-        "private": False,
+        "private": private,
         "gated": False,
         "disabled": False,
         "tags": [],

@@ -12,7 +12,7 @@ from protoslice.server.access.rules import HUB_WRITE, READ, Rule, TagPlace
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.registries.hub.bodies import MoveBody, SettingsBody, SquashBody
+from protoslice.server.registries.hub.bodies import MoveBody, SquashBody, VisibilityBody
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.services import Given
@@ -53,6 +53,7 @@ async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, 
 @answering
 async def move_repository(services: Given, body: MoveBody) -> Response:
     """Rename a repository; its old name is free then."""
+    body.check(closed=services.gate.closed)
     services.allow_tags([body.fromRepo])
     services.require(Scope.WRITE, tags=[body.toRepo])
     kind = f"{body.type or 'model'}s"
@@ -62,12 +63,11 @@ async def move_repository(services: Given, body: MoveBody) -> Response:
 
 @endpoint(router, "PUT /api/{kind}/{name:repository}/settings", HUB_WRITE)
 @answering
-async def change_settings(services: Given, kind: str, name: str, body: SettingsBody) -> Response:
+async def change_settings(services: Given, kind: str, name: str, body: VisibilityBody) -> Response:
     """Accept the settings that every repository has."""
     await services.repositories.get(repository_of(kind, name))
-    if body.private or body.gated or body.visibility not in {None, "public"}:
-        raise Unsupported("Repositories are as visible as their space: restrict access by tokens and spaces")
-    return JsonAnswer({"private": False, "gated": False})
+    body.check(closed=services.gate.closed)
+    return JsonAnswer({"private": services.gate.closed, "gated": False})
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/compare/{revisions:path}", READ)

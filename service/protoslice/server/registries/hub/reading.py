@@ -169,8 +169,9 @@ async def get_repository(
     files = await commit.files(services.stores)
     shown = repository.name.removeprefix("datasets/")
     ids = await plain_ids(repository, commit.commit.store, files) if blobs else None
+    private = services.gate.closed
     told = await services.stores.worker.sized(
-        _weight(files), lambda: encode_json(info_json(shown, repository.created, commit, files, ids))
+        _weight(files), lambda: encode_json(info_json(shown, repository.created, commit, files, ids, private=private))
     )
     return _json(told)
 

@@ -47,6 +47,7 @@ _BEFORE: Final = ".parquet"
 async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
     """Create a repository; its URL is told too when it exists."""
     name = _name_of(body)
+    body.check(closed=services.gate.closed)
     services.allow_tags([name.removeprefix("datasets/")])
     told = {"url": _absolute(request, name), "name": name}
     try:
