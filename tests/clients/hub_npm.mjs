@@ -40,6 +40,7 @@ for (const type of ["model", "dataset"]) {
   const made = await upload(["by-xet.bin"], { useXet: true });
   assert(requests.some((each) => each.includes("/v1/xorbs/default/")), "sent by Xet");
   assert(made.commit.url.endsWith(made.commit.oid));
+  assert.equal(await hub.countCommits({ ...at, revision: "main" }), 4);
 
   for (const path of Object.keys(files)) assert.equal(await hub.fileExists({ ...at, path }), true, path);
   assert.equal(await hub.fileExists({ ...at, path: "none" }), false);

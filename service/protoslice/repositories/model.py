@@ -43,7 +43,7 @@ class Commit:
     store: str | None = None
     """Id of the store that holds the files; None for a commit without files."""
     number: int = 0
-    """Number of commits before this one, along its parents."""
+    """Number of commits up to this one, along its parents; 0 for the beginning, which is no commit."""
     place: str | None = None
     """Id of the commit's row; None for the beginning of a repository, which has none."""
     parent: str | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from protoslice.catalog.git_objects import GitObjectTable
@@ -117,6 +117,10 @@ class Repository:
         if f"heads/{MAIN}" not in shown:
             yield Ref("heads", MAIN, Commit())
 
+    def count(self, commit: Commit) -> int:
+        """Number of commits that lead to `commit`, itself among them."""
+        return commit.number if commit.place is not None else int(commit.store is not None)
+
     async def history(self, commit: Commit, *, limit: int, cursor: str | None = None) -> ResultPage[Commit]:
         """A page of the commits that lead to `commit`, newest first."""
         place = cursor or commit.place
@@ -136,7 +140,7 @@ class Repository:
         ref = await self.records.ref("heads", _branch(branch))
         if ref.commit.place is None:
             return ref.commit
-        return await self.records.move(ref, replace(Commit().next(ref.commit.store, author), number=0))
+        return await self.records.move(ref, Commit().next(ref.commit.store, author))
 
     async def create(self, kind: Kind, name: str, revision: str = MAIN) -> None:
         """Create a branch or tag at a revision; `RefExists` when there is one of that name."""

@@ -86,7 +86,31 @@ def test_history_comes_in_pages(client: httpx.Client, made: Made) -> None:
         commit(client, f"models/{name}", {"a": b"%d" % number}, summary=f"number {number}")
     first = client.get(f"/api/models/{name}/commits/main")
     assert [each["title"] for each in first.json()] == [f"number {number}" for number in range(50, 0, -1)]
-    assert [each["title"] for each in client.get(first.links["next"]["url"]).json()] == ["number 0"]
+    following = client.get(first.links["next"]["url"])
+    assert [each["title"] for each in following.json()] == ["number 0"]
+    assert first.headers["x-total-count"] == following.headers["x-total-count"] == "51"
+
+
+def test_a_history_tells_how_many_commits_it_has(client: httpx.Client, made: Made) -> None:
+    name = made()
+
+    def check(revision: str, count: int) -> None:
+        told = client.get(f"/api/models/{name}/commits/{revision}")
+        assert len(told.json()) == count
+        assert told.headers["x-total-count"] == str(count)
+
+    check("main", 0)
+    for count in range(1, 4):
+        commit(client, f"models/{name}", {"a": b"%d" % count})
+        check("main", count)
+    client.post(f"/api/models/{name}/branch/old", json={"startingPoint": "main"})
+    client.post(f"/api/models/{name}/super-squash/main", json={})
+    check("main", 1)
+    commit(client, f"models/{name}", {"a": b"new"})
+    check("main", 2)
+    check("old", 3)
+    commit(client, f"models/{name}", {"b": b"new"}, revision="old")
+    check("old", 4)
 
 
 @pytest.mark.parametrize(

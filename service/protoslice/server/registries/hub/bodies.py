@@ -19,7 +19,7 @@ DOWNLOAD: Final = "download"
 """Operation of a batch whose files the client wants."""
 MOST_PARTS: Final = 400
 """Parts of a file: each is an upload."""
-_ELSEWHERE: Final = "its operator can require tokens, and give those who may read a space of their own"
+_ELSEWHERE: Final = "its operator can require tokens, and limit them to a separate space"
 _Text = Annotated[str, Field(max_length=1000)]
 
 

@@ -153,8 +153,10 @@ async def list_commits(
 ) -> Response:
     """A page of history, newest first."""
     repository = await _found(services, kind, name)
-    page = await repository.history((await repository.shown(revision)).commit, limit=_COMMITS, cursor=cursor)
-    return JsonAnswer([commit_json(commit) for commit in page.items], headers=next_page(request, page.next))
+    newest = (await repository.shown(revision)).commit
+    page = await repository.history(newest, limit=_COMMITS, cursor=cursor)
+    headers = {**next_page(request, page.next), "x-total-count": str(repository.count(newest))}
+    return JsonAnswer([commit_json(commit) for commit in page.items], headers=headers)
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/revision/{revision}", READ)
