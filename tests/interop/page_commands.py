@@ -150,6 +150,41 @@ import <nothing>
 """
 
 
+HOSTILE = {
+    "blanks": "# a" + " " * 60_000 + "a",
+    "quotes": ">" * 60_000,
+    "quotes of lines": "> > > > > > > > > > > >\n" * 2_000,
+    "brackets": "[](" * 20_000,
+    "open": "[" * 60_000,
+    "images": "![a](" * 12_000,
+    "titles": '[a](b "' * 8_000,
+    "addresses": "<http://" * 7_500,
+    "stars": "**a*" * 15_000,
+    "ticks": "`a" * 30_000,
+    "cells": "|" * 60_000,
+    "blank cells": ("|" + " " * 30) * 2_000 + "x",
+    "hashes": "# " + "a #" * 20_000,
+    "lines": "- \n" * 20_000,
+    "front": "---\n" * 15_000,
+}
+
+
+@pytest.mark.parametrize("case", HOSTILE)
+def test_a_readme_does_not_freeze_the_page(context: BrowserContext, service: ServiceProcess, case: str) -> None:
+    """Each took seconds or minutes where an expression was quadratic in the text, or failed by its depth."""
+    name = case.replace(" ", "-")
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        client.post("/api/repos/create", json={"organization": "hurt", "name": name})
+        files = {"model.onnx": DATA, "README.md": f"# Begin\n\n{HOSTILE[case]}\n\n## End".encode()}
+        assert commit(client, f"models/hurt/{name}", files).status_code == 200
+    page = opened(context, f"/m/hurt%2F{name}%40main")
+    expect(page.get_by_text("README")).to_be_visible()
+    assert page.locator(".markdown").count() == 0, "nothing is read before it is opened"
+    page.get_by_text("README").click()
+    expect(page.locator(".markdown").get_by_role("heading", name="End")).to_be_attached()
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
+
+
 def test_a_readme_is_text_with_links_to_the_web_alone(context: BrowserContext, service: ServiceProcess) -> None:
     with httpx.Client(base_url=service.url, timeout=60) as client:
         client.post("/api/repos/create", json={"organization": "ann", "name": "card"})

@@ -1,15 +1,34 @@
-/** Markdown of strangers as elements: the common part of it, without HTML, pictures or addresses other than of the web. */
+/**
+ * Markdown of strangers as elements: the common part of it, without HTML, pictures or addresses other than of the web.
+ *
+ * Its text may be made to be slow: lines are cut, quotes nest up to a depth, and no expression looks further than a bound.
+ */
 
-import type { ComponentChildren } from "preact";
+import { Component, type ComponentChildren } from "preact";
+
+/** The longest line that is read, in characters. */
+const LONGEST = 2048;
+/** Quotes within quotes; deeper ones are text. */
+const DEEPEST = 8;
 
 /** The text as blocks: headings, lists, tables, code, quotes and paragraphs. */
-export function Markdown({ text }: { text: string }) {
-  return <div class="markdown" dir="auto">{blocks(withoutFront(text).split(/\r?\n/))}</div>;
+export class Markdown extends Component<{ text: string }, { failed: boolean }> {
+  static override getDerivedStateFromError() { return { failed: true }; }
+
+  override state = { failed: false };
+
+  override render() {
+    const { text } = this.props;
+    return this.state.failed ? <pre class="markdown" dir="auto">{text}</pre> : <div class="markdown" dir="auto"><Blocks text={text} /></div>;
+  }
 }
+
+const Blocks = ({ text }: { text: string }) => <>{blocks(withoutFront(text).split(/\r?\n/).map(cut), 0)}</>;
+const cut = (line: string): string => line.length > LONGEST ? `${line.slice(0, LONGEST)}…` : line;
 
 /** The first sentence outside headings, for a summary. */
 export function firstWords(text: string): string {
-  const lines = withoutFront(text).split(/\r?\n/).map((line) => line.replace(/^#+\s*/, "").trim());
+  const lines = withoutFront(text).split(/\r?\n/).map((line) => cut(line).replace(/^#+\s*/, "").trim());
   return plain(lines.find((line) => /\p{L}/u.test(line) && !/^[<![|>]/.test(line)) ?? "").slice(0, 160);
 }
 
@@ -18,11 +37,11 @@ const withoutFront = (text: string): string => text.replace(/^---\r?\n[\s\S]*?\r
 const plain = (text: string): string => text.replace(/[*_`]+/g, "").replace(/\[([^\]]*)\]\([^)]*\)/g, "$1");
 
 const ITEM = /^(\s*)(?:[-*+]|\d{1,9}[.)])\s+(.*)$/;
-const HEADING = /^(#{1,6})\s+(.*?)\s*#*$/;
+const HEADING = /^(#{1,6})\s+(?=\S)/;
 const FENCE = /^\s{0,3}(```|~~~)/;
 const ROW = /^\s*\|(.+)\|\s*$/;
 
-function blocks(lines: readonly string[]): ComponentChildren[] {
+function blocks(lines: readonly string[], depth: number): ComponentChildren[] {
   const found: ComponentChildren[] = [];
   for (let at = 0; at < lines.length;) {
     const line = lines[at]!;
@@ -42,14 +61,15 @@ function blocks(lines: readonly string[]): ComponentChildren[] {
       at += 1;
       // The page already has a heading above these.
       const Level = `h${Math.min(heading[1]!.length + 1, 6)}` as "h2";
-      found.push(<Level>{inline(heading[2]!)}</Level>);
+      found.push(<Level>{inline(line.slice(heading[0].length).replace(/ #+ *$/, ""))}</Level>);
     } else if (ITEM.test(line)) {
       const items = take((each) => ITEM.test(each) || /^\s+\S/.test(each));
       found.push(<List lines={items} ordered={/^\s*\d/.test(line)} />);
     } else if (ROW.test(line)) {
       found.push(<Table rows={take((each) => ROW.test(each))} />);
-    } else if (/^\s*>/.test(line)) {
-      found.push(<blockquote>{blocks(take((each) => /^\s*>/.test(each)).map((each) => each.replace(/^\s*> ?/, "")))}</blockquote>);
+    } else if (depth < DEEPEST && /^\s*>/.test(line)) {
+      const quoted = take((each) => /^\s*>/.test(each)).map((each) => each.replace(/^\s*> ?/, ""));
+      found.push(<blockquote>{blocks(quoted, depth + 1)}</blockquote>);
     } else if (!line.trim()) at += 1;
     else found.push(<p>{inline([lines[at++]!, ...take((each) => !!each.trim() && !HEADING.test(each) && !FENCE.test(each) && !ITEM.test(each) && !ROW.test(each))].join("\n"))}</p>);
   }
@@ -81,7 +101,7 @@ function Table({ rows }: { rows: readonly string[] }) {
   );
 }
 
-const INLINE = /`([^`]+)`|!?\[([^\]]*)\]\((\S*?)(?:\s+"[^"]*")?\)|\*\*(?=\S)([^*]+)\*\*|\*(?=\S)([^*]+)\*|<(https?:\/\/[^>\s]+)>/;
+const INLINE = /`([^`]{1,999})`|!?\[([^\]]{0,999})\]\(([^\s()]{0,999}(?:\([^\s()]{0,99}\)[^\s()]{0,99})?)(?:\s{1,9}"[^"]{0,999}")?\)|\*\*(?=\S)([^*]{1,999})\*\*|\*(?=\S)([^*]{1,999})\*|<(https?:\/\/[^>\s]{1,999})>/;
 
 /** Text with code, links and emphasis; anything else is text. */
 function inline(text: string): ComponentChildren[] {

@@ -106,7 +106,7 @@ function Head({ store, name, repository, isNext, onChange }: Headed) {
 }
 
 /** A part that is loaded when it is first opened. */
-function Opened({ title, children }: { title: string; children: () => ComponentChildren }) {
+function Opened({ title, children }: { title: ComponentChildren; children: () => ComponentChildren }) {
   const [opened, setOpened] = useState(false);
   return (
     <details class="get" onToggle={(event) => { if (event.currentTarget.open) setOpened(true); }}>
@@ -199,12 +199,14 @@ const MOST_README = 1 << 16;
 function Readme({ store, path }: { store: Store; path: string }) {
   const found = useLoaded<Text>(view(store.id, ["files", path]), (signal) => textAt(view(store.id, ["files", path]), MOST_README, signal, "*/*"));
   if (!found.value) return null;
+  const { text, whole } = found.value;
   return (
-    <details class="get">
-      <summary>README <span class="soft" dir="auto">{firstWords(found.value.text)}</span></summary>
-      <Markdown text={found.value.text} />
-      {!found.value.whole && <p class="soft">Only the first {bytes(MOST_README)} are shown.</p>}
-    </details>
+    <Opened title={<>README <span class="soft" dir="auto">{firstWords(text)}</span></>}>
+      {() => <>
+        <Markdown text={text} />
+        {!whole && <p class="soft">Only the first {bytes(MOST_README)} are shown.</p>}
+      </>}
+    </Opened>
   );
 }
 
