@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.bundles import Box, Layout, Variable, bundle, table
 from tests.support.streams import FRAMED, example
 
-from protoslice import Rope, schema
+from protoslice import Rope, _core, schema
 from protoslice.errors import CorruptModel, InvalidInput, NotFound
 from protoslice.library.documents import FileDocument, StreamDocument, bundle_document, header_of, stream_document
 from protoslice.sources.files import BytesSource
@@ -73,6 +74,18 @@ def test_paths_lead_into_records(framing: str) -> None:
     kind, type_name, rope = document.document.view("records[7]", ["features.feature"], 1)
     assert (kind, type_name) == ("message", "tensorflow.Example")
     assert rope.size < len(example(7))
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_the_limits_of_a_stream_are_those_of_its_records(shards: bool, tmp_path: Path) -> None:
+    (tmp_path / "r@1").mkdir()
+    path = tmp_path / "r@1" / "r-00000-of-00001"
+    path.write_bytes(FRAMED["tfrecord"]([example(1), example(2)]))
+    with open_records(path.parent if shards else path, limits=_core.Limits(path=20)) as records:
+        for part in (records, records[:1]):
+            document = stream_document(part, part.sources)
+            with pytest.raises(InvalidInput, match="at most 20 are allowed"):
+                content(document, 'records[0].features.feature["label"].int64_list.value[0]')
 
 
 def test_paths_that_lead_to_no_record_are_told() -> None:

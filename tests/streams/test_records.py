@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import struct
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,6 +55,24 @@ def test_a_saved_index_spares_the_pass() -> None:
     assert records[[3, 150, 4, 5]] == [EXAMPLES[n] for n in (3, 150, 4, 5)]
     assert len(source.reads) == 2
     assert sum(length for _, length in source.reads) < len(data) / 10
+
+
+def test_numbers_come_in_any_iterable() -> None:
+    records = protoslice.records(FRAMED["tfrecord"](EXAMPLES))
+    wanted = [EXAMPLES[n] for n in (7, 0, 199)]
+    numbers: Any
+    for numbers in ([7, 0, -1], (7, 0, -1), np.array([7, 0, -1]), np.array([7, 0, 199], "u1"), {7: 1, 0: 1, -1: 1}):
+        assert records[numbers] == wanted
+        assert records[iter(numbers)] == wanted
+    assert records[range(7, 5, -1)] == [EXAMPLES[7], EXAMPLES[6]]
+    assert records[np.array([], int)] == []
+    assert records[np.array([[4]])[0]] == [EXAMPLES[4]]
+    for numbers in (np.int32(4), np.array(4)):
+        assert records[numbers] == EXAMPLES[4]
+    with pytest.raises(IndexError, match="No record 200"):
+        records[np.array([200])]
+    with pytest.raises(TypeError):
+        records[["4"]]  # type: ignore[list-item]
 
 
 def test_a_large_record_is_passed_over() -> None:

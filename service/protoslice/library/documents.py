@@ -90,7 +90,7 @@ def stream_document(
     if records.type is not None:
         with suppress(Unsupported):
             flat = schema.find(records.type, [] if types is None else [types]).flat(records.type)
-    return FileDocument(StreamDocument(records.core, sources, records.type, flat), sources)
+    return FileDocument(StreamDocument(records.core, sources, records.type, flat, records.limits), sources)
 
 
 def header_of(bundle: FileDocument) -> Mapping[str, object]:
@@ -111,7 +111,8 @@ class StreamDocument:
     """Full name of the records' type; None if unknown."""
     flat: _core.Schema | None
     """The engine's table of that type; None if unknown."""
-    limits: _core.Limits | None = None
+    limits: _core.Limits | None
+    """Limits of the engine for each record; None for its own."""
 
     def view(
         self,

@@ -52,8 +52,8 @@ def open_records(
         if index is None:
             known = framing_of(opening) if framing is None else checked_framing(framing)
             index = _core.index_records(_core.Sources([opening]), known, limits=limits, progress=progress)
-        core = _core.Records(index)
-        records = Records(opening, index, type or type_of(core, opening, filename_of(source)))
+        core = _core.Records(index, limits=limits)
+        records = Records(opening, index, type or type_of(core, opening, filename_of(source)), limits=limits)
         records.own(*opened_by(opening, source))
         held.pop_all()
         return records
@@ -93,7 +93,7 @@ def _joined(
         total, done = sum(source.size for source in sources), 0
 
         def indexed(source: RangeSource) -> _core.Records:
-            return _core.Records(_core.index_records(_core.Sources([source]), known, limits=limits))
+            return _core.Records(_core.index_records(_core.Sources([source]), known, limits=limits), limits=limits)
 
         shards = []
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -102,7 +102,7 @@ def _joined(
                 done += source.size
                 if progress is not None:
                     progress(done, total)
-        found = Records.of_shards(shards, type or type_of_shards(shards))
+        found = Records.of_shards(shards, type or type_of_shards(shards), limits=limits)
         found.own(files)
         held.pop_all()
         return found

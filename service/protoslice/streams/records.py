@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, overload
+from typing import Final, SupportsIndex, cast, overload
 
 from protoslice import _core
 from protoslice.errors import CorruptModel
@@ -24,7 +24,9 @@ class Records(SourceOwner, Sequence[bytes]):
     Checksums of TFRecords and of compressed chunks are compared when a record is read.
     """
 
-    def __init__(self, source: RangeSource, index: bytes, type: str | None = None) -> None:
+    def __init__(
+        self, source: RangeSource, index: bytes, type: str | None = None, *, limits: _core.Limits | None = None
+    ) -> None:
         super().__init__([source])
         self.sources: Sequence[RangeSource] = [source]
         """The stream, or its shards."""
@@ -35,16 +37,19 @@ class Records(SourceOwner, Sequence[bytes]):
         """
         self.type = type
         """Full name of the records' message type; None when it is unknown."""
-        self.core: AnyRecords = _core.Records(index)
+        self.limits = limits
+        """Limits of the engine for the stream, and for each of its records."""
+        self.core: AnyRecords = _core.Records(index, limits=limits)
         self._numbers = range(self.core.count)
 
     @classmethod
-    def of_shards(cls, shards: Sequence[Shard], type: str | None) -> Records:
+    def of_shards(cls, shards: Sequence[Shard], type: str | None, *, limits: _core.Limits | None = None) -> Records:
         """The records of `shards`, numbered through."""
         joined = cls.__new__(cls)
         joined.sources = [shard.source for shard in shards]
         SourceOwner.__init__(joined, joined.sources)
         joined.index_bytes, joined.type, joined.core = b"", type, JoinedRecords(shards)
+        joined.limits = limits
         joined._numbers = range(joined.core.count)
         return joined
 
@@ -63,20 +68,21 @@ class Records(SourceOwner, Sequence[bytes]):
         return len(self._numbers)
 
     @overload
-    def __getitem__(self, key: int) -> bytes: ...
+    def __getitem__(self, key: SupportsIndex) -> bytes: ...
     @overload
     def __getitem__(self, key: slice) -> Records: ...
     @overload
-    def __getitem__(self, key: Sequence[int]) -> list[bytes]: ...
-    def __getitem__(self, key: int | slice | Sequence[int]) -> bytes | Records | list[bytes]:
+    def __getitem__(self, key: Iterable[SupportsIndex]) -> list[bytes]: ...
+    def __getitem__(self, key: SupportsIndex | slice | Iterable[SupportsIndex]) -> bytes | Records | list[bytes]:
         if isinstance(key, slice):
             return self._sliced(self._numbers[key])
-        if isinstance(key, Sequence):
+        # Arrays without dimensions are numbers, although they have `__iter__`.
+        if isinstance(key, Iterable) and getattr(key, "ndim", None) != 0:
             return self.__getitems__(key)
-        number = self._number(key)
+        number = self._number(cast(SupportsIndex, key))
         return self.core.read(self._read, number, number + 1, 0)[0]
 
-    def __getitems__(self, numbers: Sequence[int]) -> list[bytes]:
+    def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[bytes]:
         """The records of these numbers, in their order; those that lie near each other come with one read."""
         wanted = [self._number(number) for number in numbers]
         found = {number: record for run in _runs(sorted(set(wanted))) for number, record in self._run(run)}
@@ -109,7 +115,7 @@ class Records(SourceOwner, Sequence[bytes]):
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.framing}>"
 
-    def _number(self, index: int) -> int:
+    def _number(self, index: SupportsIndex) -> int:
         try:
             return self._numbers[index]
         except IndexError:
@@ -119,7 +125,7 @@ class Records(SourceOwner, Sequence[bytes]):
         """A view of only `numbers`; closing it closes nothing."""
         part = object.__new__(Records)
         part.sources, part.index_bytes, part.type, part.core = self.sources, self.index_bytes, self.type, self.core
-        part._read, part._numbers, part._owned = self._read, numbers, []
+        part._read, part._numbers, part._owned, part.limits = self._read, numbers, [], self.limits
         return part
 
     def _batches(self, most: int) -> Iterator[bytes]:

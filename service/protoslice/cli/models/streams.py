@@ -99,7 +99,7 @@ class _LocalStream:
             return ChosenRecords(Rope(records.core.rope(read, ranges, form), read), records.type)
         fields = [*part.fields] or None
         rope = records.core.views(read, ranges, form, flat, name, part.path, fields, part.omit_larger_than)
-        document = StreamDocument(records.core, records.sources, name, flat)
+        document = StreamDocument(records.core, records.sources, name, flat, records.limits)
         return ChosenRecords(Rope(rope, read), document.type_at(ranges, part.path))
 
     def _index(self, key: str, read: _core.Sources, flat: _core.Schema | None) -> KeyIndex:
