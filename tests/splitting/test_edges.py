@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +40,47 @@ def test_what_has_just_the_size_allowed_stays_whole() -> None:
     size = _graph().ByteSize()
     assert _chunks(size) == 1
     assert _chunks(size - 1) > 1
+
+
+class Failing(ComposableSplitter):
+    """Adds a chunk, and fails the first time."""
+
+    fails = True
+
+    def build_chunks(self) -> None:
+        self.add_chunk(b"x", ["node", 0, "op"])
+        if self.fails:
+            self.fails = False
+            raise OSError("away")
+
+
+def test_chunks_are_not_added_twice_after_an_error(tmp_path: Path) -> None:
+    splitter = Failing(_graph())
+    with pytest.raises(OSError, match="away"):
+        splitter.split()
+    for again in (splitter.split, lambda: splitter.write(tmp_path / "graph")):
+        with pytest.raises(InvalidInput, match="with a new splitter"):
+            again()
+    assert not list(tmp_path.iterdir())
+    splitter = Failing(_graph())
+    splitter.fails = False
+    assert len(splitter.split()[0]) == len(splitter.split()[0]) == 2
+
+
+class Meeting(ComposableSplitter):
+    """Adds a chunk when another thread is just as far."""
+
+    barrier = threading.Barrier(2)
+
+    def build_chunks(self) -> None:
+        self.add_chunk(bytes(1 << 20), ["node", 0, "op"])
+        self.barrier.wait(60)
+
+
+def test_threads_that_write_one_prefix_do_not_share_a_file(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: Meeting(_graph()).write(tmp_path / "graph"), range(2)))
+    assert [each.name for each in tmp_path.iterdir()] == ["graph.cpb"]
 
 
 def _mapped(kind: Any) -> Any:

@@ -62,7 +62,7 @@ class ComposableSplitter(Splitter):
         self._own: MessageDraft | None = None if parent_splitter else MessageDraft(proto)
         self._ledger = Ledger(with_base=proto_as_initial_chunk)
         self._policy = policy
-        self._built = False
+        self._begun = self._built = False
 
     def build_chunks(self) -> Any:
         """Call `add_chunk` for each chunk. To be overridden; `split` and `write` call `build_chunks` once."""
@@ -139,6 +139,9 @@ class ComposableSplitter(Splitter):
         if self._parent is not None:
             raise InvalidInput("A splitter with a parent adds its chunks to the parent: split the parent instead")
         if not self._built:
+            if self._begun:
+                raise InvalidInput("Building the chunks failed before: split the message with a new splitter")
+            self._begun = True
             self.build_chunks()
             self._built = True
         self._ledger.root.piece = self._base()

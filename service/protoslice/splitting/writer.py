@@ -6,6 +6,7 @@ A `.pb` file holds an unsplit message; a `.cpb` file holds chunks, with their me
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -67,7 +68,7 @@ def _serialized(piece: LazyChunk, what: str) -> bytes:
 @contextmanager
 def _replacing(path: str) -> Iterator[str]:
     """Temporary file beside `path`, renamed to `path` durably on success; `StorageError` for an `OSError`."""
-    temporary = f"{path}.{os.getpid()}.part"
+    temporary = f"{path}.{secrets.token_hex(8)}.part"
     try:
         yield temporary
         replace_durably(temporary, path)
