@@ -45,6 +45,17 @@ def test_tensors_are_arrays_by_name(model: Path) -> None:
             opened["twice"]
 
 
+def test_strings_are_read_however_many_there_are(tmp_path: Path) -> None:
+    count = (1 << 20) + 1
+    data = [b"a"] * (count - 1) + [b"\xff" * (65 << 20)]
+    words = TensorProto(name="words", data_type=TensorProto.STRING, dims=[count], string_data=data)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(helper.make_model(helper.make_graph([], "main", [], [], [words])).SerializeToString())
+    with protoslice.open_model(path) as opened:
+        found = opened["words"]
+        assert (found.shape, found[0], len(found[-1])) == ((count,), b"a", 65 << 20)
+
+
 def test_models_and_tensors_show_what_they_are(model: Path) -> None:
     with protoslice.open_model(model) as opened:
         assert repr(opened) == "<LocalModel 'model.onnx': onnx.ModelProto, 15 tensors>"

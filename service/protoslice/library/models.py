@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -32,8 +31,8 @@ from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
 from protoslice.formats.selection import each, single, wanted
 from protoslice.formats.signatures import signatures_of
 from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
-from protoslice.formats.tensors.arrays import as_array, as_strings, require_numpy
-from protoslice.formats.tensors.reading import ReadableTensor, read
+from protoslice.formats.tensors.arrays import as_array, require_numpy, strings_array
+from protoslice.formats.tensors.reading import ReadableTensor, read, strings
 from protoslice.graphs import Graphs, Question, neighbourhood
 from protoslice.library.opening import look_at, open_looked_at
 from protoslice.library.proto import Proto
@@ -98,7 +97,7 @@ class LocalModel(ClosedAtEnd):
         require_numpy()
         tensor = self.tensor(name)
         if tensor.dtype is not None and not tensor.dtype.bits:
-            return as_strings(json.loads(self.read(tensor, form="json").read()))
+            return strings_array(*strings(tensor))
         found = self.look(tensor)
         return as_array(Rope(found.bytes.rope, found.bytes.sources).read(), found.dtype.name, found.shape)
 

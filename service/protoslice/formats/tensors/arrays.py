@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -69,14 +69,20 @@ def as_array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any,
 
 def as_strings(data: Any) -> np.ndarray[Any, Any]:
     """Array of `bytes` from the JSON of a tensor of strings; `IntegrityError` for other JSON."""
-    import numpy as np
-
     try:
-        array = np.empty(len(data["values"]), object)
-        array[:] = [b64decode(value, validate=True) for value in data["values"]]
-        return array.reshape([int(size) for size in data["shape"]])
+        values = [b64decode(value, validate=True) for value in data["values"]]
+        return strings_array(values, [int(size) for size in data["shape"]])
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise IntegrityError("Received a malformed tensor of strings") from error
+
+
+def strings_array(values: Sequence[bytes], shape: Sequence[int]) -> np.ndarray[Any, Any]:
+    """Strings as an array of `bytes`."""
+    import numpy as np
+
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array.reshape(shape)
 
 
 def shape_of(text: str) -> tuple[int, ...]:

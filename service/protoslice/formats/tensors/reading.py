@@ -85,6 +85,14 @@ def read(tensor: Tensor, slice_: str | None = None, form: str = "raw", *, compar
         return reading
 
 
+def strings(tensor: Tensor) -> tuple[Sequence[bytes], tuple[int, ...]]:
+    """All elements of a tensor of strings, in row-major order and however many there are, and its shape."""
+    with _blaming(tensor):
+        _, shape = _known(tensor)
+        assert isinstance(tensor.data, Strings), "tensors of other types have no strings"
+        return _all_strings(tensor.data, shape), shape
+
+
 def tells_facts(tensor: Tensor, form: str) -> bool:
     """True when `form` of `tensor` tells facts of it, and no elements."""
     has_strings = tensor.dtype is not None and not tensor.dtype.bits
@@ -216,9 +224,7 @@ def _strings(tensor: Tensor, data: Strings, wanted: TensorSlice, form: str, more
         raise Unsupported(f"A tensor of strings has no {form} format: use format=json")
     if wanted.count > _MOST_STRINGS:
         raise LimitExceeded(f"{wanted.count} strings are too many at once (at most {_MOST_STRINGS}): ask for a slice")
-    values = data.read()
-    if len(values) != prod(shape):
-        raise CorruptModel(f"The tensor has {len(values)} strings, but its shape needs {prod(shape)}")
+    values = _all_strings(data, shape)
     texts: list[str] = []
     length = 0
     for number in _numbers(shape, wanted):
@@ -227,6 +233,13 @@ def _strings(tensor: Tensor, data: Strings, wanted: TensorSlice, form: str, more
         if length > _MOST_TEXT:
             raise LimitExceeded(f"The strings have more than {_MOST_TEXT} characters: ask for a slice")
     return _json({"dtype": dtype.name, "shape": list(wanted.shape), "values": texts, **more})
+
+
+def _all_strings(data: Strings, shape: Sequence[int]) -> Sequence[bytes]:
+    values = data.read()
+    if len(values) != prod(shape):
+        raise CorruptModel(f"The tensor has {len(values)} strings, but its shape needs {prod(shape)}")
+    return values
 
 
 def _numbers(shape: Sequence[int], wanted: TensorSlice) -> Iterator[int]:
