@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -154,6 +155,30 @@ def test_mistakes_are_named_without_their_values(monkeypatch: pytest.MonkeyPatch
     assert value not in str(caught.value)
 
 
+WRONG = ("hu sh\x01", "-1", "-hush", "[", "1e999", "nan", '{"hush":', '["hush"]', "\N{SNOWMAN}", "9" * 5000)
+FREE = {"storage", "database", "host", "register_allow", "webhook_allow"}
+"""Settings whose values are judged where they are used."""
+
+
+@pytest.mark.parametrize("name", Settings.model_fields)
+def test_a_wrong_value_is_explained_in_words_of_ours(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    variable, refused = environment_name(name), 0
+    for value in WRONG:
+        monkeypatch.setenv(variable, value)
+        try:
+            read_settings({})
+        except InvalidInput as error:
+            message, refused = str(error), refused + 1
+            assert message.startswith(f"{variable}: "), message
+            assert "hush" not in message or name.endswith("_file"), message
+            foreign = (
+                "Input should|Value error|valid (integer|number|dictionary|boolean)|unable to|pattern|Source|items"
+            )
+            assert not re.search(foreign, message), message
+            assert name.endswith("_file") or re.search(r"use \S", message), message
+    assert refused or name in FREE or "Path" in str(Settings.model_fields[name].annotation)
+
+
 @pytest.mark.parametrize(
     ("name", "near"),
     [
@@ -212,6 +237,7 @@ def test_no_verb_starts_with_a_misspelt_name(arguments: list[str]) -> None:
         ("/srv/my models", "file:///srv/my%20models"),
         ("./models", "file:///here/models"),
         ("..", "file:///"),
+        ("relative/path", "file:///here/relative/path"),
         ("~/models", "file:///home/me/models"),
         ("/srv/..//50%?", "file:///50%25%3F"),
     ],

@@ -53,8 +53,8 @@ def _words(value: object) -> object:
 
 
 def _as_uri(value: object) -> object:
-    """Return a path that starts with `/`, `.` or `~` as a file URI, and anything else unchanged."""
-    if isinstance(value, str) and re.match(r"[/~]|\.\.?(/|$)", value) and value.isprintable():
+    """Return a path, which has a `/` or starts with `.` or `~`, as a file URI, and anything else unchanged."""
+    if isinstance(value, str) and re.match(r"[/~]|\.\.?(/|$)|[^:/]+/", value) and value.isprintable():
         return Path(os.path.abspath(os.path.expanduser(value))).as_uri()
     return value
 
@@ -534,10 +534,54 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
         # Validated like all others; the paths stay, as `protoslice config` shows them.
         return Settings(**{**given, **secrets}) if secrets else settings
     except ValidationError as error:
-        mistakes = (f"{environment_name(str(each['loc'][0]))}: {each['msg']}" for each in error.errors())
-        raise InvalidInput("; ".join(mistakes)) from None
+        mistakes = (
+            _mistake(str(each["loc"][0]), each["type"], each["msg"], each.get("ctx", {})) for each in error.errors()
+        )
+        raise InvalidInput("; ".join(dict.fromkeys(mistakes))) from None
     except SettingsError as error:
-        raise InvalidInput(str(error)) from None
+        found = re.search(r'field "(\w+)"', str(error))
+        if found is None:
+            raise InvalidInput("A setting is not valid JSON: see docs/configuration.md") from None
+        raise InvalidInput(_mistake(found[1], "json_invalid", "", {})) from None
+
+
+_EXPECTED: Mapping[str, str] = {
+    "storage_options": 'a JSON object of strings, such as {"region": "eu-west-1"}',
+    "backup_options": 'a JSON object of strings, such as {"region": "eu-west-1"}',
+    "split_rules": 'a JSON object of lists by type, such as {"onnx.ModelProto": ["graph.node: every 1000"]}',
+    "cors_origins": "origins such as https://models.example.org, null, or *",
+    "allowed_hosts": "host names such as models.example.org, or *",
+    "public_url": "a URL without a query, such as https://models.example.org/hub",
+    "otel_endpoint": "a URL such as http://collector:4318",
+    "signing_secret": "at least 32 characters",
+}
+"""What a setting takes, where its type alone does not say so."""
+_TAKEN: Mapping[str, str] = {
+    "int": "a whole number",
+    "float": "a number",
+    "finite": "a number",
+    "bool": "true or false",
+    "literal": "{expected}",
+    "greater_than_equal": "a number from {ge}",
+    "greater_than": "a number above {gt}",
+    "less_than_equal": "a number up to {le}",
+    "less_than": "a number below {lt}",
+}
+"""What is taken, by the beginning of the kind of mistake, as the validator names it."""
+
+
+def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> str:
+    """Return a message for a wrong value, in our words and without the value."""
+    variable = environment_name(name)
+    if name in _EXPECTED:
+        return f"{variable}: invalid value: use {_EXPECTED[name]}"
+    if kind == "value_error":
+        return f"{variable}: {message.removeprefix('Value error, ')}"
+    taken = next((text for begin, text in _TAKEN.items() if kind == begin or kind.startswith(f"{begin}_")), None)
+    # "greater_than_equal" stands before "greater_than", whose name it begins with.
+    return f"{variable}: invalid value: " + (
+        "see docs/configuration.md" if taken is None else f"use {taken.format(**facts)}"
+    )
 
 
 def _secret_of(settings: Settings, name: str) -> object:

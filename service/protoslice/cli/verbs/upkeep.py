@@ -39,6 +39,10 @@ Grace = Annotated[
         help="Keep stores that were removed in this time, so that they can be restored.",
     ),
 ]
+StorageArgument = Annotated[
+    str | None,
+    typer.Argument(metavar="[URI]", help="The storage, such as s3://bucket.", show_default="PROTOSLICE_STORAGE"),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")]
 
 
@@ -103,7 +107,8 @@ def _counted(count: int, what: str) -> str:
 
 
 def check(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, such as s3://bucket.")], as_json: Json = False
+    uri: StorageArgument = None,
+    as_json: Json = False,
 ) -> None:
     """Check that a storage behaves as the service needs, in a temporary folder.
 
@@ -118,7 +123,7 @@ def check(
     if as_json:
         print_json(_as_json(report))
     else:
-        _show(uri, report)
+        _show(str(settings.shown()["storage"]), report)
     if not report.kept:
         raise typer.Exit(NOT_KEPT)
 
@@ -147,7 +152,8 @@ def _able(abilities: Abilities | None) -> str:
 
 
 def usage(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="The storage, as in s3://bucket.")], as_json: Json = False
+    uri: StorageArgument = None,
+    as_json: Json = False,
 ) -> None:
     """Report the size of all files, the bytes stored, and the bytes `gc` would free.
 
