@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import shutil
 import socket
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -31,6 +34,10 @@ async def _prepared(url: str) -> Database:
 
 def _insert(tx: Transaction) -> int:
     return tx.run("INSERT INTO spaces_of_tests (id) VALUES (1)")
+
+
+def _count(tx: Transaction) -> int:
+    return int(tx.all("SELECT count(*) FROM spaces_of_tests")[0][0])
 
 
 class _CommitProxy:
@@ -238,6 +245,58 @@ def test_statements_work_prepared_or_not(postgres: TestServer, prepare: str) -> 
         await db.close()
 
     asyncio.run(work())
+
+
+@pytest.fixture
+def pooled(postgres: TestServer) -> Iterator[str]:
+    """URL of an empty database behind PgBouncer, which runs each transaction on any of two connections."""
+    program = shutil.which("pgbouncer")
+    if program is None:
+        pytest.skip("PgBouncer is not installed")
+    url, folder = postgres.new_database(), postgres.socket.parent
+    settings = folder / "pgbouncer.ini"
+    settings.write_text(f"""
+[databases]
+* = host={folder} user=protoslice
+[pgbouncer]
+unix_socket_dir = {folder}
+listen_port = 6432
+auth_type = any
+pool_mode = transaction
+default_pool_size = 2
+ignore_startup_parameters = extra_float_digits
+""")
+    user = postgres._user
+    running = subprocess.Popen(
+        [program, settings], user=user, group=user, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL, cwd=folder, extra_groups=None if user is None else [],
+    )  # fmt: skip
+    try:
+        for _ in range(2000):
+            if (folder / ".s.PGSQL.6432").exists():
+                break
+            assert running.poll() is None, "PgBouncer does not start"
+            time.sleep(0.005)
+        yield f"{url}&port=6432"
+    finally:
+        running.terminate()
+        running.wait(20)
+
+
+def test_a_pooler_is_noticed_and_no_statement_is_prepared(pooled: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+
+    async def work() -> None:
+        db = await _prepared(pooled)
+        for _ in range(12):
+            await asyncio.gather(*(db.write(_insert) for _ in range(16)), *(db.read(_count) for _ in range(16)))
+        assert await db.read(_count) == 12 * 16
+        prepared = [await db.read(lambda tx: tx.all("SELECT name FROM pg_prepared_statements")) for _ in range(8)]
+        assert prepared == [[]] * 8
+        await db.close()
+
+    asyncio.run(work())
+    assert "there is a pooler in front of the database" in caplog.text
 
 
 def test_unknown_value_of_prepare_is_refused() -> None:
