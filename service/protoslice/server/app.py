@@ -14,6 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from protoslice.catalog.database import ACTOR
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.server.access.explanation import Asked
 from protoslice.server.access.places import mount
@@ -112,7 +113,11 @@ class Application(FastAPI):
             await super().__call__(scope, receive, send)
             return
         scope["app"] = self
-        await self.middleware_stack(scope, receive, send)
+        caller = ACTOR.set(None)
+        try:
+            await self.middleware_stack(scope, receive, send)
+        finally:  # what comes next in this task is not the caller's
+            ACTOR.reset(caller)
 
     def build_middleware_stack(self) -> ASGIApp:
         """The framework's own stack within ours."""
