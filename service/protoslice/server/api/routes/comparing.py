@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import asdict
-from functools import partial
 from typing import Annotated
 
 from fastapi import Query, Request
@@ -22,6 +21,7 @@ from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import TextView
 from protoslice.stores.names import is_id
+from protoslice.stores.reading.comparisons import StoreComparison
 
 router = GuardedRouter(tags=["views"])
 
@@ -59,8 +59,7 @@ async def get_diff(
     """
     most = min(limit, services.settings.max_page_items)
 
-    async def made() -> TextView:
-        found = await services.stores.compare(before, ref, checksums=checksums)
+    def view_of(found: StoreComparison) -> TextView:
         page = found.page(most, cursor)
         counts = [DifferenceCount(what, change, count) for (what, change), count in found.counts.items()]
         diff = Diff(
@@ -73,8 +72,11 @@ async def get_diff(
             items=page.items,
             next=page.next,
         )
-        view = partial(TextView.of, next=page.next)
-        return await services.stores.worker.sized(most * _DIFFERENCE_BYTES, lambda: view(encode_fact(diff)))
+        return TextView.of(encode_fact(diff), next=page.next)
+
+    async def made() -> TextView:
+        found = await services.stores.compare(before, ref, checksums=checksums)
+        return await services.stores.worker.sized(most * _DIFFERENCE_BYTES, lambda: view_of(found))
 
     return await _pair_answer(request, services, before, ref, made)
 
