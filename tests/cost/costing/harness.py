@@ -121,7 +121,7 @@ class Measured:
         self.running.stdin.write(word + "\n")
         self.running.stdin.flush()
         line = self.running.stdout.readline()
-        while line.startswith(("page: ", "data: ")):  # the service prints these once it has started
+        while line.startswith(("page: ", "data: ", "access: ")):  # the service prints these once it has started
             line = self.running.stdout.readline()
         said: dict[str, Any] = json.loads(line)
         return said

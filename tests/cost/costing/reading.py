@@ -429,7 +429,7 @@ READING: Final = (
         ask=lambda store: get(f"/v1/stores/{store}/onnx/single.onnx?outputs=none"),
         given=nodes,
         status=404,
-        budget=Budget(calls=20, work=600_000),  # each node is looked at
+        budget=Budget(calls=20, work=800_000),  # each node is looked at, once for all parts
     ),
     _view(
         "references.json",

@@ -80,8 +80,13 @@ class OnnxNode:
     @classmethod
     def of(cls, message: Any) -> Self:
         """The node of a NodeProto, whose large fields may be left out; equal names share their memory."""
-        inputs, outputs = (tuple(map(intern, each)) for each in (message.input, message.output))
-        attributes = {intern(each.name): int(each.i) for each in message.attribute} or _NO_ATTRIBUTES
+        inputs, outputs, attributes = (
+            tuple(map(intern, message.input)),
+            tuple(map(intern, message.output)),
+            _NO_ATTRIBUTES,
+        )
+        if message.attribute:
+            attributes = {intern(each.name): int(each.i) for each in message.attribute}
         return cls(intern(message.domain), intern(message.op_type), inputs, outputs, attributes)
 
 
