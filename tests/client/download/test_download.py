@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 from tests.support.proxy import Fault, FaultyProxy
+from tests.support.serving import in_a_thread
 
 from protoslice.client import Cache, Client, Downloaded
 from protoslice.client.download import remote
 from protoslice.client.download.files import same_file
 from protoslice.client.download.partial import PartialFile
+from protoslice.client.http.digests import digest_of
 from protoslice.client.http.range_answers import RemoteFacts, validated_range
-from protoslice.errors import IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
+from protoslice.errors import Conflict, IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
 from protoslice.facts import Store
 
 GRAPH = "tensorflow.GraphDef"
@@ -239,6 +243,36 @@ def test_a_service_cannot_write_elsewhere(path: str, tmp_path: Path) -> None:
 
     with pytest.raises(IntegrityError):
         places_below(tmp_path, [path])
+
+
+def test_parts_of_one_entity_tag_and_two_digests_are_not_combined() -> None:
+    """A service, or a cache before it, that gives another file the old entity tag."""
+    data, digests = bytes(3 * MIB), [b"a", b"a", b"b"]
+
+    class Changing(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            begin, end = (int(each) for each in self.headers["range"].removeprefix("bytes=").split("-"))
+            part, whole = data[begin : end + 1], hashlib.sha256(digests.pop(0)).digest()
+            self.send_response(206)
+            self.send_header("content-length", str(len(part)))
+            self.send_header("content-range", f"bytes {begin}-{end}/{len(data)}")
+            self.send_header("etag", '"same"')
+            self.send_header("repr-digest", f"sha-256=:{base64.b64encode(whole).decode()}:")
+            self.send_header("content-digest", digest_of(part))
+            self.end_headers()
+            self.wfile.write(part)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with (
+        in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Changing)) as place,
+        Client(f"http://{place}", attempts=1) as client,
+    ):
+        source = client.source("a" * 64, "files/a")
+        assert source.read(MIB, 10) == bytes(10)
+        with pytest.raises(Conflict, match="changed on the service"):
+            source.read(2 * MIB, 10)
 
 
 def test_two_downloads_of_the_same_at_once(tmp_path: Path) -> None:
