@@ -92,6 +92,10 @@ class Services:
     clients: Clients = field(init=False)
     policy: OriginPolicy = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
+    git_refs: SingleFlight[tuple[Stores, str], list[tuple[str, str]]] = field(
+        default_factory=lambda: SingleFlight(stops=True)
+    )
+    """Callers for the refs of one repository wait for each other: the first computes the ids of new commits."""
     _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 
     def __post_init__(self) -> None:

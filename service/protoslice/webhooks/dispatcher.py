@@ -31,8 +31,6 @@ MOST_WAITING: Final = 10_000
 """Letters of a webhook that wait; the oldest beyond them are given up."""
 _AT_ONCE: Final = 8
 """Deliveries of a replica at a time."""
-_MOST_TASKS: Final = 256
-"""Deliveries that wait in memory; further letters wait in the database."""
 
 
 class Dispatcher:

@@ -77,6 +77,8 @@ def test_a_search_walks_names_when_many_match(
         monkeypatch.setattr(module, "WALKED", 2)
     assert ids(client, "search=bert") == ["ann/bert", "zoe/bert-tiny"]
     assert ids(client, "") == sorted(several)
+    gated = client.get("/api/models?gated=true")
+    assert (gated.json(), gated.links) == ([], {}), "no walk finds one"
     answer = client.get("/api/models?sort=createdAt")
     assert (answer.status_code, "Too many repositories" in answer.text) == (413, True)
 

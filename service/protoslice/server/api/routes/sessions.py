@@ -169,12 +169,12 @@ async def begin_sign_in(
     """Send the person to the issuer."""
     found, key = services.gate.sign_in, services.gate.key
     if found is None or key is None:
-        raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
+        raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
     place = following if _PLACE.fullmatch(following) else "/"
     try:
         address, kept = await found.begin(await key.get(), f"{service_url(request.scope)}{_CALLBACK}", place)
     except ProtosliceError:
-        return _failed(request, "the identity provider cannot be reached", 502)
+        return _failed(request, "The identity provider cannot be reached", 502)
     answer = RedirectResponse(address, 303, _NO_STORE)
     # Lax: the answer of the issuer is a link from another site, with which Strict cookies are not sent.
     answer.headers.append("set-cookie", set_cookie(request.scope, LOGIN, kept, 600, "Lax"))
@@ -188,7 +188,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     found, key = services.gate.sign_in, services.gate.key
     context_of(request.scope).changes = True
     if found is None or key is None:
-        raise HttpProblem(NOT_FOUND, "people sign in here with tokens: no issuer has a `login_client`")
+        raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
     from protoslice.server.access.oidc.sign_in import SignInFailed
 
     fields, callback = read_fields(request.scope), f"{service_url(request.scope)}{_CALLBACK}"
@@ -199,7 +199,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     except SignInFailed as error:
         return _failed(request, str(error), 400)
     except HttpProblem:
-        return _failed(request, "the service does not accept the identity provider's id token", 400)
+        return _failed(request, "The service does not accept the id token of the identity provider", 400)
     except ProtosliceError as error:
         return _failed(request, error.message, 400)
     _tell(request, caller)

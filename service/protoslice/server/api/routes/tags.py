@@ -92,7 +92,9 @@ async def put_tag(
     try:
         found, created = await services.stores.put_tag(tag, body.store, if_match=expected, if_none_match=absent)
     except Conflict as error:
-        raise _failed(error.message) if expected is not None or absent else error from error
+        if expected is None and not absent:
+            raise
+        raise _failed(error.message) from error
     headers = {"location": url_of(request.scope, f"/v1/tags/{tag}")} if created else {}
     return json_answer(
         request, encode_fact(found, Tag), status=201 if created else 200, headers=headers, etag=EntityTag.of(found.etag)
@@ -115,7 +117,9 @@ async def delete_tag(
     try:
         await services.stores.delete_tag(tag, if_match=expected)
     except Conflict as error:
-        raise _failed(error.message) if expected is not None else error from error
+        if expected is None:
+            raise
+        raise _failed(error.message) from error
     return Response(status_code=204)
 
 

@@ -11,7 +11,6 @@ from fastapi import Path, Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.types import Scope
 
-from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Unsupported
 from protoslice.repositories import MAIN
 from protoslice.repositories.git import GitHistory
@@ -25,7 +24,6 @@ from protoslice.server.registries.hub.failures import answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.registries.protocol_route import ProtocolRoute
 from protoslice.server.services import Given, Services
-from protoslice.stores import Stores
 
 _PUSH: Final = "git-receive-pack"
 _FETCH: Final = "git-upload-pack"
@@ -37,8 +35,6 @@ _OTHER_PROGRAM: Final = (
 )
 _DATASETS: Final = "datasets/"
 _HEADS: Final = "refs/heads/"
-_reading: Final[SingleFlight[tuple[Stores, str], list[tuple[str, str]]]] = SingleFlight(stops=True)
-"""Callers for the refs of one repository wait for each other: the first computes the ids of new commits."""
 
 
 class GitRoute(ProtocolRoute):
@@ -72,7 +68,7 @@ async def _history(services: Services, name: str) -> GitHistory:
 
 async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
     history = await _history(services, name)
-    return await _reading.get((services.stores, history.name), history.refs)
+    return await services.git_refs.get((services.stores, history.name), history.refs)
 
 
 @endpoint(router, "GET /{name:owned}/info/refs", READ)
