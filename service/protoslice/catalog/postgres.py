@@ -1,7 +1,7 @@
 """PostgreSQL: threads with a connection each, so that transactions are plain functions.
 
-No session state is kept and settings are per transaction, so a pooler such as PgBouncer may stand in between; with
-`prepare=off` in the URL no statement is prepared.
+No session state is kept and settings are per transaction, so a pooler such as PgBouncer may stand in between. Then, and
+with `prepare=off` in the URL, no statement is prepared.
 """
 
 from __future__ import annotations
@@ -165,9 +165,14 @@ class PostgresDatabase(Database):
 
     def _connected(self, *, autocommit: bool = False) -> psycopg.Connection[Row]:
         try:
-            connection = psycopg.connect(
-                **self._parameters, autocommit=autocommit, prepare_threshold=5 if self._prepare else None
-            )
+            connection = psycopg.connect(**self._parameters, autocommit=autocommit, prepare_threshold=None)
+            if self._prepare and autocommit:
+                pid = connection.execute("SELECT pg_backend_pid()").fetchall()[0][0]
+                if pid == connection.info.backend_pid:
+                    connection.prepare_threshold = 5
+                else:  # a pooler, which may run each transaction on another connection with other prepared statements
+                    self._prepare = False
+                    _log.info("there is a pooler in front of the database: no statements are prepared")
         except psycopg.Error as error:
             reason = next((reason for pattern, reason in _REFUSALS if pattern.search(str(error))), None)
             if not self._has_warned:
