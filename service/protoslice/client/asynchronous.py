@@ -141,8 +141,11 @@ class AsyncClient:
             part = next(found, None)
             return None if part is None else replace(part, pieces=iter([part.read()]))
 
-        while (part := await self._run(following)) is not None:
-            yield part
+        try:
+            while (part := await self._run(following)) is not None:
+                yield part
+        finally:
+            await self._run(found.close)
 
     tensors = _iterator(Client.tensors)
     summary = _coroutine(Client.summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from json import dumps
@@ -311,7 +311,7 @@ class Client(Administration, ClosedAtEnd):
         into.ParseFromString(data)
         return into
 
-    def parts(self, ref: str, views: Iterable[str]) -> Iterator[StorePart]:
+    def parts(self, ref: str, views: Iterable[str]) -> Generator[StorePart, None, None]:
         """Many views of a store in one response, in their order; read each before the next.
 
         A view is a path below the store with its query, percent-encoded: `chunks/3`, `tensors/w?slice=0:4`,
@@ -446,7 +446,7 @@ class Client(Administration, ClosedAtEnd):
         `view` is the URL path behind the store: `files/model.onnx`, `chunks/3`, `merge`, `cpb`, `safetensors`. A `lean`
         source fetches only the bytes that are read; others begin with the first mebibyte.
         """
-        return Remote(self._connection, self._view(ref, *_steps(view)), params, lean=lean)
+        return Remote(self._connection, self._view(ref, *_steps(view)), params, lean=lean, parallel=self._parallel)
 
     def download(
         self,

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import http.server
 import json
 import socketserver
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 from tests.support.serving import in_a_thread
 
 from protoslice.client import Client
 from protoslice.client.filesystem import StoreFileSystem
-from protoslice.errors import IntegrityError, InvalidInput, StorageDenied, StorageError, StorageUnavailable
+from protoslice.errors import (
+    IntegrityError,
+    InvalidInput,
+    ProtosliceError,
+    StorageDenied,
+    StorageError,
+    StorageUnavailable,
+)
 
 SECRETS = {"Authorization": "Bearer secret", "X-Api-Key": "secret", "Cookie": "session=secret"}
 PAGE = json.dumps({"items": [{"name": "a", "store": "1" * 64, "updated": "2026-11-21T10:00:00Z"}], "next": None})
@@ -114,6 +123,33 @@ def test_a_file_system_sends_them_nowhere_else(sites: tuple[Site, Site]) -> None
     assert all(one.secrets())
     assert other.seen
     assert not any(other.secrets())
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda client: list(client.tags()),
+        lambda client: client.source("a", "files/b").size,
+        lambda client: client.push(b"\x0a\x01a", type="tensorflow.GraphDef"),
+    ],
+)
+def test_connections_close_with_their_client_without_the_garbage_collector(
+    sites: tuple[Site, Site], call: Callable[[Client], object]
+) -> None:
+    one, _ = sites
+    one.place = lambda: f"{one.url}/v1/tags"
+    gc.collect()
+    gc.disable()
+    try:
+        client = Client(one.url, attempts=1)
+        kept = weakref.ref(client._connection)
+        with suppress(ProtosliceError):
+            call(client)
+            raise AssertionError("the call did not fail")
+        del client
+        assert kept() is None
+    finally:
+        gc.enable()
 
 
 def test_a_push_is_not_sent_elsewhere(sites: tuple[Site, Site]) -> None:

@@ -39,6 +39,10 @@ class Progress:
         self._done += count
         self._tell()
 
+    def expect(self, count: int) -> None:
+        """Another `count` bytes are to be done."""
+        self._total = count + (self._total or 0)
+
     def up_to(self, done: int, total: int | None) -> None:
         """Set the progress to `done`, of `total` where that is known."""
         self._done, self._total = done, total

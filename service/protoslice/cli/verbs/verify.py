@@ -100,7 +100,7 @@ def _of_store(name: str) -> Iterator[Check]:
                 parts = passing or parts
                 yield _digested("file", file.path, file, watch(_parts(source), passing), progress)
             for number, chunk in enumerate(chunks):
-                yield _of_chunk(client, store, chunk, parts[number] if parts else None)
+                yield _of_chunk(client, store, chunk, parts[number] if parts else None, progress)
 
 
 def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[StreamedDigest]:
@@ -120,12 +120,13 @@ def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[Strea
         return []
 
 
-def _of_chunk(client: Any, store: Any, chunk: Any, part: StreamedDigest | None) -> Check:
+def _of_chunk(client: Any, store: Any, chunk: Any, part: StreamedDigest | None, progress: Progress) -> Check:
     """A chunk, by its bytes in the root; what was not seen of it there is asked for by itself."""
     name = f"{chunk.index} ({chunk.path or 'the base'})"
     if part is None or part.sha256 is None:
         source = client.source(store.id, f"chunks/{chunk.index}")
-        return _digested("chunk", name, chunk, _parts(source), Progress("verifying"))
+        progress.expect(chunk.size)
+        return _digested("chunk", name, chunk, _parts(source), progress)
     return _check("chunk", name, chunk.size, lambda: _compare_digests(part.sha256, chunk.sha256))
 
 

@@ -53,5 +53,8 @@ class _PieceQueue:
     def __iter__(self) -> Iterator[bytes]:
         while (piece := self._pieces.get()) is not None:
             if isinstance(piece, BaseException):
-                raise piece
+                try:
+                    raise piece
+                finally:
+                    del piece  # no cycle of the error and this frame
             yield piece

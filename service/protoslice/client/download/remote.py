@@ -46,6 +46,7 @@ class Remote:
         size: int | None = None,
         sha256: str | None = None,
         lean: bool = False,
+        parallel: int = CONNECTIONS,
     ) -> None:
         self.received = 0
         """Number of bytes received over the wire."""
@@ -54,6 +55,7 @@ class Remote:
         self._params = params
         self._expected = size, sha256
         self._lean = lean  # fetch only bytes that are read
+        self._parallel = parallel
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._head = b""
@@ -88,7 +90,7 @@ class Remote:
             return self._head[offset:end]
         if length <= DIGESTED:
             return b"".join(self._transfer(offset, end, True, threading.Event()))
-        return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), CONNECTIONS))
+        return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), self._parallel))
 
     def read_unverified(self, offset: int, length: int) -> bytes:
         """The `length` bytes at `offset`, unverified except for their number.

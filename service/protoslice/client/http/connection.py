@@ -54,12 +54,16 @@ class RetryPolicy:
         backoff = min(self.longest_seconds, self.first_seconds * 2.0 ** (failures - 1))
         return max(asked, backoff * random.uniform(0.5, 1.0))
 
-    def wait(self, failures: int, error: ProtosliceError, *, anyway: bool = False) -> None:
-        """Wait after `failures` in a row; raises `error` when it is time to give up."""
+    def wait(self, failures: int, error: ProtosliceError, *, anyway: bool = False) -> bool:
+        """Wait after `failures` in a row; return False at once when it is time to give up.
+
+        The caller raises, where it handles the error: a frame that keeps the error it raises is a reference cycle,
+        which would leave connections open until the garbage collector runs.
+        """
         pause = self.pause(failures, error, anyway=anyway)
-        if pause is None:
-            raise error
-        time.sleep(pause)
+        if pause is not None:
+            time.sleep(pause)
+        return pause is not None
 
     def run(self, work: Callable[[], T]) -> T:
         """Result of `work`, retried after errors that may pass."""
@@ -69,7 +73,8 @@ class RetryPolicy:
                 return work()
             except ProtosliceError as error:
                 failures += 1
-                self.wait(failures, error)
+                if not self.wait(failures, error):
+                    raise
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,12 +169,15 @@ class Connection:
                         raise error_of_answer(answer.status_code, answer.headers, _read(answer, 1 << 20, cut=True))
                     yield answer
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                failure = error_of_transport(error)
-                failure.service = self.url
-                raise failure from error
+                raise self._named_in(error_of_transport(error)) from error
             except ProtosliceError as error:  # what is raised here is about the response: the body's errors come later
-                error.service = self.url
+                self._named_in(error)
                 raise
+
+    def _named_in(self, error: ProtosliceError) -> ProtosliceError:
+        """Return `error`, which names this service from here on."""
+        error.service = self.url
+        return error
 
 
 def _address(url: str) -> httpx.URL:

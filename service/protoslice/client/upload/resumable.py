@@ -174,7 +174,10 @@ class ResumableUploads:
                     self._reached(upload, self._append(upload, sending, end), end)
                 except ProtosliceError as error:
                     self._lengths.failed(too_long=_is_too_long(error))
-                    self._reached(upload, self._patiently(upload.place, error, failures), end)
+                    anyway = isinstance(error, Conflict) or _is_too_long(error)  # or: a request of ours is still served
+                    if not self._connection.retries.wait(failures + 1, error, anyway=anyway):
+                        raise
+                    self._reached(upload, _offset(self._connection.call("HEAD", upload.place, headers=_TUS)), end)
                     failures = failures + 1 if upload.offset == before else 0
             sending.expect(size, size)
             return sending.hexdigest()
@@ -196,12 +199,6 @@ class ResumableUploads:
         )
         self._lengths.went(end - offset, time.monotonic() - began)
         return _offset(answer)
-
-    def _patiently(self, place: str, error: ProtosliceError, failures: int) -> int:
-        """Offset of the upload after a pause; raises `error` unless the upload may go on."""
-        moved_on = isinstance(error, Conflict)  # an earlier request of ours was still being served
-        self._connection.retries.wait(failures + 1, error, anyway=moved_on or _is_too_long(error))
-        return _offset(self._connection.call("HEAD", place, headers=_TUS))
 
     def _reached(self, upload: _Upload, offset: int, sent: int) -> None:
         if offset > sent:
