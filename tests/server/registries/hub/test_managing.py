@@ -53,7 +53,7 @@ def test_a_moved_repository_keeps_everything(client: httpx.Client, made: Made) -
     assert client.get(f"/{other}/resolve/main/a").content == b"2"
 
 
-READERS = (
+READERS: tuple[tuple[dict[str, Any], bool | None], ...] = (
     ({}, False),
     ({"private": False}, False),
     ({"visibility": "public"}, False),

@@ -10,6 +10,7 @@ from protoslice.facts import File
 from protoslice.file_names import without_version_control
 from protoslice.repositories import VIEWS, Commit, ComputedFile, NoFile, Ref, ShownCommit
 from protoslice.repositories.git import blob_id, is_plain, pointer_of
+from protoslice.server.registries.hub.cards import Card, tags_of
 
 __all__ = ["Ids", "commit_json", "entries_of", "file_json", "info_json", "listed_json", "refs_json", "time_text"]
 
@@ -84,9 +85,17 @@ def listed_json(
 
 
 def info_json(
-    name: str, created: datetime, shown: ShownCommit, files: Mapping[str, File], ids: Ids | None, *, private: bool
+    name: str,
+    created: datetime,
+    shown: ShownCommit,
+    files: Mapping[str, File],
+    ids: Ids | None,
+    card: Card,
+    *,
+    private: bool,
 ) -> dict[str, Any]:
     """A repository at a commit, or at its view; with sizes and ids of files if ids are given."""
+    known = {each: card[each] for each in ("pipeline_tag", "library_name") if isinstance(card.get(each), str)}
     siblings = [_sibling_json(file, ids) for _, file in sorted(without_version_control(files).items())]
     return {
         "_id": shown.id[:24],
@@ -95,12 +104,14 @@ def info_json(
         "private": private,
         "gated": False,
         "disabled": False,
-        "tags": [],
+        "tags": tags_of(card),
         "downloads": 0,
         "likes": 0,
         "createdAt": time_text(created),
         "lastModified": time_text(max(shown.commit.time, created)),
         "siblings": siblings,
+        **known,
+        **({"cardData": card} if card else {}),
     }
 
 

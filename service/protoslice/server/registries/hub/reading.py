@@ -26,6 +26,7 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import PathsBody
+from protoslice.server.registries.hub.cards import card_of
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
 from protoslice.server.registries.hub.paths import USER, Encoded, next_page, repository_of
@@ -171,11 +172,12 @@ async def get_repository(
     files = await commit.files(services.stores)
     shown = repository.name.removeprefix("datasets/")
     ids = await plain_ids(repository, commit.commit.store, files) if blobs else None
-    private = services.gate.closed
-    told = await services.stores.worker.sized(
-        _weight(files), lambda: encode_json(info_json(shown, repository.created, commit, files, ids, private=private))
-    )
-    return _json(told)
+    card, private = await card_of(services.stores, commit.commit.store, files), services.gate.closed
+
+    def told() -> bytes:
+        return encode_json(info_json(shown, repository.created, commit, files, ids, card, private=private))
+
+    return _json(await services.stores.worker.sized(_weight(files), told))
 
 
 def _weight(files: Mapping[str, File]) -> int:
