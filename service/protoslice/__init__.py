@@ -62,9 +62,9 @@ def __getattr__(name: str) -> Any:
         home, known_as = _RENAMED.get(name) or (_HOMES[name], name)
         found = getattr(_imported(home), known_as)
     elif name == "__version__":
-        from importlib.metadata import version
+        from protoslice.build import build
 
-        found = version("protoslice")
+        found = build()
     elif name.startswith("__"):
         raise AttributeError(f"module 'protoslice' has no attribute {name!r}")
     else:

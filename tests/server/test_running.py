@@ -18,6 +18,7 @@ from tests.support.live import read_answer
 from tests.support.problems import assert_problem
 from tests.support.process import service_process
 
+import protoslice
 from protoslice.server.observability.logs import _Lines
 
 ROOM = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
@@ -46,7 +47,8 @@ def test_an_output_that_takes_nothing_is_a_line_in_the_log(stdout: str, tmp_path
         finally:
             running.terminate()
     assert running.returncode in {0, -signal.SIGTERM}
-    (access, line, *requests) = map(json.loads, log.read_text().splitlines())
+    (access, version, line, *requests) = map(json.loads, log.read_text().splitlines())
+    assert version["event"].startswith(f"protoslice {protoslice.__version__}, database schema ")
     assert access["event"] == "access: open to everyone who reaches 127.0.0.1"
     assert "could not print" in line["event"]
     assert [request["event"] for request in requests] == ["request"]

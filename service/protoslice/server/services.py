@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 from starlette.types import Scope
 
+import protoslice
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.database import ACTOR, NOBODY, Actor
 from protoslice.catalog.sqlite import SqliteDatabase
@@ -39,6 +41,7 @@ from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.clients import Clients, pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.origin_policy import OriginPolicy
+from protoslice.server.observability.logs import START
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.peers import Peers
 from protoslice.server.rendering.pool import Renderer
@@ -133,6 +136,7 @@ class Services:
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             await self._start_gate(database, stack)
+            logging.getLogger(START).info("protoslice %s, database schema %d", protoslice.__version__, database.schema)
             await opened.room.refresh()
             spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)

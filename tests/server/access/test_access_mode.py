@@ -105,7 +105,7 @@ async def test_mode_is_the_same_for_all_that_start(tmp_path: Path, catalogue: st
                 outcomes.add(error.message)
         assert len(set(modes)) < 2, (first, second)
         await database.write(lambda tx: tx.run("UPDATE meta SET access = NULL, first_token = NULL"))
-        await database.write(lambda tx: tx.run("DELETE FROM tokens"))
+        await database.fill(lambda tx: tx.run("DELETE FROM tokens"))
     await database.close()
     assert len(outcomes) >= 4
 

@@ -28,6 +28,8 @@ REQUESTS: Final = "protoslice.requests"
 """Name of the logger of request lines."""
 ACCESS: Final = "protoslice.access"
 """Name of the logger of the line that says who has access."""
+START: Final = "protoslice.start"
+"""Name of the logger of the line that says which version starts."""
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _TRACE_FRAMES: Final = 12
 
@@ -41,7 +43,8 @@ def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Calla
     for name in ("protoslice", "uvicorn", "opentelemetry"):
         _set(name, handler, max(_LEVELS[level], logging.WARNING))
     _set(REQUESTS, handler, _LEVELS[level])
-    _set(ACCESS, handler, logging.INFO)  # who has access is logged at every level
+    for name in (ACCESS, START):  # who has access, and what runs, is logged at every level
+        _set(name, handler, logging.INFO)
     # Audit lines are always JSON, and no level drops them.
     _set(AUDIT, _Handler(lines, None), logging.INFO)
     # python_multipart logs malformed forms, which are answered with a problem already.

@@ -5,8 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Info,
+    disable_created_metrics,
+    generate_latest,
+)
 
+import protoslice
 from protoslice.server.middleware.context import RequestContext
 from protoslice.server.observability.cache_reads import CacheReads
 from protoslice.server.observability.circuit_state import CircuitState
@@ -26,6 +35,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        Info("protoslice_build", "Version of this build.", registry=registry).info({"version": protoslice.__version__})
         self._requests = RequestCounts()
         registry.register(self._requests)
         self.storage = StorageCalls(registry)

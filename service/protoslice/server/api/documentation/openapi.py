@@ -8,13 +8,13 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+import protoslice
 from protoslice.server.api.documentation.openapi_fragments import BINARY, REQUEST_ID, header, problems
 from protoslice.server.api.encoding import json_schemas
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.views import VIEWS, StoreView
 from protoslice.server.middleware.guarded_route import routes_of
 
-VERSION: Final = "1"
 _DIGEST: Final = {
     "name": "Content-Digest",
     "in": "header",
@@ -91,7 +91,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     """The document of `app`."""
     document = get_openapi(
         title="Protoslice",
-        version=VERSION,
+        version=protoslice.__version__,
         summary="Protobuf files of any size, served in parts",
         description="Upload protobuf models of any size; download chunks, files and merged parts by range.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 
+from protoslice.build import release
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 
 
 def document_text() -> str:
-    """The document as it is committed."""
-    return json.dumps(create_app(Settings(storage="memory://")).openapi(), indent=1, ensure_ascii=False) + "\n"
+    """The document as it is committed, with the version of the release, which few commits change."""
+    document = create_app(Settings(storage="memory://")).openapi()
+    document["info"]["version"] = release()
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
