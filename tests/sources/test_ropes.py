@@ -1,14 +1,16 @@
 """Ropes as Python sees them: sliced, read, and written like bytes."""
 
 import io
+from pathlib import Path
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice import _core
-from protoslice.errors import CorruptModel, InvalidInput
-from protoslice.sources.files import BytesSource
+from protoslice.errors import CorruptModel, InvalidInput, ProtosliceError
+from protoslice.sources.files import BytesSource, FileSource
 from protoslice.sources.ropes import Rope
 
 FIRST, SECOND = bytes(range(100)), bytes(range(100, 200))
@@ -116,3 +118,31 @@ def test_lengths_past_64_bits_are_refused() -> None:
 def test_what_is_no_rope_does_not_decode(data: bytes) -> None:
     with pytest.raises(CorruptModel):
         _core.Rope.decode(data)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_large_and_small_extents_of_files_and_of_objects_are_read_together(seed: int, tmp_path: Path) -> None:
+    random, path = Random(seed), tmp_path / "file"
+    data, other = random.randbytes(1 << 20), random.randbytes(1 << 20)
+    path.write_bytes(data)
+    parts, due = list[bytes | tuple[int, int, int]](), b""
+    for _ in range(random.randrange(1, 12)):
+        number, length = random.randrange(2), random.choice((1, 100, 5000, (1 << 14) - 1, 1 << 14, 200_000))
+        start = random.randrange((1 << 20) - length)
+        parts += [(number, start, length), b"between"[: random.randrange(8)]]
+        due += (data, other)[number][start : start + length] + bytes(parts[-1])
+    with FileSource(path) as source:
+        rope = Rope(_core.Rope(parts), [source, BytesSource(other)])
+        assert rope.read() == due
+        at = random.randrange(len(due))
+        assert rope.read(at) == due[at:]
+
+
+def test_a_file_that_became_shorter_gives_an_error_and_no_other_bytes(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1 << 20))
+    with FileSource(path) as source:
+        rope = Rope(_core.Rope([(0, 0, 1 << 20)]), [source])
+        path.write_bytes(bytes(1 << 19))
+        with pytest.raises(ProtosliceError):
+            rope.read()
