@@ -22,6 +22,7 @@ from tests.support.stepping import NEVER, Actor, Unlocked
 
 import protoslice.catalog
 from protoslice.catalog import Database, open_database
+from protoslice.catalog.abandoned import purge_repositories
 from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.derived import DerivedRecords
@@ -29,7 +30,7 @@ from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.letters import LetterTable
-from protoslice.catalog.repositories import RepositoryTable
+from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryTable
 from protoslice.catalog.schemas import SchemaRecords
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
@@ -106,6 +107,19 @@ async def a_removed_store(database: Database) -> None:
 
 async def a_repository(database: Database) -> None:
     await RepositoryTable(database, ACCOUNT, HUB).create("a")
+
+
+async def a_removed_repository(database: Database) -> None:
+    await put_store(database, "old", of_commits=True)
+    table = RepositoryTable(database, ACCOUNT, HUB)
+    row = await table.create("a")
+    commit = CommitRow(id="c", digits="c", store="old", parent=None, number=1)
+    await HistoryTable(database, ACCOUNT, row).move("heads", "main", commit, None, new=True)
+    await table.remove("a")
+
+
+async def purge(database: Database) -> None:
+    await purge_repositories(database)
 
 
 def renaming(new: str) -> Act:
@@ -274,6 +288,7 @@ async def change_and_seal_new(database: Database) -> None:
 
 
 RACES: Final = {
+    "abandoned._remove_stores": Race(a_removed_repository, purge, put_tag),
     "artifacts.ArtifactTable.put_manifest#1": both(an_empty_image, put_image),
     "artifacts.ArtifactTable.put_manifest#2": Race(an_image, put_image, remove_image),
     "artifacts.ArtifactTable.put_manifest#3": Race(an_image, put_image, remove_image_tag),

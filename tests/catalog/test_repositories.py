@@ -11,6 +11,7 @@ import pytest
 from tests.support.rows import ACCOUNT, put_store
 
 from protoslice.catalog import Database, open_database
+from protoslice.catalog.abandoned import purge_repositories
 from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
 from protoslice.catalog.labels import HUB
@@ -174,6 +175,7 @@ def test_removal_of_a_repository_takes_all_that_is_in_it(catalogue: str) -> None
         kept = KeptFiles(one, "team", row.id, "staged")
         await kept.put("a", KeptFile(size=1, data=b"a"))
         assert await RepositoryTable(other, Account("team"), HUB).remove("ann/m")
+        await purge_repositories(other)
         sql = "SELECT 1 FROM names UNION ALL SELECT 1 FROM commits UNION ALL SELECT 1 FROM kept_files"
         assert await one.read(lambda tx: tx.all(sql)) == []
         with pytest.raises(RepositoryGone):

@@ -28,13 +28,6 @@ FIRST_ID: Final = 1 << 32
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
 _STORES: Final = 100
 """Stores that one statement asks about; SQLite allows 500 parts of a compound statement."""
-_OF_REPOSITORIES: Final = {
-    "names": "kind, name",
-    "kept_files": "kind, name",
-    "manifests": "digest",
-    "commits": "id",
-}
-"""Tables whose rows belong to repositories, and the columns that tell the rows of one repository apart."""
 
 
 _INSERT: Final = """
@@ -153,7 +146,7 @@ class RepositoryTable:
     async def remove(self, name: str) -> bool:
         """Delete a repository with all that is in it; return False if there is none of that name.
 
-        It has no name from the first transaction on; the collector deletes the rows that are left if this is cut off.
+        It has no name from now on; `purge_repositories` deletes its rows.
         """
         sql = """
             UPDATE repositories SET protocol = :removed, name = CAST(id AS text)
@@ -165,36 +158,7 @@ class RepositoryTable:
             record(tx, self._place["space"], "repository.removed", name, {"protocol": self._place["protocol"]})
             return True
 
-        if not await self._database.write(work):
-            return False
-        await purge_repositories(self._database)
-        return True
-
-
-async def purge_repositories(database: Database) -> None:
-    """Delete all rows of repositories that were removed."""
-
-    def work(tx: Transaction, limit: int) -> int:
-        sql = f"SELECT space, id FROM repositories WHERE protocol = '{REMOVED}' LIMIT :limit"
-        done, counted = 0, dict[str, int]()
-        for space, id in tx.all(sql, limit=limit):
-            for table, columns in _OF_REPOSITORIES.items():
-                these = f"{table} WHERE space = :space AND repository = :id"
-                picked = f"({columns}) IN (SELECT {columns} FROM {these} LIMIT :rest)"
-                deleted = tx.run(f"DELETE FROM {these} AND {picked}", space=space, id=id, rest=limit - done)
-                done += deleted
-                # Files of the hub are staged or git's own, which do not count.
-                counted[space] = counted.get(space, 0) + (deleted if table != "kept_files" else 0)
-            if done >= limit:
-                break
-            deleted = tx.run("DELETE FROM repositories WHERE space = :space AND id = :id", space=space, id=id)
-            done, counted[space] = done + deleted, counted[space] + deleted
-        for space, entries in sorted(counted.items()):
-            Account(space).charge(tx, entries=-entries)
-        return done
-
-    async for _ in database.write_in_batches(work):
-        pass
+        return await self._database.write(work)
 
 
 def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> int:
@@ -212,6 +176,11 @@ class HistoryTable:
         self._space = account.space
         self._repository = repository
         self._key: Mapping[str, Any] = {"space": account.space, "repository": repository.id}
+
+    @property
+    def place(self) -> tuple[Database, Account, int]:
+        """The database, the account of the space, and the id of the repository."""
+        return self._database, self._account, self._repository.id
 
     async def name(self, kind: str, name: str) -> NameRow | None:
         """Return a name, or None if there is none."""

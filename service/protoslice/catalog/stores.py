@@ -63,6 +63,8 @@ class StoreDraft:
     """Objects that other stores and uploads have."""
     digests: Sequence[tuple[int, bytes]] = ()
     """Numbers and SHA-256 of the files that can be found by digest."""
+    of_commits: bool = False
+    """True for a store that goes with the last commit or other name that refers to it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,8 @@ class StoreTable:
                 there = self._live(tx, new.digest)
                 if there is None:
                     raise Transient("The store is being removed")
+                if not new.of_commits:
+                    _keep(tx, self._space, new.digest)
                 return Published(there, created=False)
             size = publish_objects(tx, self._space, new.own)
             self._refer(tx, new)
@@ -159,24 +163,18 @@ class StoreTable:
         """Remove a store with its tags, which are returned; return None if it does not exist."""
 
         def work(tx: Transaction) -> list[str] | None:
-            row = tx.first(
-                f"UPDATE stores SET deleted = :now WHERE {LIVE} RETURNING id, size",
-                now=tx.now, space=self._space, digest=digest,
-            )  # fmt: skip
-            if row is None:
+            removed = mark_removed(tx, self._space, digest)
+            if removed is None:
                 return None
-            gone = tx.all(f"DELETE FROM names WHERE {TAGS} AND store = :digest RETURNING name",
-                          space=self._space, digest=digest)  # fmt: skip
-            tags = sorted(name for (name,) in gone)
-            tx.run("UPDATE stores SET tags = :tags WHERE space = :space AND id = :id",
-                   tags=json.dumps(tags), space=self._space, id=row[0])  # fmt: skip
-            for tag in tags:
-                tell(tx, self._space, "tag.removed", tag, {"tag": tag, "store": digest})
-            tell(tx, self._space, "store.removed", digest, {"store": digest})
-            self._account.charge(tx, stores=-1, logical_bytes=-row[1], entries=-len(tags))
+            size, tags = removed
+            self._account.charge(tx, stores=-1, logical_bytes=-size, entries=-len(tags))
             return tags
 
         return await self._database.write(work)
+
+    async def keep(self, digest: str) -> None:
+        """Keep a store, which somebody has sent by itself, when no name refers to it any more."""
+        await self._database.write(lambda tx: _keep(tx, self._space, digest))
 
     async def restore(self, digest: str) -> RestoredRow | None:
         """Undo the last removal of a store, and set its tags again unless others have these names.
@@ -336,13 +334,17 @@ class StoreTable:
 
     def _insert(self, tx: Transaction, new: StoreDraft) -> bool:
         sql = """
-            INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest, uploader, uploader_id)
-            VALUES (:space, :id, :digest, :type, :size, :held, :created, :weight, :manifest, :uploader, :uploader_id)
+            INSERT INTO stores (
+                space, id, digest, type, size, held, created, weight, manifest, of_commits, uploader, uploader_id
+            ) VALUES (
+                :space, :id, :digest, :type, :size, :held, :created, :weight, :manifest, :of_commits,
+                :uploader, :uploader_id
+            )
             ON CONFLICT (space, digest) WHERE deleted IS NULL DO NOTHING"""
         values: Mapping[str, Any] = {
             "space": self._space, "id": new.id, "digest": new.digest, "type": new.type, "size": new.size,
             "held": new.held, "created": new.created, "weight": new.weight, "manifest": new.manifest,
-            "uploader": tx.actor.name, "uploader_id": tx.actor.id,
+            "of_commits": int(new.of_commits), "uploader": tx.actor.name, "uploader_id": tx.actor.id,
         }  # fmt: skip
         return tx.run(sql, **values) == 1
 
@@ -353,6 +355,30 @@ class StoreTable:
         tx.many(sql, [key | {"object": each} for each in objects])
         sql = "INSERT INTO file_digests (space, sha256, store, n) VALUES (:space, :sha256, :store, :n)"
         tx.many(sql, [key | {"n": n, "sha256": sha256} for n, sha256 in new.digests])
+
+
+def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[str]] | None:
+    """Remove a store with its tags; return its size and the tags, which the caller has to count, or None."""
+    row = tx.first(
+        f"UPDATE stores SET deleted = :now WHERE {LIVE} RETURNING id, size", now=tx.now, space=space, digest=digest
+    )
+    if row is None:
+        return None
+    gone = tx.all(f"DELETE FROM names WHERE {TAGS} AND store = :digest RETURNING name", space=space, digest=digest)
+    tags = sorted(name for (name,) in gone)
+    sql = "UPDATE stores SET tags = :tags WHERE space = :space AND id = :id"
+    tx.run(sql, tags=json.dumps(tags), space=space, id=row[0])
+    for tag in tags:
+        tell(tx, space, "tag.removed", tag, {"tag": tag, "store": digest})
+    tell(tx, space, "store.removed", digest, {"store": digest})
+    return row[1], tags
+
+
+def _keep(tx: Transaction, space: str, digest: str) -> None:
+    """Keep a store of commits, which was sent by itself, when the commits go."""
+    sql = f"UPDATE stores SET of_commits = 0 WHERE {LIVE} AND of_commits = 1"
+    if tx.run(sql, space=space, digest=digest):
+        record(tx, space, "store.kept", digest, {"store": digest})
 
 
 def _row(row: Row | Sequence[Any]) -> StoreRow:

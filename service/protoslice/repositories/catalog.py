@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from protoslice.catalog.abandoned import purge_repositories
 from protoslice.catalog.database import UniqueViolation, time_of
 from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.catalog.labels import HUB, OCI
@@ -74,9 +75,10 @@ class Repositories:
             raise RepositoryExists(new) from None
 
     async def remove(self, name: str) -> None:
-        """Remove a repository and its history. Stores of its commits stay, as others may share them."""
+        """Remove a repository, its history, and the stores that only its commits have made and nothing else names."""
         if not await self._table.remove(check_repository(name)):
             raise NoRepository(name)
+        await purge_repositories(self._stores.database)
 
     def _opened(self, row: RepositoryRow, other: int | None = None) -> Repository:
         """Repository of a row; `other` is the id of the one that another protocol filled, where there is no history."""

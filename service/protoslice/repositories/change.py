@@ -131,7 +131,9 @@ class Change:
 
     async def _opened(self) -> Ingest:
         if self._ingest is None:
-            self._ingest = await self._stack.enter_async_context(await self._stores.ingest(IngestRequest()))
+            self._ingest = await self._stack.enter_async_context(
+                await self._stores.ingest(IngestRequest(of_commit=True))
+            )
         return self._ingest
 
     def _begin(self, path: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from protoslice.catalog.abandoned import purge_commits
 from protoslice.catalog.database import SECOND, time_of
 from protoslice.catalog.repositories import CommitRow, HistoryTable, Moved, NameRow, RepositoryGone
 from protoslice.errors import InvalidInput
@@ -68,6 +69,10 @@ class HistoryRecords:
         """Remove a branch or tag; raise `NoCommit` if it does not exist."""
         if not await self._table.remove(kind, name):
             raise NoCommit(name)
+
+    async def forget(self) -> None:
+        """Delete the commits that no branch or tag leads to, and the stores that only they have made."""
+        await purge_commits(*self._table.place)
 
     async def by_id(self, commit: str) -> Commit:
         """Return the newest commit of that id; raise `NoCommit` if this history has none."""

@@ -136,11 +136,16 @@ class Repository:
         return Change(self.stores, self.records, await self.records.ref("heads", _branch(branch)), parent)
 
     async def squash(self, branch: str, author: Author) -> Commit:
-        """Move a branch to a first commit with the same files; `Outrun` if it is changed meanwhile."""
+        """Move a branch to a first commit with the same files, and delete the commits that no ref leads to.
+
+        Raise `Outrun` if the branch is changed meanwhile.
+        """
         ref = await self.records.ref("heads", _branch(branch))
         if ref.commit.place is None:
             return ref.commit
-        return await self.records.move(ref, Commit().next(ref.commit.store, author))
+        made = await self.records.move(ref, Commit().next(ref.commit.store, author))
+        await self.records.forget()
+        return made
 
     async def create(self, kind: Kind, name: str, revision: str = MAIN) -> None:
         """Create a branch or tag at a revision; `RefExists` when there is one of that name."""
@@ -148,10 +153,11 @@ class Repository:
         await self.records.create(Ref(kind, check_ref(name), commit))
 
     async def remove(self, kind: Kind, name: str) -> None:
-        """Remove a branch or tag; its commits stay. `Conflict` for the branch `main`."""
+        """Remove a branch or tag, and the commits that no other leads to. `Conflict` for the branch `main`."""
         if (kind, name) == ("heads", MAIN):
             raise Conflict(f"The branch {MAIN!r} cannot be removed, only the whole repository")
         await self.records.remove(kind, check_ref(name))
+        await self.records.forget()
 
 
 def _named(revision: str) -> tuple[tuple[Kind, ...], str]:

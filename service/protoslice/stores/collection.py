@@ -10,10 +10,10 @@ from functools import partial
 from typing import Final
 
 from protoslice.catalog import Database
+from protoslice.catalog.abandoned import purge_repositories
 from protoslice.catalog.collector import CollectorTable, TrashRow
 from protoslice.catalog.database import SECOND
 from protoslice.catalog.kept_files import purge_kept_files
-from protoslice.catalog.repositories import purge_repositories
 from protoslice.catalog.spaces import SpaceRow
 from protoslice.concurrency.chores import run_all
 from protoslice.concurrency.gather import map_concurrently

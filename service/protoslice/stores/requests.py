@@ -31,6 +31,8 @@ class IngestRequest:
     source: str = "upload"
     report: bool = False
     """True to return a report on the model."""
+    of_commit: bool = False
+    """True for the store of a commit, which goes with its last name."""
     strict: bool = False
     """True to refuse a model that lacks files or fails checksums of its own."""
 

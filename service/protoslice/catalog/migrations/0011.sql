@@ -17,6 +17,10 @@ SELECT space, 0, 0, 0, 0, count(*) FROM (
 ) counted WHERE 1 = 1 GROUP BY space
 ON CONFLICT (space, slot) DO UPDATE SET entries = excluded.entries;
 
+-- 1 for a store that only commits have made: it goes with its last name.
+
+ALTER TABLE stores ADD COLUMN of_commits smallint NOT NULL DEFAULT 0;
+
 -- Repositories that were removed keep their rows until these are deleted, batch by batch.
 
 CREATE INDEX repositories_removed ON repositories (protocol) WHERE protocol = 'removed';

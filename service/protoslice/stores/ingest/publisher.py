@@ -51,7 +51,7 @@ class Publisher:
         if request.report or request.strict:
             report = await self._report(manifest, strict=request.strict)
         report = report if request.report else None
-        new = await self._worker.sized(manifest.weight, lambda: _new_store(manifest, objects))
+        new = await self._worker.sized(manifest.weight, lambda: _new_store(manifest, request, objects))
         replaces: int | None = None
         for _ in range(_TRIES):
             with objects.publishing():
@@ -72,7 +72,10 @@ class Publisher:
         if request.report or request.strict:
             return None
         try:
-            return await self._tagged(await self._manifests.get(store_id), request, None)
+            there = await self._manifests.get(store_id)
+            if not request.of_commit:
+                await self._table.keep(there.id)
+            return await self._tagged(there, request, None)
         except (NotFound, IntegrityError):
             return None
 
@@ -104,7 +107,7 @@ class Publisher:
         return report
 
 
-def _new_store(manifest: Manifest, objects: NewObjects) -> StoreDraft:
+def _new_store(manifest: Manifest, request: IngestRequest, objects: NewObjects) -> StoreDraft:
     ids = manifest.object_ids
     own = objects.own(sorted(ids))
     return StoreDraft(
@@ -119,4 +122,5 @@ def _new_store(manifest: Manifest, objects: NewObjects) -> StoreDraft:
         own=own,
         shared=ids - {each.id for each in own},
         digests=found_by_digest(manifest),
+        of_commits=request.of_commit,
     )

@@ -36,8 +36,62 @@ def test_a_squashed_branch_has_one_commit_with_the_same_files(client: httpx.Clie
     told = client.get(f"/api/models/{name}/commits/main").json()
     assert [each["title"] for each in told] == ["all"]
     assert {each["path"] for each in client.get(f"/api/models/{name}/tree/main").json()} == {"a", "b"}
-    assert client.get(f"/{name}/resolve/{old}/a").content == b"1"
+    assert client.get(f"/{name}/resolve/{old}/a").status_code == 404
     assert client.post(f"/api/models/{name}/super-squash/none", json={}).status_code == 404
+
+
+def store_of(client: httpx.Client, name: str, revision: str = "main") -> str:
+    """The store of a revision."""
+    found: str = client.get(f"/v1/stores/{name.replace('/', '%2F')}@{revision}").raise_for_status().json()["id"]
+    return found
+
+
+def is_there(client: httpx.Client, *stores: str) -> list[bool]:
+    """True for each store that is there."""
+    return [client.get(f"/v1/stores/{store}").status_code == 200 for store in stores]
+
+
+def test_the_stores_of_a_repository_go_with_it_and_can_be_restored(client: httpx.Client, made: Made) -> None:
+    name = made({"a": b"goes"})
+    first = store_of(client, name)
+    commit(client, f"models/{name}", {"b": b"goes too"})
+    last = store_of(client, name)
+    assert is_there(client, first, last) == [True, True]
+    body = {"name": name.partition("/")[2], "organization": name.partition("/")[0]}
+    assert client.request("DELETE", "/api/repos/delete", json=body).status_code == 200
+    assert is_there(client, first, last) == [False, False]
+    assert client.post(f"/v1/stores/{first}/restore").status_code == 200
+    assert is_there(client, first, last) == [True, False]
+
+
+def test_a_store_that_has_another_name_stays(client: httpx.Client, made: Made) -> None:
+    names = {each: made({"a": f"stays by {each}".encode()}) for each in ("tag", "commit", "upload", "dedup", "nothing")}
+    stores = {each: store_of(client, name) for each, name in names.items()}
+    client.put("/v1/tags/stays", json={"store": stores["tag"]}).raise_for_status()
+    made({"a": b"stays by commit"})
+    client.put("/v1/stores?filename=a", content=b"stays by upload").raise_for_status()
+    client.put("/v1/stores?filename=a", content=b"stays by dedup").raise_for_status()
+    for name in names.values():
+        body = {"name": name.partition("/")[2], "organization": name.partition("/")[0]}
+        assert client.request("DELETE", "/api/repos/delete", json=body).status_code == 200
+    found = dict(zip(stores, is_there(client, *stores.values()), strict=True))
+    assert found == {"tag": True, "commit": True, "upload": True, "dedup": True, "nothing": False}
+    client.delete("/v1/tags/stays")
+
+
+def test_squashing_and_removing_a_branch_free_what_no_other_branch_leads_to(client: httpx.Client, made: Made) -> None:
+    name = made({"a": b"freed 1"})
+    commits, stores = [], [store_of(client, name)]
+    for number in range(2, 4):
+        commit(client, f"models/{name}", {"a": f"freed {number}".encode()})
+        stores.append(store_of(client, name))
+    commits = [each["id"] for each in client.get(f"/api/models/{name}/commits/main").json()]
+    client.post(f"/api/models/{name}/branch/side", json={"startingPoint": commits[1]}).raise_for_status()
+    client.post(f"/api/models/{name}/super-squash/main", json={"message": "all"}).raise_for_status()
+    assert is_there(client, *stores) == [True, True, True], "the branch has two of them, and main the last"
+    client.delete(f"/api/models/{name}/branch/side").raise_for_status()
+    assert is_there(client, *stores) == [False, False, True]
+    assert client.get(f"/{name}/resolve/main/a", follow_redirects=True).content == b"freed 3"
 
 
 def test_a_moved_repository_keeps_everything(client: httpx.Client, made: Made) -> None:
@@ -127,7 +181,7 @@ def test_a_closed_service_has_private_repositories(tmp_path: Path) -> None:
 
 def test_a_comparison_is_refused(client: httpx.Client, made: Made) -> None:
     answer = client.get(f"/api/models/{made()}/compare/main..v1")
-    assert (answer.status_code, "/diff?from=" in answer.headers["x-error-message"]) == (422, True)
+    assert (answer.status_code, "/diff?before=" in answer.headers["x-error-message"]) == (422, True)
 
 
 def test_a_commit_is_found_by_the_first_digits_of_its_id(client: httpx.Client, made: Made) -> None:

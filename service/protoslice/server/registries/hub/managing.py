@@ -43,7 +43,7 @@ async def check_write(services: Given, kind: str, name: str) -> Response:
 )
 @answering
 async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
-    """Make the files of a branch its only commit; earlier commits stay, but no branch leads to them."""
+    """Make the files of a branch its only commit; earlier commits go, unless another branch or tag leads to them."""
     repository = await services.repositories.get(repository_of(kind, name))
     made = await repository.squash(branch, Author(body.message or f"Squash {branch!r}"))
     return JsonAnswer({"commitOid": made.id})
@@ -74,4 +74,4 @@ async def change_settings(services: Given, kind: str, name: str, body: Visibilit
 @answering
 async def compare(request: Request, kind: str, name: str, revisions: str) -> Response:
     """Refuse a comparison of texts."""
-    raise Unsupported("Text diffs are not supported: use GET /v1/stores/NAME@NEW/diff?from=NAME@OLD")
+    raise Unsupported("Text diffs are not supported: use GET /v1/stores/NAME@NEW/diff?before=NAME@OLD")
