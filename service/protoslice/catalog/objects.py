@@ -35,6 +35,10 @@ class Collected(Conflict):
         )
 
 
+class ReservationLost(Collected):
+    """Objects that this process had reserved are gone, and perhaps all that it reserved."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReservedObject:
     """Row of an object that is about to be written, and the writer that reserved it."""
@@ -185,7 +189,7 @@ def publish_objects(tx: Transaction, space: str, own: Iterable[OwnObject]) -> in
     total = 0
     for each in sorted(own, key=lambda each: each.id):
         if tx.run(sql, space=space, id=each.id, size=each.size, writer=each.writer) != 1:
-            raise Collected
+            raise ReservationLost
         total += each.size or 0
     return total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from protoslice.catalog.objects import Collected, OwnObject, ReservedObject, object_id
+from protoslice.catalog.objects import OwnObject, ReservationLost, ReservedObject, object_id
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
 from protoslice.storage.wrappers.interceptor import WrappedWriter
@@ -68,13 +68,13 @@ class NewObjects:
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """Context of a transaction that publishes objects; on `Collected`, what was reserved with them is forgotten.
+        """Context of a transaction that publishes objects; what was reserved with lost ones is forgotten.
 
         A database that was set back has lost all rows that this process reserved.
         """
         try:
             yield
-        except Collected:
+        except ReservationLost:
             self._is_lost = True
             self._reservations.forget()
             raise
