@@ -186,7 +186,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "12: published bytes are charged", "catalog/stores.py",
-        "charge(tx, stored_bytes=size + new.held, ", "charge(tx, stored_bytes=new.held, ", SIMULATION,
+        "tx, stored_bytes=size + new.held, ", "tx, stored_bytes=new.held, ", SIMULATION,
     ),
     Mutant(
         "12: bytes of uploads are charged", "catalog/uploads.py",
@@ -195,11 +195,11 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "12: a removed store is discharged", "catalog/stores.py",
-        "            self._account.charge(tx, stores=-1, logical_bytes=-row[1])\n", "", SIMULATION,
+        "            self._account.charge(tx, stores=-1, logical_bytes=-size, entries=-len(tags))\n", "", SIMULATION,
     ),
     Mutant(
         "12: a restored store is charged", "catalog/stores.py",
-        "                self._account.charge(tx, stores=1, logical_bytes=removed[4])\n", "                pass\n",
+        "            self._account.charge(tx, stores=count, logical_bytes=count * removed[4], entries=created)\n", "",
         SIMULATION,
     ),
     Mutant(

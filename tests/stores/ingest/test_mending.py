@@ -116,12 +116,12 @@ def test_readers_of_the_old_copy_get_to_the_end() -> None:
     in_memory(work)
 
 
-def test_nobody_is_told_of_a_store_that_is_mended() -> None:
+def test_a_store_that_is_mended_is_not_created_again() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, FILES)).store
         await spoil(storage, (await keys_of(stores, info.id))["file-0"], "missing")
         assert (await upload(stores, FILES)).created
-        told = await stores.database.read(lambda tx: tx.all("SELECT what FROM audit"))
-        assert told == [("store.created",)]
+        changes = await stores.database.read(lambda tx: tx.all("SELECT what FROM audit ORDER BY number"))
+        assert changes == [("store.created",), ("store.repaired",)]
 
     in_memory(work)

@@ -12,6 +12,7 @@ from tests.support.stores import in_memory, opened, uploads_in
 from protoslice.errors import ClientLimit, Gone, TooMany
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.routes.uploads import state_of
+from protoslice.server.app import create_app
 from protoslice.server.intake.resumable.answers import about
 from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage, Storage
@@ -135,7 +136,8 @@ def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: p
 def test_whose_it_is_is_told_to_nobody() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         found = await stores.uploads.create(wanted("203.0.113.77"))
-        said = encode_fact(state_of(found)).decode() + str(about(found, Settings(storage="memory://"), {}))
+        settings = Settings(storage="memory://")
+        said = encode_fact(state_of(found)).decode() + str(about(found, settings, {"app": create_app(settings)}))
         assert "203.0.113.77" not in said
 
     in_memory(work)
