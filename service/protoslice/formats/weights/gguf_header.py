@@ -39,6 +39,7 @@ SCALARS: Final = {
 """Name and `struct` code of each type of numbers."""
 STRING: Final = 8
 LIST: Final = 9
+_UINT32: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,8 +201,10 @@ def _alignment(source: RangeSource, path: str, metadata: dict[str, Value], curso
     value = metadata.get("general.alignment")
     if value is None:
         return _DEFAULT_ALIGNMENT
-    at = Cursor(source, path, value.offset, cursor.order)
-    found = at.scalars(value.type, 1)[0] if value.type in SCALARS else 0
-    if not isinstance(found, int) or found < 1 or found & (found - 1):
+    if value.type != _UINT32:  # as the `gguf` package and llama.cpp require
+        kind = {STRING: "string", LIST: "list"}.get(value.type) or SCALARS[value.type][0]
+        raise CorruptModel(f"general.alignment is a {kind}, but it must be a uint32", value.offset, path)
+    found = Cursor(source, path, value.offset, cursor.order).number("I")
+    if not found or found & (found - 1):
         raise CorruptModel(f"Invalid general.alignment {found}: it must be a power of two", value.offset, path)
-    return int(found)
+    return found
