@@ -75,6 +75,21 @@ def test_every_verb_reads_types_of_a_schema_file(call: Any, folder: Path, binpb:
     assert [each["path"] for each in told["differences"] if each["what"] == "part"] == ["title"]
 
 
+@pytest.mark.parametrize(
+    "verb", [["info"], ["tree"], ["cat", "title"], ["merge", "out"], ["chunks"], ["tensor"], ["verify"], ["graph"]]
+)
+def test_a_chunked_file_of_unknown_type_needs_its_type(
+    call: Any, folder: Path, binpb: Path, tmp_path: Path, verb: list[str]
+) -> None:
+    name, *more = verb
+    file, out = tmp_path / "split.cpb", tmp_path / "out"
+    call("split", folder / "thing.pb", tmp_path / "split", "--min-chunk", "1", "--schema", binpb, *TYPE)
+    said = call(name, file, *(out if each == "out" else each for each in more), code=3).stderr
+    assert "a message of unknown type; pass the root's type" in said
+    assert not out.exists()
+    assert "[0]" in call("tree", file, "records").stdout
+
+
 def test_a_proto_file_is_compiled_with_what_it_imports(call: Any, folder: Path) -> None:
     schema = ["--schema", folder / "thing.proto", *TYPE]
     assert call("cat", folder / "thing.pb", "parts[0].weight", *schema).stdout_bytes == b"42"

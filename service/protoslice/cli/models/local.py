@@ -17,7 +17,7 @@ from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, nam
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.cli.models.types import RootType
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
-from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
+from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
@@ -166,8 +166,10 @@ class LocalSubject(Subject):
         """The document that `path` leads into: that of the proto, else of a bundle's index or a stream."""
         try:
             proto = self.proto
-        except (CorruptModel, Unsupported):
-            if self._other is None:
+        except (CorruptModel, Unsupported) as error:
+            # A chunked proto is a stream too, but only a path into its records means that.
+            is_chunked = isinstance(error, InconsistentChunks)
+            if (is_chunked and not _INTO_RECORDS.match(path)) or self._other is None:
                 raise
             return self._other
         # Any bytes may pass for a message of unknown type, those of a stream too.
