@@ -8,7 +8,9 @@ from typing import Any, Final
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-from google.protobuf.text_format import Parse
+from google.protobuf.json_format import Parse as FromJson
+from google.protobuf.json_format import ParseError as JsonError
+from google.protobuf.text_format import Parse, ParseError
 
 from protoslice.schema import from_descriptor_set
 from protoslice.schema.closed_enums import MOST
@@ -73,6 +75,16 @@ def test_texts_and_streams_show_numbers() -> None:
     stream = b"\x02\x08\x07\x02\x08\x01\x02\x08\x09"
     assert _rendered("jsonl", stream) == '{"c": 7}\n{"c": "ONE"}\n{"c": 9}\n'
     assert _rendered("texts", stream) == "c: 7\n\nc: ONE\n\nc: 9\n"
+
+
+def test_the_runtime_reads_undeclared_values_in_binary_form_only() -> None:
+    kind, data = _TYPES.message_class("p.M"), b"\x08\x07"
+    assert kind.FromString(data).SerializeToString() == data
+    for text in (_rendered("text", data), "1: 7"):
+        with pytest.raises(ParseError):
+            Parse(text, kind(), allow_field_number=True)
+    with pytest.raises(JsonError):
+        FromJson(_rendered("json", data), kind())
 
 
 def test_a_text_like_a_placeholder_stays() -> None:

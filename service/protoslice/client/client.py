@@ -460,7 +460,7 @@ class Client(Administration, ClosedAtEnd):
         """Write a view to the file `target`; without `view`, write the files of the store.
 
         The view `onnx` writes `weights.bin` and `model.onnx` into the folder `target`; the view `safetensors` with the
-        parameter `shards` writes files of at most this size, and their index.
+        parameter `shards` writes files with at most so many bytes of elements, and their index.
         For several files, `target` is a folder; for one, the file, or the folder for it: an existing one, or a text
         that ends with a slash. An existing file with the same content is not fetched. A download that broke off resumes
         where it was. With a cache, pieces of other versions are not fetched again.

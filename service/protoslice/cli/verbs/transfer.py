@@ -186,7 +186,10 @@ def pull(  # noqa: PLR0913 - each is an option
     ] = None,
     shards: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help="Write the safetensors view as files of at most this size, into a folder."),
+        typer.Option(
+            metavar="SIZE",
+            help="Write the safetensors view into a folder, as files with elements of at most this size.",
+        ),
     ] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Fail if the safetensors view leaves out tensors.")] = False,
     cache: Annotated[

@@ -380,5 +380,8 @@ class ShardsQuery(TensorsQuery):
     shards: Annotated[
         int | None,
         SIZE,
-        Parameter(description="Maximum size of the tensors of a file. Default: 5 GB.", examples=["2GiB"]),
+        Parameter(
+            description="Maximum bytes of elements in a file, without header and padding. Default: 5 GB.",
+            examples=["2GiB"],
+        ),
     ] = None
