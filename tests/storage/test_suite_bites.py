@@ -151,6 +151,11 @@ class Forgets(MemoryStorage):
         return bytes(len(await super().get_range(key, start, end, if_etag=if_etag)))
 
 
+class DeletesNothing(MemoryStorage):
+    async def delete(self, key: ObjectKey) -> None:
+        pass
+
+
 class ReadsOnly(MemoryStorage):
     @property
     def abilities(self) -> Abilities:
@@ -162,6 +167,11 @@ def test_the_probe_refuses_what_cannot_work(storage: MemoryStorage, why: str) ->
     with pytest.raises(Unsupported, match=why):
         asyncio.run(probe(storage))
     assert storage._objects == {}
+
+
+def test_the_probe_refuses_a_storage_that_deletes_nothing() -> None:
+    with pytest.raises(Unsupported, match="does not delete"):
+        asyncio.run(probe(DeletesNothing()))
 
 
 def test_the_probe_lets_an_honest_storage_pass_and_leaves_nothing() -> None:

@@ -1,4 +1,4 @@
-"""Start-up probe: what is written can be read, listed and removed."""
+"""Start-up probe: what is written can be read and replaced, and is gone once it is deleted."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ async def probe(storage: Storage) -> None:
         with suppress(StorageError):  # the first error is the one to report
             await storage.delete(key)
         raise
-    with suppress(StorageUnavailable):
+    with suppress(StorageUnavailable, NotFound):
         await storage.delete(key)
+        await storage.get_range(key, 0, 3)
+        raise Unsupported("This storage does not delete what it is asked to delete: do not use it")
 
 
 async def _probe(storage: Storage, key: ObjectKey) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from secrets import token_hex
@@ -45,8 +45,10 @@ class Report:
         return self.unsafe is None and all(outcome.error is None for outcome in self.outcomes)
 
 
-async def check(uri: str, options: Mapping[str, str] | None = None) -> Report:
-    """Check the storage at `uri` against the contract, in a folder of its own that is removed afterwards.
+async def check(
+    uri: str, options: Mapping[str, str] | None = None, *, show: Callable[[Outcome], None] | None = None
+) -> Report:
+    """Check the storage at `uri` against the contract, in a temporary folder, and `show` each outcome as it ends.
 
     The storage must allow writing. The bypass is a second opening of the same URI, so leftovers that the storage does
     not list, such as unfinished uploads, go unnoticed.
@@ -59,7 +61,11 @@ async def check(uri: str, options: Mapping[str, str] | None = None) -> Report:
             except StorageError as error:  # each further call would take as long to fail
                 return Report(storage.abilities, str(error), ())
             suite = _Checked(storage, second)
-            outcomes = [Outcome(name, await suite.broken(body)) for name, body in suite.bodies().items()]
+            outcomes = []
+            for name, body in suite.bodies().items():
+                outcomes.append(Outcome(name, await suite.broken(body)))
+                if show is not None:
+                    show(outcomes[-1])
             return Report(storage.abilities, unsafe, tuple(outcomes))
 
 

@@ -118,6 +118,31 @@ def test_broken_promises_are_named(
     assert "\nbroken: an object is what was put: " in shown
 
 
+def test_each_promise_is_printed_as_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from protoslice.cli import main
+
+    put, shown = FileStorage.put, [""]
+
+    async def look(self: FileStorage, key: ObjectKey, data: bytes) -> str:
+        shown.append(shown[-1] + capsys.readouterr().out)
+        return await put(self, key, data)
+
+    monkeypatch.setattr(FileStorage, "put", look)
+    monkeypatch.setattr(sys, "argv", ["protoslice", "storage", "check", tmp_path.as_uri()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert not ended.value.code
+    lines = (shown[-1] + capsys.readouterr().out).splitlines()
+    promises = [line for line in lines if line.startswith("kept: ")]
+    assert len(promises) > 50
+    steps = [text.count("kept: ") for text in shown]
+    assert steps[0] == 0
+    assert steps[-1] > 40, "promises were printed before the last one was tried"
+    assert len(set(steps)) > 20
+
+
 def test_storage_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from protoslice.errors import StorageUnavailable
     from protoslice.testing import check

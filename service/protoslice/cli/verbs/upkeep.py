@@ -6,6 +6,7 @@ Each imports the service when it runs.
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import asdict
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from protoslice.storage import Abilities, Storage
     from protoslice.stores import GarbageReport
     from protoslice.stores.collection import Usage
-    from protoslice.testing.check import Report
+    from protoslice.testing.check import Outcome, Report
 
 NOT_KEPT = 3
 _PAGE = 100
@@ -119,7 +120,8 @@ def check(
     from protoslice.testing.check import check as check_storage
 
     settings = service_settings(storage=uri)
-    report = asyncio.run(check_storage(settings.storage, settings.plain_storage_options()))
+    show = None if as_json else _show_outcome
+    report = asyncio.run(check_storage(settings.storage, settings.plain_storage_options(), show=show))
     if as_json:
         print_json(_as_json(report))
     else:
@@ -191,15 +193,18 @@ def _as_json(report: Report) -> dict[str, object]:
     return {"kept": report.kept, "unsafe": report.unsafe, "abilities": asdict(report.abilities), "promises": promises}
 
 
+def _show_outcome(outcome: Outcome) -> None:
+    say(f"kept: {outcome.promise}" if outcome.error is None else f"broken: {outcome.promise}: {outcome.error}")
+    sys.stdout.flush()  # a check of a bucket takes minutes
+
+
 def _show(uri: str, report: Report) -> None:
-    broken = [outcome for outcome in report.outcomes if outcome.error is not None]
+    broken = sum(outcome.error is not None for outcome in report.outcomes)
     print_pairs(
         [
             ("storage", uri),
             ("abilities", _able(report.abilities)),
             ("writing", "safe" if report.unsafe is None else report.unsafe),
-            ("promises", f"{len(report.outcomes) - len(broken)} kept, {len(broken)} broken"),
+            ("promises", f"{len(report.outcomes) - broken} kept, {broken} broken"),
         ]
     )
-    for outcome in broken:
-        say(f"broken: {outcome.promise}: {outcome.error}")
