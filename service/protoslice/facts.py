@@ -92,6 +92,9 @@ class Store:
     """Split rules that took precedence over the sizes, in canonical form."""
     why: str | None = None
     """Why no root was found; None if one was."""
+    records_file: Annotated[str | None, like("train.tfrecord")] = None
+    """Path of a file whose bytes are a stream of records, as `file=` of `/records` takes it; None if no bytes show one.
+    Bytes do not show delimited records. Stores of earlier versions have None."""
     uploader: Annotated[str | None, like("ci")] = None
     """Name of the token or account that created the store; None if the service asked for neither."""
     uploader_id: Annotated[str | None, like("kU3x9QbW1z")] = None

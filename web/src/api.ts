@@ -45,9 +45,9 @@ export const hasGraph = (store: Store): boolean => /^(onnx|tensorflow|paddle\.fr
 const STREAM = /\.(tfrecords?|riegeli|array_?record|delimited)(\.gz|\.zlib)?(-\d+-of-\d+)?$/i;
 export const isStream = (path: string): boolean => STREAM.test(path);
 
-/** True for stores with a stream of records: found by its bytes, as `why` tells then, or known by its name. */
-export const hasRecords = ({ why, files }: Store): boolean =>
-  why?.includes(" can be read at /records") || files.some(({ path }) => isStream(path));
+/** True for stores with a stream of records: found by the bytes of a file, or known by its name. */
+export const hasRecords = ({ records_file: found, files }: Store): boolean =>
+  typeof found === "string" || files.some(({ path }) => isStream(path));
 
 /** An answer that is a problem (RFC 9457), or none at all. */
 export class Failure extends Error {

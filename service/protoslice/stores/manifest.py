@@ -148,6 +148,8 @@ class Manifest:
     """Version of the planner that made the chunks; None for a root without an index."""
     why: str | None = None
     """One sentence on why there is no root; None when there is one."""
+    stream: str | None = None
+    """Path of the likeliest file whose bytes are records; None without one."""
     rules: tuple[str, ...] = ()
     """Rules that the root was planned by, in canonical form."""
     inline: Mapping[str, bytes] = field(default_factory=dict)
@@ -195,7 +197,7 @@ class Manifest:
         """Size of the manifest's JSON form, about."""
         paths = sum(len(file.path) for file in self.files)
         records = 2 * sum(map(len, self.inline.values())) + 2 * sum(len(each.held or b"") for each in self.objects)
-        texts = len(self.why or "") + sum(map(len, self.rules))
+        texts = len(self.why or "") + len(self.stream or "") + sum(map(len, self.rules))
         return _FILE_WEIGHT * (1 + len(self.files)) + paths + texts + records
 
     def as_store(self, tags: Sequence[str] = (), uploader: Actor = NOBODY, description: str = "") -> Store:
@@ -216,6 +218,7 @@ class Manifest:
             planner=self.planner,
             rules=self.rules,
             why=self.why,
+            records_file=self.stream,
             uploader=uploader.name or None,
             uploader_id=uploader.id or None,
             description=description,
@@ -258,6 +261,8 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data |= _sums_as_dict(manifest.stored)
     if not manifest.rules:
         del data["rules"]  # programs that know no rules read the stores that have none
+    if manifest.stream is None:
+        del data["stream"]
     del data["row"]
     data["beside"] = dict(manifest.beside)
     data["inline"] = {name: b64encode(record).decode() for name, record in manifest.inline.items()}

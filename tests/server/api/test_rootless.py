@@ -11,6 +11,7 @@ from random import Random
 import httpx
 import pytest
 from tests.support.problems import assert_problem
+from tests.support.streams import FRAMED
 from tests.support.views import PLAIN
 
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter
@@ -119,3 +120,15 @@ def test_a_packed_file_stays_as_it_is(client: httpx.Client, name: str, head: byt
     refused = client.get(f"/v1/stores/{store['id']}/merge")
     assert_problem(refused.status_code, refused.headers, refused.content, expected=404, slug="no-root")
     assert kind in refused.json()["detail"]
+
+
+def test_a_stream_of_records_is_a_fact_of_the_store(client: httpx.Client) -> None:
+    stream = FRAMED["tfrecord"]([b"\x08\x01", b"\x08\x02"])
+    for files in ([("a", b"words")], [("train", stream)], [("README.md", b"# Words\n"), ("a/train", stream)]):
+        sent = client.post("/v1/stores", files=[("file", item) for item in files]).json()
+        found = [item["records_file"] for item in (sent, client.get(f"/v1/stores/{sent['id']}").json())]
+        (listed,) = [item for item in client.get("/v1/stores").json()["items"] if item["id"] == sent["id"]]
+        path = next((path for path, data in files if data == stream), None)
+        assert [*found, listed["records_file"]] == [path] * 3
+        answer = client.get(f"/v1/stores/{sent['id']}/records", params={"file": path or "a", "summary": "true"})
+        assert (answer.status_code == 200) == (path is not None), answer.text

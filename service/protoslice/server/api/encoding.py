@@ -59,7 +59,7 @@ def prepare_encoding(kind: Any) -> None:
 
 def store_weight(store: Store) -> int:
     """Return the bytes of a store's JSON, about."""
-    texts = sum(len(file.path) for file in store.files) + len(store.why or "")
+    texts = sum(len(file.path) for file in store.files) + len(store.why or "") + len(store.records_file or "")
     texts += 2 * sum(map(len, store.tags)) + sum(map(len, store.rules)) + sum(len(each.name) for each in store.names)
     return _FILE_WEIGHT * (1 + len(store.files)) + texts
 

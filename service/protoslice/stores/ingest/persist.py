@@ -85,6 +85,7 @@ async def drafted(
         planner=policy.planner,
         rules=tuple(policy.rules),
         why=root.why,
+        stream=root.stream,
         inline={name: data for name, data in records.items() if name not in keys},
         beside={name: key.text for name, key in keys.items()},
         row=new_id(),

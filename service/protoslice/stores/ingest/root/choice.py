@@ -46,6 +46,8 @@ class Root:
     prepared: Prepared | None = None
     side: ObjectLocation | None = None
     why: str | None = None
+    stream: str | None = None
+    """Path of the likeliest file that holds records, as its bytes show."""
 
     @property
     def path(self) -> str | None:
@@ -71,20 +73,21 @@ async def choose_root(
     if not files:
         raise InvalidInput("The upload contains no files")
     ranked = await _ranked(files, opened, worker)
+    stream = next((file.info.path for file in ranked if file.detection.kind in _STREAMS), None)
     if request.names_a_root:
         file = ranked[0] if request.root is None else _named(files, request.root)
         try:
-            return Root(file, *await _prepared(file, prepare, alone=len(files) == 1))
+            return Root(file, *await _prepared(file, prepare, alone=len(files) == 1), stream=stream)
         except NotARoot as error:
             raise Unsupported(f"{error.why}; if the file is a protobuf, pass its type") from error
     reasons: dict[str, str] = {}
     by_path = {file.info.path: file for file in ranked}
     for file in (by_path[candidate.path] for candidate in tried(_candidates(ranked))):
         try:
-            return Root(file, *await _prepared(file, prepare, alone=len(files) == 1))
+            return Root(file, *await _prepared(file, prepare, alone=len(files) == 1), stream=stream)
         except NotARoot as error:
             reasons[file.info.path] = error.why
-    return Root(None, why=_why(ranked, reasons))
+    return Root(None, why=_why(ranked, reasons, stream), stream=stream)
 
 
 def _named(files: Sequence[Received], path: str) -> Received:
@@ -104,23 +107,18 @@ async def _prepared(file: Received, prepare: Prepare, *, alone: bool) -> Made:
         raise
 
 
-def _why(ranked: Sequence[Received], reasons: dict[str, str]) -> str:
+def _why(ranked: Sequence[Received], reasons: dict[str, str], stream: str | None) -> str:
     """Reason why no file is a root, given for the likeliest file."""
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
+    records = "" if stream is None else f". The records of {stream} can be read at /records"
     if len(ranked) == 1:
-        return f"{path} is not in a supported format ({reason}). If it is a protobuf, pass its type{_records(ranked)}"
+        return f"{path} is not in a supported format ({reason}). If it is a protobuf, pass its type{records}"
+    if stream is not None:
+        records += f"?file={stream}"
     return (
         f"none of the {len(ranked)} files is in a supported format ({path}: {reason}). If one is a protobuf, pass its "
-        f"path as root, and its type{_records(ranked)}"
+        f"path as root, and its type{records}"
     )
-
-
-def _records(ranked: Sequence[Received]) -> str:
-    """The place where records are read of the first file that is a stream; empty without one."""
-    stream = next((file.info.path for file in ranked if file.detection.kind in _STREAMS), None)
-    if stream is None:
-        return ""
-    return f". The records of {stream} can be read at /records{'' if len(ranked) == 1 else f'?file={stream}'}"
 
 
 async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> list[Received]:
