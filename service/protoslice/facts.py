@@ -224,7 +224,8 @@ class AuditEntry:
 
     at: datetime
     who: Annotated[str, like("ci")]
-    """Name of the token or account; empty for the service itself, and for a service that asks for neither."""
+    """Name of the token or account, or of the system's user who ran a command on the storage. Empty for the service
+    itself, and for a service that asks for neither."""
     what: Annotated[str, like("tag.set")]
     subject: Annotated[str, like("resnet:3")]
     """Id of a store or token, or the name of what was changed."""
@@ -232,7 +233,8 @@ class AuditEntry:
     transaction: str
     """Id that changes which were made at once share."""
     who_id: Annotated[str, like("kU3x9QbW1z")] = ""
-    """Id of the token, or of the account of an issuer: others may have its name. Empty if it is unknown."""
+    """Id of the token, or of the account of an issuer: others may have its name. `local` for a system's user, empty if
+    it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,7 +54,12 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "schemes": "upkeep.schemes",
         "usage": "upkeep.usage",
     },
-    "token": {"create": "access.create_token", "ls": "access.ls_tokens", "revoke": "access.revoke_token"},
+    "token": {
+        "create": "access.create_token",
+        "ls": "access.ls_tokens",
+        "rotate": "access.rotate_token",
+        "revoke": "access.revoke_token",
+    },
     "space": {"create": "access.create_space", "set": "access.set_space", "ls": "access.ls_spaces"},
     "webhook": {
         "put": "webhooks.put",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,38 @@ def test_tokens_are_listed_and_revoked(call: Any, site: Site) -> None:
     assert made["id"] in call("token", "ls", **site.team).stdout
     call("token", "revoke", made["id"], **site.team)
     assert made["id"] not in call("token", "ls", **site.team).stdout
+
+
+def test_a_rotated_token_has_the_grant_of_the_old_one(call: Any, site: Site) -> None:
+    options = ["--scope", "read", "--scope", "write", "--tag", "ci-*", "--expires", "90d", "--json"]
+    old = json.loads(call("token", "create", "robot", *options, **site.team).stdout)
+    both = json.loads(call("token", "rotate", old["id"], "--keep", "--json", **site.team).stdout)
+    call("ls", **site.team | {"PROTOSLICE_TOKEN": old["token"]})
+    new = call("token", "rotate", old["id"], **site.team).stdout.strip()
+    call("ls", **site.team | {"PROTOSLICE_TOKEN": new})
+    call("ls", **site.team | {"PROTOSLICE_TOKEN": both["token"]})
+    listed = json.loads(call("token", "ls", "--json", **site.team).stdout)
+    robots = [each for each in listed if each["name"] == "robot"]
+    assert old["id"] not in [each["id"] for each in robots]
+    assert [(each["scopes"], each["tags"]) for each in robots] == [(["read", "write"], ["ci-*"])] * 2
+    for each in robots:
+        assert (datetime.fromisoformat(each["expires"]) - datetime.fromisoformat(each["created"])).days in {89, 90}
+    assert "token ls" in call("token", "rotate", old["id"], code=4, **site.team).stderr
+
+
+def test_lists_of_tokens_show_when_each_was_created(call: Any, site: Site) -> None:
+    made = json.loads(call("token", "create", "dated", "--scope", "read", "--json", **site.team).stdout)
+    head, *rows = call("token", "ls", **site.team).stdout.splitlines()
+    (row,) = [each for each in rows if made["id"] in each]
+    assert "created" in head.split()
+    assert made["created"][:16].replace("T", " ") in row
+
+
+def test_the_log_names_the_user_who_wrote_to_the_storage(call: Any, site: Site) -> None:
+    call("token", "create", "local", "--storage", site.storage.as_uri(), "--scope", "admin", "--every-space")
+    log = call("log", "--every-space", "--json", url=site.url, PROTOSLICE_TOKEN=site.admin).stdout
+    (change,) = [each for each in json.loads(log) if each["detail"].get("name") == "local"]
+    assert (change["who"], change["who_id"]) == (getpass.getuser(), "local")
 
 
 def test_without_a_token_the_command_line_says_where_one_goes(call: Any, site: Site) -> None:

@@ -1,11 +1,14 @@
-"""Verbs about who may do what: `token create`, `ls`, `revoke`; `space create`, `set`, `ls`; `sign`."""
+"""Verbs about who may do what: `token create`, `ls`, `rotate`, `revoke`; `space create`, `set`, `ls`; `sign`."""
 
 from __future__ import annotations
 
 import asyncio
+import getpass
+import os
 import re
 import time
 from dataclasses import asdict
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import typer
@@ -15,7 +18,7 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.service import service_settings
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say, utc
-from protoslice.errors import InvalidInput, Unsupported
+from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.sizes import format_size, parse_size
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -111,8 +114,11 @@ def ls_tokens(every_space: Everywhere = False, url: Service = None, as_json: Jso
     if as_json:
         print_json([_facts(each) for each in found])
         return
-    rows = [[each.id, each.name, " ".join(each.scopes), " ".join(each.tags), _end(each)] for each in found]
-    print_table(["id", "name", "scopes", "tags", "ends"], rows)
+    rows = [
+        [each.id, each.name, " ".join(each.scopes), " ".join(each.tags), _minute(each.created), _minute(each.expires)]
+        for each in found
+    ]
+    print_table(["id", "name", "scopes", "tags", "created", "ends"], rows)
 
 
 def revoke_token(
@@ -126,6 +132,38 @@ def revoke_token(
     """
     with client_of(service_url(url)) as client:
         client.revoke_token(token, every_space=every_space)
+
+
+def rotate_token(
+    token: Annotated[str, typer.Argument(metavar="ID", help="Token id, as shown by `token ls`.")],
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave the old token valid, until `token revoke` or its end.")
+    ] = False,
+    every_space: Everywhere = False,
+    url: Service = None,
+    as_json: Json = False,
+) -> None:
+    """Replace a token by a new one with its name, scopes, tags and lifetime, and print that (only once).
+
+    The old token is revoked after the new one is printed.
+
+    Example: protoslice token rotate Ngj9oJrTNp --url http://models.example/spaces/team
+    """
+    with client_of(service_url(url)) as client:
+        old = next((each for each in client.tokens(every_space=every_space) if each.id == token), None)
+        if old is None:
+            raise NotFound(f"No token {token!r} here: see `protoslice token ls`")
+        seconds = None if old.expires is None else max(1, round((old.expires - old.created).total_seconds()))
+        made = client.create_token(
+            old.name, old.scopes, tags=old.tags, expires_seconds=seconds, every_space=every_space
+        )
+        if as_json:
+            print_json(_facts(made))
+        else:
+            print(made.token, flush=True)
+            note(f"Token {made.id} for {made.space} (shown only once) replaces {old.id}")
+        if not keep:
+            client.revoke_token(old.id, every_space=every_space)
 
 
 def create_space(
@@ -207,6 +245,7 @@ def set_space(
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
     settings = service_settings(storage=uri)
     from protoslice.catalog import open_database
+    from protoslice.catalog.database import ACTOR, Actor
     from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
     from protoslice.server.access.records import NewToken, Tokens
 
@@ -215,9 +254,18 @@ async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seco
         raise InvalidInput(f"Unknown scope {', '.join(unknown)}: use {', '.join(known)}")
     grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
     async with open_database(settings.database, settings.storage) as database:
+        ACTOR.set(Actor("local", _user()))
         until = None if seconds is None else time.time() + seconds
         token, _ = await Tokens(database).create(NewToken(name, grant, until))
     return token.text
+
+
+def _user() -> str:
+    """Name of the system's user; its number if it has no name, as in many containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
 def _of(used: str, most: str | int) -> str:
@@ -238,5 +286,5 @@ def _facts(token: Any) -> dict[str, object]:
     return facts
 
 
-def _end(token: Any) -> str:
-    return "never" if token.expires is None else str(token.expires.strftime("%Y-%m-%d %H:%M"))
+def _minute(time: datetime | None) -> str:
+    return "never" if time is None else time.strftime("%Y-%m-%d %H:%M")
