@@ -42,6 +42,15 @@ def postgres() -> Iterator[TestServer]:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """URL of an empty database, of each engine in turn."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path}/catalog.sqlite"
+    server: TestServer = request.getfixturevalue("postgres")
+    return server.new_database()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
 def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """URL of a new catalogue, of each engine in turn."""
     if request.param == "sqlite":

@@ -107,6 +107,7 @@ async def _artifacts(db: InlineDatabase) -> None:
 async def _repositories(db: InlineDatabase) -> None:
     repositories = RepositoryTable(db, Account("team"), HUB)
     row = await repositories.create("m")
+    await repositories.get("m")
     await repositories.page("m", 3, "")
     table = HistoryTable(db, Account("team"), row)
     commit = CommitRow(id="c", digits="d", store="x", parent=None, number=1)

@@ -16,6 +16,7 @@ _OF_REPOSITORIES: Final = {
     "kept_files": "kind, name",
     "manifests": "digest",
     "commits": "id",
+    "former_names": "folded",
 }
 """Tables whose rows belong to repositories, and the columns that tell the rows of one repository apart."""
 _REFERRING: Final = ("names", "commits", "manifests", "kept_files")

@@ -106,8 +106,8 @@ ACTOR: Final[ContextVar[Actor | None]] = ContextVar("actor", default=None)
 
 AUDITED: Final = frozenset(
     {
-        "commits", "kept_files", "manifests", "names", "repositories", "schemas", "spaces", "stores", "tokens",
-        "webhooks",
+        "commits", "former_names", "kept_files", "manifests", "names", "repositories", "schemas", "spaces", "stores",
+        "tokens", "webhooks",
     }
 )  # fmt: skip
 """Tables of content and access: a request that changes them adds to the audit, but for the kinds of `Unaudited`."""

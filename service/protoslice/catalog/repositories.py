@@ -31,7 +31,9 @@ _STORES: Final = 100
 
 
 _INSERT: Final = """
-    INSERT INTO repositories (space, id, protocol, name, created) VALUES (:space, :id, :protocol, :name, :now)"""
+    INSERT INTO repositories (space, id, protocol, name, created, folded)
+    VALUES (:space, :id, :protocol, :name, :now, :folded)"""
+_REPOSITORY: Final = "SELECT r.id, r.name, r.created FROM repositories r"
 
 
 class Moved(Conflict):
@@ -85,24 +87,27 @@ class RepositoryTable:
         self._place = {"space": account.space, "protocol": protocol}
 
     async def create(self, name: str) -> RepositoryRow:
-        """Insert a repository; raise `UniqueViolation` if there is one of that name."""
+        """Insert a repository; raise `UniqueViolation` if there is one of that name in any case."""
         id = FIRST_ID + secrets.randbits(62)
 
         def work(tx: Transaction) -> RepositoryRow:
-            tx.run(_INSERT, **self._place, id=id, name=name, now=tx.now)
+            tx.run(_INSERT, **self._place, id=id, name=name, now=tx.now, folded=self._folded(name))
             record(tx, self._place["space"], "repository.created", name, {"protocol": self._place["protocol"]})
-            self._account.charge(tx, entries=1)
+            self._account.charge(tx, entries=1 - self._forget(tx, name))
             return RepositoryRow(id, name, tx.now)
 
         return await self._database.write(work)
 
     async def get(self, name: str) -> RepositoryRow | None:
-        """Return a repository, or None if there is none of that name."""
-        sql = """
-            SELECT id, name, created FROM repositories
-            WHERE space = :space AND protocol = :protocol AND name = :name"""
-        row = await self._database.read(lambda tx: tx.first(sql, **self._place, name=name))
-        return None if row is None else RepositoryRow(*row)
+        """Return the repository of a name, else the one that has it in another case, else the last that had it."""
+        sql = f"""
+            {_REPOSITORY} WHERE r.space = :space AND r.protocol = :protocol AND r.name = :name
+            UNION ALL {_REPOSITORY} WHERE r.space = :space AND r.protocol = :protocol AND r.folded = :folded
+            UNION ALL {_REPOSITORY} JOIN former_names f ON f.space = r.space AND f.repository = r.id
+            WHERE f.space = :space AND f.folded = :folded AND r.protocol = :protocol"""
+        values = {**self._place, "name": name, "folded": name.lower()}
+        found = await self._database.read(lambda tx: [RepositoryRow(*row) for row in tx.all(sql, **values)])
+        return next((row for row in found if row.name == name), found[0] if found else None)
 
     async def page(self, prefix: str, limit: int, after: str) -> list[RepositoryRow]:
         """Return at most `limit` repositories whose names begin with `prefix`, in order, behind `after`."""
@@ -114,17 +119,29 @@ class RepositoryTable:
         return await self._database.read(lambda tx: [RepositoryRow(*row) for row in tx.all(sql, **values)])
 
     async def rename(self, name: str, new: str) -> bool:
-        """Rename a repository; return False if there is none, raise `UniqueViolation` if the new name is taken."""
+        """Rename a repository, which is found by its old name until another one takes that.
+
+        Return False if there is none; raise `UniqueViolation` if the new name is taken.
+        """
 
         def work(tx: Transaction) -> bool:
             sql = """
-                SELECT id FROM repositories
+                SELECT id, folded FROM repositories
                 WHERE space = :space AND protocol = :protocol AND name = :name FOR UPDATE"""
             row = tx.first(sql, **self._place, name=name)
             if row is None:
                 return False
             key = {"space": self._place["space"], "repository": row[0]}
-            tx.run("UPDATE repositories SET name = :new WHERE space = :space AND id = :repository", **key, new=new)
+            tx.run(
+                "UPDATE repositories SET name = :new, folded = :folded WHERE space = :space AND id = :repository",
+                **key,
+                new=new,
+                folded=self._folded(new),
+            )
+            entries = -self._forget(tx, new)
+            if row[1] == name.lower() != new.lower() and not self._pass_on(tx, name):
+                sql = "INSERT INTO former_names (space, folded, repository) VALUES (:space, :folded, :repository)"
+                entries += tx.run(sql, **key, folded=name.lower())
             # SQLite's index of labels follows rows that come and go.
             columns = "kind, name, store, commit_id, version, updated, changed"
             these = "WHERE space = :space AND repository = :repository"
@@ -139,6 +156,7 @@ class RepositoryTable:
                 [{**key, **each, "label": label(key["space"], HUB, new, each["name"])} for each in names],
             )
             record(tx, key["space"], "repository.renamed", name, {"protocol": self._place["protocol"], "to": new})
+            self._account.charge(tx, entries=entries)
             return True
 
         return await self._database.write(work)
@@ -149,22 +167,45 @@ class RepositoryTable:
         It has no name from now on; `purge_repositories` deletes its rows.
         """
         sql = """
-            UPDATE repositories SET protocol = :removed, name = CAST(id AS text)
+            UPDATE repositories SET protocol = :removed, name = CAST(id AS text), folded = NULL
             WHERE space = :space AND protocol = :protocol AND name = :name"""
 
         def work(tx: Transaction) -> bool:
             if not tx.run(sql, **self._place, name=name, removed=REMOVED):
                 return False
+            self._pass_on(tx, name)
             record(tx, self._place["space"], "repository.removed", name, {"protocol": self._place["protocol"]})
             return True
 
         return await self._database.write(work)
 
+    def _folded(self, name: str) -> str | None:
+        """Return the name by which a repository is unique in its space; OCI has names in lower case alone."""
+        return name.lower() if self._place["protocol"] == HUB else None
+
+    def _forget(self, tx: Transaction, name: str) -> int:
+        """Delete a former name that a repository takes; return 1 if there was one, else 0."""
+        sql = "DELETE FROM former_names WHERE space = :space AND folded = :folded"
+        return tx.run(sql, space=self._place["space"], folded=name.lower())
+
+    def _pass_on(self, tx: Transaction, name: str) -> bool:
+        """Give a name that has become free to a repository whose name differs in case; return False if there is none.
+
+        Such repositories are older than the rule that names differ in more than case: see migration 11.
+        """
+        these = "space = :space AND folded > :start AND folded < :end"
+        sql = f"""
+            UPDATE repositories SET folded = :folded
+            WHERE {these} AND id = (SELECT id FROM repositories WHERE {these} ORDER BY folded LIMIT 1)
+            AND NOT EXISTS (SELECT 1 FROM repositories WHERE space = :space AND folded = :folded)"""
+        folded = name.lower()
+        return tx.run(sql, space=self._place["space"], folded=folded, start=f"{folded}=", end=f"{folded}>") > 0
+
 
 def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> int:
     """Insert a repository unless there is one of that id or name; return 1 if it was inserted, else 0."""
     sql = f"{_INSERT} ON CONFLICT DO NOTHING"
-    return tx.run(sql, space=space, id=id, protocol=protocol, name=name, now=tx.now)
+    return tx.run(sql, space=space, id=id, protocol=protocol, name=name, now=tx.now, folded=None)
 
 
 class HistoryTable:

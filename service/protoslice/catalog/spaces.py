@@ -39,7 +39,7 @@ class Held:
     logical_bytes: int = 0
     """Bytes of the files of all stores."""
     entries: int = 0
-    """Tags, repositories, branches, commits, artifacts, blobs and manifests."""
+    """Tags, repositories and their former names, branches, commits, artifacts, blobs and manifests."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,15 @@
 
 from protoslice.repositories.catalog import Repositories
 from protoslice.repositories.change import Change
-from protoslice.repositories.faults import NoCommit, NoFile, NoRepository, Outrun, RefExists, RepositoryExists
+from protoslice.repositories.faults import (
+    NoCommit,
+    NoFile,
+    NoRepository,
+    Outrun,
+    RefExists,
+    RepositoryExists,
+    RepositoryMoved,
+)
 from protoslice.repositories.finding import KnownFiles
 from protoslice.repositories.model import MAIN, Author, Commit, Ref
 from protoslice.repositories.names import VIEWS
@@ -27,6 +35,7 @@ __all__ = [
     "Repositories",
     "Repository",
     "RepositoryExists",
+    "RepositoryMoved",
     "ShownCommit",
     "StagedXorb",
     "XorbSession",

@@ -10,7 +10,7 @@ from protoslice.catalog.database import UniqueViolation, time_of
 from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.catalog.labels import HUB, OCI
 from protoslice.catalog.repositories import HistoryTable, RepositoryRow, RepositoryTable
-from protoslice.repositories.faults import NoRepository, RepositoryExists
+from protoslice.repositories.faults import NoRepository, RepositoryExists, RepositoryMoved
 from protoslice.repositories.model import PushedTags
 from protoslice.repositories.names import check_repository
 from protoslice.repositories.records import HistoryRecords
@@ -33,17 +33,22 @@ class Repositories:
         self._table = RepositoryTable(stores.database, stores.room.account, HUB)
 
     async def create(self, name: str) -> Repository:
-        """Create a repository; raise `RepositoryExists` if there is one of that name."""
+        """Create a repository; raise `RepositoryExists` if there is one of that name in any case."""
         try:
             return self._opened(await self._table.create(check_repository(name)))
         except UniqueViolation:
-            raise RepositoryExists(name) from None
+            raise await self._exists(name) from None
 
     async def get(self, name: str) -> Repository:
-        """Return the repository called `name`, to be changed; raise `NoRepository` if there is none."""
+        """Return the repository called `name`, to be changed; raise `NoRepository` if there is none.
+
+        That is `RepositoryMoved` if a repository had this name, or has it in another case.
+        """
         row = await self._table.get(check_repository(name))
         if row is None:
             raise NoRepository(name)
+        if row.name != name:
+            raise RepositoryMoved(name, row.name)
         return self._opened(row)
 
     async def find(self, name: str) -> Repository:
@@ -72,13 +77,17 @@ class Repositories:
             if not await self._table.rename(check_repository(name), check_repository(new)):
                 raise NoRepository(name)
         except UniqueViolation:
-            raise RepositoryExists(new) from None
+            raise await self._exists(new) from None
 
     async def remove(self, name: str) -> None:
         """Remove a repository, its history, and the stores that only its commits have made and nothing else names."""
         if not await self._table.remove(check_repository(name)):
             raise NoRepository(name)
         await purge_repositories(self._stores.database)
+
+    async def _exists(self, name: str) -> RepositoryExists:
+        row = await self._table.get(name)
+        return RepositoryExists(name, name if row is None else row.name)
 
     def _opened(self, row: RepositoryRow, other: int | None = None) -> Repository:
         """Repository of a row; `other` is the id of the one that another protocol filled, where there is no history."""

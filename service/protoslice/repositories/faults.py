@@ -12,6 +12,15 @@ class NoRepository(NotFound):
         super().__init__(f"No repository {name!r}")
 
 
+class RepositoryMoved(NoRepository):
+    """Former name of a repository, or its name in another case."""
+
+    def __init__(self, name: str, current: str) -> None:
+        super().__init__(name)
+        self.name = name
+        self.current = current
+
+
 class NoCommit(NotFound):
     """Name of no branch, tag or commit of a repository."""
 
@@ -27,10 +36,11 @@ class NoFile(NotFound):
 
 
 class RepositoryExists(Conflict):
-    """Name of a new repository that another one has."""
+    """Name of a new repository that another one has, perhaps in another case: it is called `current`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, current: str) -> None:
         super().__init__(f"The repository {name!r} already exists")
+        self.current = current
 
 
 class RefExists(Conflict):

@@ -343,8 +343,8 @@ class Settings(BaseSettings):
         default=0,
         ge=0,
         lt=1 << 63,
-        description="Quota of tags, repositories, branches, commits, artifacts, blobs and manifests per space, "
-        "together; further ones get a 403; 0 for no limit.",
+        description="Quota of tags, repositories (and their former names), branches, commits, artifacts, blobs and "
+        "manifests per space, together; further ones get a 403; 0 for no limit.",
     )
     space_quota_open_uploads: int = Field(
         default=0,

@@ -41,6 +41,7 @@ COUNTED: Final = """
         SELECT count(*) FROM names WHERE kind NOT IN ('folder', 'sealed') UNION ALL
         SELECT count(*) FROM commits UNION ALL
         SELECT count(*) FROM manifests UNION ALL
+        SELECT count(*) FROM former_names UNION ALL
         SELECT count(*) FROM kept_files WHERE kind IN ('file', 'blob')
     ) counted"""
 

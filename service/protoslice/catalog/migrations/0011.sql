@@ -38,3 +38,26 @@ CREATE TABLE processes (
 
 ALTER TABLE audit ADD COLUMN who_id {text} NOT NULL DEFAULT '';
 ALTER TABLE stores ADD COLUMN uploader_id {text} NOT NULL DEFAULT '';
+-- Repositories of the hub are unique by name without regard to case. Of older ones that differ in case alone, the first
+-- has the name in lower case; the others have `=` and their own name behind it, which no name contains.
+
+ALTER TABLE repositories ADD COLUMN folded {text};
+UPDATE repositories SET folded = lower(name) WHERE protocol = 'hub';
+UPDATE repositories SET folded = folded || '=' || name WHERE (space, id) IN (
+    SELECT space, id FROM (
+        SELECT space, id, row_number() OVER (PARTITION BY space, folded ORDER BY created, name) AS place
+        FROM repositories WHERE protocol = 'hub'
+    ) ranked WHERE place > 1
+);
+CREATE UNIQUE INDEX repositories_folded ON repositories (space, folded) WHERE folded IS NOT NULL;
+
+-- Names that repositories had before they were moved, in lower case, until another repository takes them.
+
+CREATE TABLE former_names (
+    space {text} NOT NULL,
+    folded {text} NOT NULL,
+    repository bigint NOT NULL,
+    PRIMARY KEY (space, folded),
+    FOREIGN KEY (space, repository) REFERENCES repositories (space, id) ON DELETE CASCADE
+) {composite};
+CREATE INDEX former_names_repository ON former_names (space, repository);

@@ -252,7 +252,7 @@ async def beyond(app: Application) -> dict[str, str]:
 
 _OF_SPACES: Final = (
     "tokens", "webhooks", "schemas", "derived", "uploads", "upload_parts", "upload_objects", "repositories", "commits",
-    "names", "kept_files", "manifests", "stores", "store_objects", "usage", "objects",
+    "names", "kept_files", "manifests", "stores", "store_objects", "usage", "objects", "former_names",
 )  # fmt: skip
 _RANDOM: Final = re.compile(
     r"(?P<upload>\b[0-9a-f]{10}-[0-9a-f]{20}\b)|(?P<session>(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f]))"

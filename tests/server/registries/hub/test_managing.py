@@ -100,7 +100,7 @@ def test_a_moved_repository_keeps_everything(client: httpx.Client, made: Made) -
     new = f"{name}-new"
     assert client.post("/api/repos/move", json={"fromRepo": name, "toRepo": new}).status_code == 200
     assert client.get(f"/{new}/resolve/v1/a").content == b"1"
-    assert client.get(f"/api/models/{name}").status_code == 404
+    assert client.get(f"/api/models/{name}").headers["location"] == f"/api/models/{new}"
     assert [each["id"] for each in client.get(f"/api/models?search={new}").json()] == [new]
     assert client.post("/api/repos/move", json={"fromRepo": new, "toRepo": other}).status_code == 409
     assert client.post("/api/repos/move", json={"fromRepo": name, "toRepo": new}).status_code == 404

@@ -5,14 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
+from urllib.parse import quote, unquote
 
 from fastapi import Request
 from fastapi.exceptions import RequestValidationError
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
-from protoslice.repositories import NoCommit, NoFile, NoRepository, Outrun
+from protoslice.repositories import NoCommit, NoFile, NoRepository, Outrun, RepositoryMoved
+from protoslice.server.access.places import url_of
+from protoslice.server.access.rules import RULES
 from protoslice.server.api.problems import PRECONDITION, HttpProblem, problem_of_error
 from protoslice.server.http.failures import failing_as, problem_of
 from protoslice.server.middleware.guarded_route import GuardedRoute
@@ -20,6 +23,7 @@ from protoslice.server.registries.protocol_route import ProtocolRoute
 
 _CODES: Final[dict[type[ProtosliceError], str]] = {
     NoRepository: "RepoNotFound",
+    RepositoryMoved: "RepoNotFound",
     NoCommit: "RevisionNotFound",
     NoFile: "EntryNotFound",
 }
@@ -61,7 +65,40 @@ def _refusals_worded() -> Iterator[None]:
         raise _worded(problem_of(error)) from error
 
 
-class HubRoute(GuardedRoute):
+class RepositoryRoute(GuardedRoute):
+    """A route of a repository, which redirects from a former name of it, or its name in another case."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler; the redirect keeps the method, so that its request is admitted by the current name."""
+        handler = super().get_route_handler()
+
+        async def redirecting(request: Request) -> Response:
+            try:
+                return await handler(request)
+            except HttpProblem as failure:
+                moved = failure.__cause__
+                location = self._location(request.scope, moved) if isinstance(moved, RepositoryMoved) else None
+                if location is None:
+                    raise
+                return RedirectResponse(location, 307)
+
+        return redirecting
+
+    def _location(self, scope: Scope, moved: RepositoryMoved) -> str | None:
+        """The URL of a request with the current name; None for a signed URL, whose signature is for the former one."""
+        path = scope["raw_path"].decode("latin-1").removeprefix(scope["root_path"])
+        found = self.path_regex.match(path)
+        if found is None or any(RULES[f"{method} {self.path}"].signed for method in self.methods or ()):
+            return None
+        start, end = found.span("name")
+        spelled = unquote(found["name"])  # without `datasets/` behind a kind; of git perhaps with `.git`
+        kind = "" if spelled.startswith(moved.name) else "datasets/"
+        name = moved.current.removeprefix(kind) + spelled[len(moved.name) - len(kind) :]
+        query = scope["query_string"].decode("latin-1")
+        return url_of(scope, path[:start] + quote(name) + path[end:]) + (f"?{query}" if query else "")
+
+
+class HubRoute(RepositoryRoute):
     """A route of the hub, all of whose refusals bear a message, those of the gate too."""
 
     checks_query = False
@@ -82,7 +119,7 @@ class HubRoute(GuardedRoute):
             await super().handle(scope, receive, send)
 
 
-class LfsRoute(ProtocolRoute):
+class LfsRoute(ProtocolRoute, RepositoryRoute):
     """A route of git-lfs, which shows people the `message` of an answer alone."""
 
     @staticmethod

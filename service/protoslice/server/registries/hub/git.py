@@ -20,7 +20,7 @@ from protoslice.server.api.problems import HttpProblem
 from protoslice.server.http.failures import note_failure, problem_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.registries.hub.failures import answering
+from protoslice.server.registries.hub.failures import RepositoryRoute, answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.registries.protocol_route import ProtocolRoute
 from protoslice.server.services import Given, Services
@@ -37,7 +37,7 @@ _DATASETS: Final = "datasets/"
 _HEADS: Final = "refs/heads/"
 
 
-class GitRoute(ProtocolRoute):
+class GitRoute(ProtocolRoute, RepositoryRoute):
     """A route of git, which shows people answers in plain text alone."""
 
     @staticmethod

@@ -52,7 +52,7 @@ async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, 
 @endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, TagPlace.BODY))
 @answering
 async def move_repository(services: Given, body: MoveBody) -> Response:
-    """Rename a repository; its old name is free then."""
+    """Rename a repository; its old name leads to it until another one takes that."""
     body.check(closed=services.gate.closed)
     services.allow_tags([body.fromRepo])
     services.require(Scope.WRITE, tags=[body.toRepo])

@@ -53,6 +53,8 @@ async def create_repository(request: Request, services: Given, body: RepositoryB
     try:
         await services.repositories.create(name)
     except RepositoryExists as error:
+        there = error.current if services.may(Scope.READ) else name
+        told = {"url": _absolute(request, there), "name": there}
         return JsonAnswer({**told, "error": error.message}, CONFLICT.status)
     return JsonAnswer(told)
 
