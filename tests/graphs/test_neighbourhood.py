@@ -168,6 +168,7 @@ def node_of(name: str, around: str) -> GraphNode:
         ("tf_sm_functions", "Const", "Const", ("Const",)),
         ("onnx_subgraphs", "graph.node[1]", "Loop", ("trip", "cond")),
         ("paddle_combined", "blocks[0].ops[4]", "mul", ("fc_1.w_0",)),
+        ("paddle_pir_json", "fc_1.w_0", "matmul", ("fc_1.w_0",)),
         ("hlo_jax_constants", "constant.14", "constant", ("main.1/constant.14",)),
         ("caffe_new", "conv1", "Convolution", ("conv1.blobs[0]", "conv1.blobs[1]")),
         ("caffe_v1_layers", "ip", "INNER_PRODUCT", ("ip.blobs[0]", "ip.blobs[1]")),

@@ -161,6 +161,7 @@ def test_every_node_has_one_place_in_every_dialect(make: Any, seed: int) -> None
         ("tf_sm_keras", {"node", "group", "repeat"}),
         ("onnx_subgraphs", {"node"}),
         ("paddle_combined", {"node"}),
+        ("paddle_pir_json", {"node"}),
         ("hlo_jax_constants", {"node", "repeat"}),
         ("coreml_mlprogram", {"node"}),
         ("coreml_nn_float32", {"node"}),
@@ -182,6 +183,7 @@ def test_models_of_others_are_strips(name: str, kinds: set[str]) -> None:
     [
         ("tf_sm_functions", None, "serving_default_x", ("F32", ())),
         ("paddle_combined", "blocks[0]", "fc_0.tmp_0", ("F32", (None, 11))),
+        ("paddle_pir_json", None, "x", ("F32", (None, 4))),
         ("hlo_jax_constants", None, "add.1", ("F32", ())),
         ("coreml_mlprogram", None, "lin", ("F32", (2, 16))),
         ("caffe_new", "", "data", (None, (1, 3, 8, 8))),

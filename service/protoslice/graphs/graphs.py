@@ -12,6 +12,7 @@ from protoslice import _core, schema
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.facts import GraphEntry
 from protoslice.formats.model import Model, RootProto
+from protoslice.formats.paddle.programs import PROGRAM, is_json_program, json_as_proto
 from protoslice.graphs.dialects import Dialect, dialects_of
 from protoslice.sources.ropes import Rope
 
@@ -37,13 +38,17 @@ class Graphs:
 
         `Unsupported` for a model without graphs.
         """
-        dialects = dialects_of(model.type) if model.proto is not None else ()
-        if model.proto is None or not dialects:
+        proto, type_name, self._made = model.proto, model.type, 0
+        if proto is None and model.root in model.files and is_json_program(model.files[model.root]):
+            proto, type_name = json_as_proto(model.files[model.root]), PROGRAM
+            self._made = proto.document.view()[2].size
+        dialects = dialects_of(type_name) if proto is not None else ()
+        if proto is None or not dialects:
             raise Unsupported(
                 f"{model.type or 'such a file'} has no graph: supported are TensorFlow, ONNX, Paddle, XLA, Core ML and "
                 "Caffe"
             )
-        self._proto: RootProto = model.proto
+        self._proto: RootProto = proto
         for self.dialect in dialects:
             self._found = self._proto.document.find([self.dialect.node], small=_SMALL)
             if len(self._found):
@@ -66,8 +71,8 @@ class Graphs:
 
     @property
     def weight(self) -> int:
-        """Bytes of memory of the nodes and of their links."""
-        return self.links.held
+        """Bytes of memory of the nodes and of their links, and of a program made of JSON."""
+        return self.links.held + self._made
 
     def number(self, path: str | None) -> int:
         """Number of the graph at `path`; without one, the outermost with the most nodes, or a far larger inner one.

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 
 from protoslice import _core, schema
 from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.formats.paddle.programs import PROGRAM, json_as_proto
 from protoslice.formats.weights.messages import message_of
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
@@ -67,12 +68,15 @@ def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> F
 def index_document(
     source: RangeSource, path: str, found: schema.Detection, limits: _core.Limits | None = None
 ) -> FileDocument | None:
-    """The index of a tensor bundle, or the header of a safetensors or GGUF file, as a message; None for other files.
+    """The index of a tensor bundle, a program in JSON, or the header of a safetensors or GGUF file, as a message.
 
-    The header has `metadata`, and `tensors` by name.
+    The header has `metadata`, and `tensors` by name. None for other files.
     """
     if found.kind == "table":
         return bundle_document(source, limits)
+    if found.kind == "json" and found.type_name == PROGRAM:
+        program = json_as_proto(source, limits)
+        return FileDocument(program.document, program.sources)
     if found.kind not in {"safetensors", "gguf"} or found.type_name is None:
         return None
     image = _core.Rope([message_of(source, path, found.type_name)])

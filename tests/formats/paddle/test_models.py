@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import struct
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import place, read
 from protoslice.library.models import LocalModel, open_model
 from protoslice.sources.files import BytesSource
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 Files = dict[str, bytes]
@@ -368,3 +371,88 @@ def test_a_program_in_text_finds_its_parameters(tmp_path: Path) -> None:
     (tmp_path / "model.pdiparams").write_bytes(combined(parameters))
     with open_model(tmp_path / "model.pbtxt", type=programs.PROGRAM) as model:
         assert [model.read(each.name).read() for each in parameters] == [each.data for each in parameters]
+
+
+def value(number: int, shape: list[int]) -> Any:
+    return {"%": number, "TT": {"#": "0.t_dtensor", "D": [{"#": "0.t_f32"}, shape, "NCHW", [], 0]}}
+
+
+def operation(kind: str, takes: list[int], makes: list[Any], regions: Any = (), **attributes: Any) -> Any:
+    set_ = [{"N": name, "AT": {"#": "0.a", "D": each}} for name, each in attributes.items()]
+    taken = [{"%": number} for number in takes]
+    return {"#": kind, "A": set_, "I": taken, "O": makes, "regions": regions}
+
+
+def parameter(number: int, name: str) -> Any:
+    return {"#": "p", "A": [0, 1, 1, name], "O": value(number, [3])}
+
+
+def regions(operations: list[Any], args: Any = ()) -> Any:
+    return [{"#": "r", "blocks": [{"#": "b", "args": args, "ops": operations}]}]
+
+
+def written_in_json(operations: list[Any]) -> bytes:
+    text = {"base_code": {"magic": "pir", "version": 4}, "program": {"regions": regions(operations)}}
+    return json.dumps(text).encode()
+
+
+def test_a_json_program_is_the_same_program_in_protobuf() -> None:
+    inner = [operation("1.scale", [2, 5], [value(6, [])]), operation("2.yield", [6], [])]
+    attributes = {
+        "n": 7,
+        "x": 0.5,
+        "on": True,
+        "to": "a\ud800",
+        "ints": [{"#": "0.a_i64", "D": 1 << 40}],
+        "huge": 1 << 70,
+    }
+    data = written_in_json(
+        [
+            parameter(1, "w"),
+            operation("1.data", [], [value(2, [-1, 3])], name="image"),
+            operation("1.conv", [2, 1, 0], [value(3, [1]), {"%": 4, "TT": {"#": "0.t_vec", "D": []}}], **attributes),
+            operation("1.if", [3], [value(7, [])], regions(inner, [value(5, [2])])),
+        ]
+    )
+    proto = programs.json_as_proto(BytesSource(data))
+    rope = Rope(proto.document.view()[2], proto.sources)
+    message = schema.parsed(schema.bundled().message_class(programs.PROGRAM), rope.read())
+    outer, nested = message.blocks
+    assert (outer.idx, outer.parent_idx, nested.idx, nested.parent_idx) == (0, -1, 1, 0)
+    assert [each.type for each in outer.ops] == ["data", "conv", "if"]
+    conv = outer.ops[1]
+    assert [list(each.arguments) for each in conv.inputs] == [["image"], ["w"]]
+    assert [list(each.arguments) for each in conv.outputs] == [["%3"], ["%4"]]
+    found = {each.name: each for each in conv.attrs}
+    assert (found["n"].l, found["x"].float64, found["on"].b, found["to"].s) == (7, 0.5, True, "a\\ud800")
+    assert (list(found["ints"].longs), found["huge"].s) == ([1 << 40], str(1 << 70))
+    assert [each.block_idx for each in outer.ops[2].attrs] == [1]
+    assert [each.name for each in nested.vars] == ["%5", "%6"]
+    assert [list(each.arguments) for op in nested.ops for each in op.inputs] == [["image"], ["%5"], ["%6"]]
+    declared = {each.name: each for each in outer.vars}
+    assert [name for name, each in declared.items() if each.persistable] == ["w"]
+    assert list(declared["image"].type.dense_tensor.tensor.dims) == [-1, 3]
+    assert not declared["%4"].type.HasField("dense_tensor")
+
+
+def test_a_long_name_of_a_json_program_is_not_written_everywhere() -> None:
+    takers = [operation("1.op", [1] * 100, []) for _ in range(20)]
+    data = written_in_json([parameter(1, "w" * 40_000), *takers])
+    with pytest.raises(LimitExceeded, match="names of values"):
+        programs.json_as_proto(BytesSource(data))
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_damaged_json_programs_are_refused_or_read(seed: int) -> None:
+    rng = random.Random(seed)
+    program: Any = json.loads((MODELS / "paddle_pir_json" / "inference.json").read_bytes())
+    for _ in range(rng.randrange(1, 4)):
+        holder: Any = program
+        key: Any = "program"
+        at = program[key]
+        while isinstance(at, dict | list) and at and (rng.random() > 0.05):
+            key = rng.choice(list(at) if isinstance(at, dict) else range(len(at)))
+            holder, at = at, at[key]
+        holder[key] = rng.choice([None, [], {}, "", "\ud800", -1, 1 << 70, 0.5, True, [[]], {"%": 1}])
+    with suppress(CorruptModel):
+        programs.json_as_proto(BytesSource(json.dumps(program).encode()))

@@ -146,6 +146,21 @@ def test_weights_are_a_model(client: httpx.Client, case: str) -> None:
         assert {"tensors", "weight_map"} & {each["path"] for each in tree}
 
 
+def test_a_json_program_has_a_type_a_graph_and_a_tree(client: httpx.Client) -> None:
+    store = pushed(client, packed(folder("paddle_pir_json")), headers=TAR)
+    assert (store["root"], store["type"]) == ("inference.json", "paddle.framework.proto.ProgramDesc")
+    base = f"/v1/stores/{store['id']}"
+    node = client.get(f"{base}/graph?around=fc_1.w_0&hops=0").json()["nodes"][0]
+    assert (node["op"], node["weights"]) == ("matmul", ["fc_1.w_0"])
+    tree = client.get(f"{base}/tree", params={"path": node["path"]}).json()["items"]
+    assert {"type", "inputs", "outputs"} <= {each["path"].rpartition(".")[2].partition("[")[0] for each in tree}
+    level = client.get(f"{base}/graph/blocks").json()
+    outputs = [(each["name"], each["dtype"], each["shape"]) for each in level["outputs"]]
+    assert outputs == [("fetch_name_0", "F32", [None, 4])]
+    tensors = client.get(f"{base}/tensors").json()["items"]
+    assert sum(part["elements"] for part in level["parts"]) == sum(each["size"] // 4 for each in tensors) > 0
+
+
 def test_quantized_tensors_are_blocks_or_floats(client: httpx.Client) -> None:
     base = f"/v1/stores/{pushed(client, packed(folder('gguf_types')), headers=TAR)['id']}/tensors/q.Q4_K"
     blocks = client.get(base)

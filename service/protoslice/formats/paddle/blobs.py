@@ -32,6 +32,9 @@ _TYPES: Final = {
 }  # fmt: skip
 
 
+_NUMBERS: Final = {name: number for number, name in _TYPES.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class Blob:
     """A saved tensor: dtype, shape, and the range of its elements in the file."""
@@ -59,6 +62,11 @@ def details_of(source: RangeSource, path: str, blob: Blob, *, rows: bool = False
 def dtype_of(number: int) -> Dtype | None:
     """The dtype of Paddle's type `number`; None for types without elements of a fixed width."""
     return DTYPES.get(_TYPES.get(number, ""))
+
+
+def number_of(dtype: Dtype) -> int:
+    """Paddle's number of a type; `KeyError` for a dtype that it does not have."""
+    return _NUMBERS[dtype.name]
 
 
 class Heads:

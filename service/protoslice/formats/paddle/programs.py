@@ -1,21 +1,23 @@
-"""Parameters declared by a Paddle program, in protobuf or in the JSON of Paddle 3."""
+"""Parameters declared by a Paddle program, in protobuf or in the JSON of Paddle 3, and the latter as protobuf."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protoslice import schema
+from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.model import Model
-from protoslice.formats.paddle.blobs import dtype_of
+from protoslice.formats.model import Model, RootProto
+from protoslice.formats.paddle.blobs import dtype_of, number_of
 from protoslice.formats.tensors.drafts import parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.schema.detection import paddle
 from protoslice.sources.source import RangeSource
 
-PROGRAM: Final = "paddle.framework.proto.ProgramDesc"
+PROGRAM: Final = paddle.PROGRAM
 
 _VARIABLE: Final = "paddle.framework.proto.VarDesc"
 _SMALL_FIELD: Final = 1 << 16
@@ -28,8 +30,24 @@ _NOT_SAVED: Final = frozenset({9, 10, 15, 17})
 
 _JSON_TYPES: Final = {
     "bool": "BOOL", "i8": "I8", "ui8": "U8", "i16": "I16", "i32": "I32", "i64": "I64", "f16": "F16", "bf16": "BF16",
-    "f32": "F32", "f64": "F64", "c64": "C64", "c128": "C128",
+    "f32": "F32", "f64": "F64", "c64": "C64", "c128": "C128", "f8e4m3fn": "F8_E4M3FN", "f8e5m2": "F8_E5M2",
 }  # fmt: skip
+
+
+_DENSE_JSON: Final = "0.t_dtensor"
+_RAW: Final = 17
+_TEXT, _BLOCK = 2, 8
+_ATTRIBUTES: Final[Mapping[type, tuple[tuple[str, int], tuple[str, int]]]] = {
+    bool: (("b", 6), ("bools", 7)),
+    int: (("l", 9), ("longs", 11)),
+    float: (("float64", 15), ("float64s", 12)),
+    str: (("s", _TEXT), ("strings", 5)),
+}
+"""Fields of an attribute and their types by the type of the value in JSON: for one, and for a list."""
+_NAMED: Final = frozenset({"data", "feed", "fetch"})
+"""Operations that name their value: an input or an output of the program."""
+_MOST_TRANSLATED: Final = 64 << 20
+"""Bytes of all names of values in a program that is made of JSON."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +78,21 @@ def variables(model: Model) -> list[Variable]:
 
 def is_json_program(source: RangeSource) -> bool:
     """True when `source` begins like a program in the JSON of Paddle 3."""
-    head = source.read(0, min(source.size, 256))
-    return head.lstrip()[:1] == b"{" and b'"base_code"' in head and b'"pir"' in head
+    return paddle.is_json_program(source.read(0, min(source.size, 256)))
+
+
+def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> RootProto:
+    """The JSON program in `source` as a `ProgramDesc`, with its blocks, operators and the types of values.
+
+    `CorruptModel` for a malformed program, `LimitExceeded` for one that is too large.
+    """
+    translation = _Translation()
+    with _reading_json():
+        translation.add(_program_in(source), -1, 0)
+        image = _core.Rope([translation.program.SerializeToString(deterministic=True)])
+    flat = schema.bundled().flat(PROGRAM)
+    index = _core.index_source([], image, flat, PROGRAM, limits=limits)
+    return RootProto(_core.Document(_core.Index(index), flat, [], image, limits=limits), [])
 
 
 def _of_proto(model: Model) -> Iterator[Variable]:
@@ -86,11 +117,20 @@ def _declared(message: Any, path: str) -> Variable:
 
 
 def _of_json(source: RangeSource) -> Iterator[Variable]:
+    with _reading_json():
+        yield from _in_regions(_program_in(source), "program", 0)
+
+
+def _program_in(source: RangeSource) -> Any:
     if source.size > _MOST_JSON:
         raise LimitExceeded(f"A JSON program of {source.size} bytes is too large: at most {_MOST_JSON} allowed")
+    return json.loads(source.read(0, source.size))["program"]
+
+
+@contextmanager
+def _reading_json() -> Iterator[None]:
     try:
-        program = json.loads(source.read(0, source.size))
-        yield from _in_regions(program["program"], "program", 0)
+        yield
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorruptModel(f"Not a program in Paddle 3's JSON format: {error!r:.200}") from error
 
@@ -113,4 +153,103 @@ def _parameter(operation: Any, path: str) -> Variable:
     kind, shape, *_ = operation["O"]["TT"]["D"]
     if not isinstance(name, str) or not all(isinstance(length, int) for length in shape):
         raise TypeError(f"{path} has no name or no shape")
-    return Variable(name, path, DTYPES.get(_JSON_TYPES.get(kind["#"].removeprefix("0.t_"), "")), tuple(shape))
+    return Variable(name, path, _json_dtype(kind), tuple(shape))
+
+
+def _json_dtype(kind: Any) -> Dtype | None:
+    return DTYPES.get(_JSON_TYPES.get(kind["#"].removeprefix("0.t_"), ""))
+
+
+class _Translation:
+    """A program in protobuf, made of the regions of one in JSON."""
+
+    def __init__(self) -> None:
+        self.program: Any = schema.bundled().message_class(PROGRAM)()
+        self._names: dict[int, str] = {}
+        """Names of values by their numbers; values without a name go by their number."""
+        self._room = _MOST_TRANSLATED
+
+    def add(self, holder: Any, parent: int, depth: int) -> list[int]:
+        """Append the blocks in the regions of `holder`, and return their numbers."""
+        if depth > _MOST_DEEP:
+            raise ValueError("its blocks are nested too deeply")
+        added = list[int]()
+        for each in (block for region in holder.get("regions", ()) for block in region["blocks"]):
+            number = len(self.program.blocks)
+            added.append(number)
+            block = self.program.blocks.add(idx=number, parent_idx=parent)
+            for value in each.get("args", ()):
+                self._declare(block, value)
+            for operation in each["ops"]:
+                self._operation(block, operation, depth)
+        return added
+
+    def _operation(self, block: Any, operation: Any, depth: int) -> None:
+        kind, made = operation["#"], operation.get("O", ())
+        if kind == "p":
+            *_, name = operation["A"]
+            self._declare(block, made, name).persistable = True
+            return
+        attributes = {str(each["N"]): each["AT"] for each in operation.get("A", ())}
+        kind = kind.partition(".")[2] or kind  # before the dot stands the number of a dialect
+        name = attributes.get("name", {}).get("D") if kind in _NAMED else None
+        op = block.ops.add(type=_utf8(kind))
+        for slot, value in enumerate(operation.get("I", ())):
+            if value["%"]:  # no value has the number 0: an optional input is absent
+                op.inputs.add(parameter=str(slot), arguments=[self._name(value["%"])])
+        for slot, value in enumerate(made):
+            if value["%"]:
+                op.outputs.add(parameter=str(slot), arguments=[self._declare(block, value, name).name])
+        for key, value in attributes.items():
+            _set(op.attrs.add(name=_utf8(key)), value.get("D"))
+        for number in self.add(operation, block.idx, depth + 1):
+            op.attrs.add(name=f"block_{number}", type=_BLOCK, block_idx=number)
+
+    def _declare(self, block: Any, value: Any, name: str | None = None) -> Any:
+        """Add the variable of a value to a block."""
+        number, described = value["%"], value.get("TT", {})
+        if name is not None:
+            self._names[number] = _utf8(name)
+        variable = block.vars.add(name=self._name(number))
+        variable.type.type = _RAW
+        if described.get("#") == _DENSE_JSON:
+            kind, shape, *_ = described["D"]
+            dtype = _json_dtype(kind)
+            if dtype is not None:
+                variable.type.type = _DENSE
+                variable.type.dense_tensor.tensor.data_type = number_of(dtype)
+                variable.type.dense_tensor.tensor.dims.extend(shape)
+        return variable
+
+    def _name(self, number: Any) -> str:
+        if type(number) is not int:
+            raise TypeError(f"the number of a value is {number!r:.50}")
+        name = self._names.get(number, f"%{number}")
+        self._room -= len(name)  # a long name is written wherever its value is taken
+        if self._room < 0:
+            raise LimitExceeded(f"The names of values in a JSON program take more than {_MOST_TRANSLATED} bytes")
+        return name
+
+
+def _set(attribute: Any, value: Any) -> None:
+    """Set an attribute of an operator to a value in JSON; one without a type in protobuf is set as text."""
+    is_list = isinstance(value, list)
+    given = value if is_list else [value]
+    items: list[Any] = [each.get("D") if isinstance(each, dict) else each for each in given]
+    kinds = {type(each) for each in items}
+    fits = all(-(1 << 63) <= each < 1 << 63 for each in items if type(each) is int)
+    fields = _ATTRIBUTES.get(kinds.pop()) if fits and len(kinds) == 1 else None
+    if fields is None:
+        attribute.type, attribute.s = _TEXT, json.dumps(value)
+        return
+    name, attribute.type = fields[is_list]
+    items = [_utf8(each) if isinstance(each, str) else each for each in items]
+    if is_list:
+        getattr(attribute, name).extend(items)
+    else:
+        setattr(attribute, name, items[0])
+
+
+def _utf8(text: str) -> str:
+    """`text` without the halves of characters that JSON may have."""
+    return text.encode("utf-8", "backslashreplace").decode()

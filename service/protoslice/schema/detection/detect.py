@@ -119,6 +119,8 @@ def _text(content: str, head: bytes, filename: str | None) -> Detection:
     """Kind and type of `head`, whose decoded form is `content`: JSON, text format, or refused plain text."""
     if text.is_json(content) and weights.is_index(names.base_name(filename), content):
         return Detection("safetensors", weights.SAFETENSORS, "lists the safetensors files of a model", 0.95)
+    if paddle.is_json_program(head):
+        return Detection("json", paddle.PROGRAM, "this is a program of Paddle 3 in JSON", 0.95)
     if text.is_json(content):
         return Detection("json", None, "this is JSON", 0.9)
     outer = text.outer_fields(content)

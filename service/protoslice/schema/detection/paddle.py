@@ -1,8 +1,13 @@
-"""Recognition of Paddle's parameter files, which have no magic, by the head of the first tensor."""
+"""Recognition of Paddle's programs in JSON, and of its parameter files, which have no magic, by the first tensor."""
 
 from __future__ import annotations
 
+from typing import Final
+
 from protoslice.schema.varints import varint_at
+
+PROGRAM: Final = "paddle.framework.proto.ProgramDesc"
+"""Message type of a program, which one in JSON is shown as too."""
 
 _MOST_LEVELS = 1024
 _MOST_ROWS = 1 << 20
@@ -10,6 +15,12 @@ _MOST_DESC = 4096
 _LAST_TYPE = 38
 _TYPE, _DIM, _DIMS = 0x08, 0x10, 0x12
 """Tags of a TensorDesc: its data type, one dimension, and all of them packed."""
+
+
+def is_json_program(head: bytes) -> bool:
+    """True when `head` begins a program in the JSON of Paddle 3."""
+    head = head[:256].lstrip()
+    return head[:1] == b"{" and b'"base_code"' in head and b'"pir"' in head
 
 
 def is_parameters(head: bytes) -> bool:

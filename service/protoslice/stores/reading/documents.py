@@ -84,7 +84,10 @@ class StoreDocuments:
     async def _of_file(self, path: str, request: RecordsRequest) -> StoreDocument:
         stored = self._files[path]
         found = await self._worker.bulk(lambda: look_at(stored, path)) if request.framing is None else None
-        if found is not None and found.kind in {"table", "safetensors", "gguf"}:
+        is_typed = found is not None and found.type_name is not None
+        if found is not None and (
+            found.kind in {"table", "safetensors", "gguf"} or (found.kind == "json" and is_typed)
+        ):
             return await self._indexes.get(path, lambda: self._index(path, stored, found))
         return await self._of_records(replace(request, file=path))
 
