@@ -150,6 +150,11 @@ class Settings(BaseSettings):
         "otherwise `tokens`. Required on a loopback address with `PROTOSLICE_ISSUERS`, `PROTOSLICE_TRUSTED_PROXIES` "
         "or `PROTOSLICE_ALLOWED_HOSTS`.",
     )
+    admin_token_file: Path | None = Field(
+        default=None,
+        description="File into which the first start with tokens writes the admin token, readable by its user only, "
+        "instead of printing it. The file must not exist then.",
+    )
     issuers: Path | None = Field(
         default=None,
         description="File (TOML) of OpenID Connect issuers whose JWTs are accepted, with rules for their claims.",

@@ -165,6 +165,29 @@ def test_a_client_brings_a_token(closed: Closed, http: httpx.Client, tmp_path: P
             Client(team, token=bad)
 
 
+def test_the_admin_token_can_be_written_to_a_private_file(tmp_path: Path) -> None:
+    file = tmp_path / "admin-token"
+    settings = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_ADMIN_TOKEN_FILE": str(file)}
+    with service_process(settings=settings | {"PROTOSLICE_STORAGE": (tmp_path / "one").as_uri()}) as service:
+        token = file.read_text().removesuffix("\n")
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert httpx.get(f"{service.url}/v1/stores", headers=bearer(token)).status_code == 200
+        service.running.terminate()
+        assert service.running.stdout is not None
+        assert "psl_" not in service.running.stdout.read() + service.log.read_text()
+    with service_process(settings=settings | {"PROTOSLICE_STORAGE": (tmp_path / "two").as_uri()}) as service:
+        assert file.read_text() == f"{token}\n", "an existing file is not replaced"
+        assert httpx.get(f"{service.url}/livez").status_code == 200
+        service.running.terminate()
+        assert service.running.stdout is not None
+        assert "psl_" not in service.running.stdout.read()
+        service.running.wait()
+        log = service.log.read_text()
+        assert "PROTOSLICE_ADMIN_TOKEN_FILE" in log
+        assert "token create admin --storage" in log
+        assert "psl_" not in log
+
+
 def test_a_new_storage_gets_an_admin_token_that_is_told_once(tmp_path: Path) -> None:
     settings = {"PROTOSLICE_STORAGE": tmp_path.as_uri(), "PROTOSLICE_AUTH": "tokens"}
     with service_process(settings=settings) as first:

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -90,12 +91,15 @@ class Server(uvicorn.Server):
         if self._certificate is not None:
             self._watching = asyncio.create_task(keep_running("the watch of the certificate", self._certificate.watch))
         gate = self._services.gate
+        token, self._services.first_token = self._services.first_token, None
+        file = self._services.settings.admin_token_file
+        if self.started and token is not None and file is not None:
+            _write_token(token.text, file)  # before the address is printed, which others wait for
         if self.started and self._link is not None:
             self._link.tell_started(closed=gate.closed)
         elif self.started and sockets:
             _tell(address_of(sockets[0], self._certificate))
-        token, self._services.first_token = self._services.first_token, None
-        if self.started and token is not None:
+        if self.started and token is not None and file is None:
             _tell(f"Admin token (shown only once): {token.text}")
         if self.started and self._link is None and sockets:
             tell_places(self._services.settings, address_of(sockets[0], self._certificate), closed=gate.closed)
@@ -224,6 +228,24 @@ def tell_places(settings: Settings, address: str, *, closed: bool) -> None:
         print(f"page: {page} (change with --host and --port, or PROTOSLICE_HOST and PROTOSLICE_PORT)")
         print(f"data: {data or settings.shown()['storage']} (change with --storage, or PROTOSLICE_STORAGE)")
         print(access_line(settings, "tokens" if closed else "open"), flush=True)
+
+
+def _write_token(token: str, file: Path) -> None:
+    """Write the first admin token to `file`, which only this user can read."""
+    try:
+        # A file or link that exists may be another user's: nothing is written to it.
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as out:
+            out.write(f"{token}\n")
+            out.flush()
+            os.fsync(out.fileno())
+    except OSError as error:
+        # Neither printed nor in the log: the setting keeps it out of both.
+        _log.error(
+            "could not write the admin token to PROTOSLICE_ADMIN_TOKEN_FILE: %s: %s; create one with "
+            "`protoslice token create admin --storage URI --scope admin --every-space`",
+            file,
+            os.strerror(error.errno or 0),
+        )
 
 
 def _tell(line: str) -> None:
