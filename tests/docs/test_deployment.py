@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import yaml
+from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from protoslice.server.observability.metrics import Metrics
@@ -32,9 +33,29 @@ def test_every_metric_is_explained() -> None:
     families = text_string_to_metric_families(metrics.render().decode())
     there = {family.name + ("_total" if family.type == "counter" else "") for family in families}
     there = {name for name in there if not name.endswith("_created")}
-    named = set(re.findall(r"`(protoslice_\w+)`", PAGE.split("\n## What to watch\n")[1].split("\n## ")[0]))
-    assert named == there
+    assert {name for table in _tables_of_metrics() for name in table} == there
     assert len(there) >= 12
+
+
+def test_what_all_workers_share_is_in_a_table_of_its_own() -> None:
+    _, once = _tables_of_metrics()
+    families = text_string_to_metric_families(generate_latest(Metrics().shared).decode())
+    assert once == {family.name for family in families}
+
+
+def _tables_of_metrics() -> list[set[str]]:
+    """Names of the metrics of each worker, and of those that come once."""
+    section = PAGE.split("\n## What to watch\n")[1].split("\n## ")[0].split("\n### ")[0]
+    tables = section.split("| metric | meaning |")[1:]
+    return [
+        {
+            name
+            for row in table.splitlines()
+            if row.startswith("| `")
+            for name in re.findall(r"`(\w+)`", row.split("|")[1])
+        }
+        for table in tables
+    ]
 
 
 def test_the_pod_asks_what_there_is_and_is_granted_time_to_end() -> None:

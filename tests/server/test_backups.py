@@ -44,6 +44,8 @@ LIVE, COPY = "/var/lib/protoslice", "/backup/protoslice"
 MLFLOW: Final = "/api/2.0/mlflow-artifacts/artifacts/1/run/artifacts"
 TUS: Final = {"tus-resumable": "1.0.0", "content-type": "application/offset+octet-stream"}
 HALF: Final = bytes(range(100))
+NOT_KEPT: Final = {"number", "incarnation", "backed_up"}
+"""Columns that a restored catalogue has for itself: no snapshot knows the end of its own backup."""
 TYPES: Final = descriptor_pb2.FileDescriptorSet(
     file=[descriptor_pb2.FileDescriptorProto(name="kept.proto", package="kept", syntax="proto3")]
 )
@@ -116,7 +118,7 @@ def rows_of(site: Site) -> dict[str, list[Any]]:
                     "writers",
                 }:
                     continue
-                columns = [each for each in await columns_of(table) if each not in {"number", "incarnation"}]
+                columns = [each for each in await columns_of(table) if each not in NOT_KEPT]
                 sql = f"SELECT {', '.join(columns)} FROM {table}" + " WHERE writer IS NULL" * (table == "objects")
                 rows = await database.read(lambda tx: tx.all(sql))  # noqa: B023
                 found[table] = sorted(

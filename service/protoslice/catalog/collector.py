@@ -138,6 +138,12 @@ class CollectorTable:
             async for rows in self._database.write_in_batches(work):
                 yield rows
 
+    async def waiting(self) -> Dropped:
+        """Return the objects whose bytes are still to be deleted."""
+        sql = "SELECT count(*), coalesce(sum(size), 0) FROM trash"
+        objects, size = (await self._database.read(lambda tx: tx.all(sql), background=True))[0]
+        return Dropped(objects, int(size))
+
     async def deleted(self, rows: list[TrashRow]) -> None:
         """Note that bytes were deleted; some are deleted once more, a day later."""
         left = list(rows)
@@ -236,13 +242,14 @@ def _drop(tx: Transaction, delay_seconds: float, limit: int) -> Dropped | None:
     free = [row for row in picked if (row[0], row[1]) not in held]
     due = tx.now + int(delay_seconds * SECOND)
     tx.many(
-        "INSERT INTO trash (key, sums, passes, due) VALUES (:key, :sums, :passes, :due)",
+        "INSERT INTO trash (key, sums, passes, due, size) VALUES (:key, :sums, :passes, :due, :size)",
         [
             {
                 "key": key,
                 "sums": int(size is None or size > LARGEST_SUMLESS),
                 "passes": 2 if size is None else 1,
                 "due": due,
+                "size": size or 0,
             }
             for _, _, key, size in free
         ],

@@ -347,6 +347,10 @@ class Database(ABC):
         if self.schema and (row is None or row[0] != self.schema):
             raise Outdated
 
+    def lanes(self) -> Iterable[Lane]:
+        """Return the pools of connections."""
+        return ()
+
     def log_bytes(self) -> int:
         """Return the size of the write-ahead log of SQLite, 0 for other engines."""
         return 0
@@ -411,25 +415,36 @@ class Lane:
 
     def __init__(self, threads: int, name: str) -> None:
         self._free = asyncio.Semaphore(threads)
+        self.connections = threads
+        """Connections at most."""
+        self.busy = 0
+        """Connections that are in use."""
+        self.waiting = 0
+        """Callers that wait for a connection."""
         self._threads = ThreadPoolExecutor(threads, name)
         self._closed = False
 
     async def run(self, function: Callable[..., T], *arguments: Any) -> T:
         """Return what `function` returns in a thread; it ends its work when the caller is cancelled."""
+        self.waiting += 1
         try:
             async with asyncio.timeout(WAIT_SECONDS):
                 await self._free.acquire()
         except TimeoutError:
             raise DatabaseUnavailable("The database is busy; try again later") from None
+        finally:
+            self.waiting -= 1
         if self._closed:
             self._free.release()
             raise DatabaseUnavailable("The database is closed")
         future = asyncio.get_running_loop().run_in_executor(self._threads, function, *arguments)
+        self.busy += 1
         future.add_done_callback(self._done)
         return await asyncio.shield(future)
 
     def _done(self, future: asyncio.Future[Any]) -> None:
         self._free.release()
+        self.busy -= 1
         if not future.cancelled():
             future.exception()  # mark it as retrieved: a caller that was cancelled does not read it
 

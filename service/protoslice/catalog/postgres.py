@@ -144,6 +144,10 @@ class PostgresDatabase(Database):
         for connection in list(self._apart):
             connection.cancel()
 
+    def lanes(self) -> Iterable[Lane]:
+        """Return the pools of connections."""
+        return self._lanes.values()
+
     def _alone(self, work: Work[T], mode: str) -> T:
         with translated(), self._connected() as connection:  # commits unless it fails
             self._apart.add(connection)

@@ -46,6 +46,18 @@ async def take_snapshot(database: Database, path: Path) -> None:
     await database.export(lambda tx: _fill(tx, path))
 
 
+async def note_snapshot(database: Database, *, dump: bool) -> None:
+    """Note that a backup, or a dump into the storage itself, was made now."""
+    column = "dumped" if dump else "backed_up"
+    await database.write(lambda tx: tx.run(f"UPDATE meta SET {column} = :now", now=tx.now), background=True)
+
+
+async def last_snapshots(database: Database) -> tuple[int, int]:
+    """Return the times of the last backup and the last dump in microseconds since the epoch, 0 for none."""
+    row = await database.read(lambda tx: tx.first("SELECT backed_up, dumped FROM meta"), background=True)
+    return (0, 0) if row is None else (row[0] or 0, row[1] or 0)
+
+
 def _fill(source: Transaction, path: Path) -> None:
     """Copy the rows of a database into a SQLite file that has the tables."""
     with closing(sqlite3.connect(path, isolation_level=None)) as target, translated():

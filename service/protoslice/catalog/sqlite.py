@@ -212,6 +212,10 @@ class SqliteDatabase(Database):
             finally:
                 _close(connection, lock.fileno())
 
+    def lanes(self) -> Iterable[Lane]:
+        """Return the pools of connections."""
+        return self._lanes.values()
+
     def log_bytes(self) -> int:
         """Return the size of the write-ahead log."""
         return self._file.log_bytes()

@@ -104,6 +104,7 @@ class Services:
     def __post_init__(self) -> None:
         """Tell clients apart, and close the gate until the mode of access is known."""
         self.gate = Gate(closed=True)
+        self.gate.failed = lambda credential: self.metrics.failed_logins.labels(credential).inc()
         self.clients = Clients(self.settings)
         self.policy = OriginPolicy(self.settings)
 
@@ -133,6 +134,7 @@ class Services:
             )
             database.observer = self.metrics.transactions.observe
             self.metrics.log_bytes.set_function(database.log_bytes)
+            self.metrics.watch_pools(database.lanes())
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             await self._start_gate(database, stack)
@@ -196,9 +198,20 @@ class Services:
         if self.spaces is not None:
             with suppress(ProtosliceError):  # then the last usage is shown
                 await self.spaces.refresh()
+        self.metrics.free_bytes.read = await self._free_bytes()
         # In a thread: every route, method and status has thirty lines.
         own = await asyncio.to_thread(self.metrics.render)
         return own if self.peers is None else await self.peers.ask(own)
+
+    async def _free_bytes(self) -> Callable[[], dict[str, float]]:
+        """Return how to read the free bytes of the storage; without a sample where they are not known."""
+        found: dict[str, float] = {}
+        if self.opened is not None:
+            with suppress(ProtosliceError, TimeoutError):
+                async with asyncio.timeout(_PING_SECONDS):
+                    free = await self.opened.free_bytes()
+                found = {} if free is None else {"": free}
+        return lambda: found
 
     @property
     def stores(self) -> Stores:

@@ -27,7 +27,7 @@ from protoslice.catalog import Database, Transaction
 from protoslice.catalog.database import Row
 from protoslice.catalog.holds import Hold
 from protoslice.catalog.objects import LARGEST_SUMLESS
-from protoslice.catalog.snapshots import NEEDED, Snapshot, require_empty, take_snapshot
+from protoslice.catalog.snapshots import NEEDED, Snapshot, note_snapshot, require_empty, take_snapshot
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, Unsupported
@@ -101,6 +101,7 @@ async def back_up(
         await _put_file(target, SNAPSHOTS / f"{done.snapshot}.sqlite", path)
         hold.check()
         await _prune(target, gone, done, keep)
+        await note_snapshot(database, dump=False)
     return done
 
 
@@ -131,6 +132,7 @@ async def _dump(database: Database, storage: Storage, keep: int) -> None:
         name, path = await _new_name(storage), folder / "catalog.sqlite"
         await take_snapshot(database, path)
         await _put_file(storage, SNAPSHOTS / f"{name}.sqlite", path)
+        await note_snapshot(database, dump=True)
         await _keep_newest(storage, keep)
 
 

@@ -237,6 +237,10 @@ class Stores:
             if free < self._options.space_watermark_bytes:
                 raise StorageFull("the storage is almost full")
 
+    async def free_bytes(self) -> int | None:
+        """Free bytes of the storage; None where it has no limit."""
+        return await self._storage.free_bytes() if self._storage.abilities.free_space else None
+
     async def check_free_space(self) -> None:
         """Raise `StorageFull` while the rest of the disk is needed to remove stores."""
         if self._storage.abilities.free_space:

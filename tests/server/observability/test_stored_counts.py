@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from tests.support.catalogues import InlineDatabase
 from tests.support.stores import onnx, open_stores, upload
 
 from protoslice.catalog import Database
 from protoslice.catalog.database import Work
+from protoslice.catalog.snapshots import last_snapshots
 from protoslice.errors import DatabaseUnavailable
 from protoslice.server.observability.stored_counts import StoredCounts
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest
+from protoslice.stores.backups import back_up, dump_daily
+from protoslice.stores.collection import collect_garbage
 
 
 def samples(counts: StoredCounts) -> dict[str, float]:
@@ -33,6 +37,37 @@ class Away(InlineDatabase):
 
     async def _read(self, work: Work[object], *, background: bool) -> object:  # type: ignore[override]
         raise DatabaseUnavailable("away")
+
+
+def test_bytes_that_wait_for_deletion_and_the_last_copies_are_known() -> None:
+    async def work() -> None:
+        storage, database, counts = MemoryStorage(), InlineDatabase(), StoredCounts()
+        stores = await open_stores(storage, database=database)
+        await counted(counts, database)
+        found = samples(counts)
+        copies = [found[f"protoslice_last_{each}_timestamp_seconds"] for each in ("backup", "dump")]
+        assert (found["protoslice_trash_objects"], found["protoslice_trash_bytes"], copies) == (0, 0, [0, 0])
+        store = (await upload(stores, onnx(20_000), IngestRequest())).store
+        before = time.time() - 1
+        await back_up(storage, database, MemoryStorage(), keep=1)
+        dumping = asyncio.create_task(dump_daily(database, storage, keep=1, first_seconds=0))
+        for _ in range(10_000):
+            if (await last_snapshots(database))[1]:
+                break
+            await asyncio.sleep(0)
+        await stores.delete(store.id)
+        report = await collect_garbage(storage, database, grace_seconds=0, delay_seconds=600)
+        assert report.bytes >= store.size
+        await counted(counts, database)
+        dumping.cancel()
+        found = samples(counts)
+        assert (found["protoslice_trash_objects"], found["protoslice_trash_bytes"]) == (report.objects, report.bytes)
+        copies = [found[f"protoslice_last_{each}_timestamp_seconds"] for each in ("backup", "dump")]
+        assert all(before <= each <= time.time() + 1 for each in copies)
+        await collect_garbage(storage, database, grace_seconds=0, delay_seconds=0)
+        await stores.close()
+
+    asyncio.run(work())
 
 
 def test_counts_are_those_of_the_catalogue() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import ssl
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from cryptography import x509
 from tests.support.certificates import certificate
 
 from protoslice.client import Client
@@ -50,6 +52,7 @@ async def test_files_are_taken_anew_unless_they_are_no_pair(
 ) -> None:
     files, other = pair(tmp_path / "a", "localhost"), pair(tmp_path / "b", "localhost")
     made = Certificate(*files)
+    made.expires = 0.0
     before = served(made.context)
     assert before
     assert made.context.minimum_version is ssl.TLSVersion.TLSv1_2
@@ -68,6 +71,7 @@ async def test_files_are_taken_anew_unless_they_are_no_pair(
     with pytest.raises(asyncio.CancelledError):
         await made.watch()
     assert (served(made.context) == before) is broken
+    assert (made.expires == 0) is broken, "the end is that of the certificate that clients get"
 
 
 def use(change: Callable[[Path, Path], tuple[Path | None, Path | None]], folder: Path) -> Settings:
@@ -104,5 +108,9 @@ def test_the_service_speaks_tls_to_curl_and_to_our_client(tmp_path: Path, monkey
             monkeypatch.setenv("SSL_CERT_FILE", str(first))
             with Client(url) as client:
                 assert list(client.stores()) == []
+            shown = subprocess.run([*curl[:-1], f"{url}/metrics"], capture_output=True, check=True, text=True).stdout
+            (end,) = re.findall(r"^protoslice_certificate_expiry_timestamp_seconds (\S+)$", shown, re.MULTILINE)
+            end_of = x509.load_pem_x509_certificate(first.read_bytes()).not_valid_after_utc.timestamp()
+            assert float(end) == pytest.approx(end_of, abs=1)
         finally:
             process.terminate()

@@ -61,7 +61,26 @@ def test_workers_share_a_port_and_one_page_of_metrics(service: ServiceProcess) -
     assert sum(metric(service, name, labels).values()) == asked, "each worker counts its own"
     text = httpx.get(f"{service.url}/metrics").text
     assert text.count("# TYPE protoslice_requests_total counter") == 1
-    assert all(line.startswith("#") or 'worker="' in line for line in text.splitlines())
+
+
+def test_facts_of_the_service_come_once_and_facts_of_workers_with_their_numbers(service: ServiceProcess) -> None:
+    for _ in range(40):  # so that both workers have the space in memory
+        assert httpx.put(f"{service.url}/v1/stores", content=b"\x0a\x07storage").status_code < 300
+    soon(lambda: "\nprotoslice_stores" in httpx.get(f"{service.url}/metrics").text)
+    samples: dict[str, list[str]] = {}
+    for line in httpx.get(f"{service.url}/metrics").text.splitlines():
+        if not line.startswith("#"):
+            samples.setdefault(re.split(r"[{ ]", line)[0], []).append(line)
+    page = (Path(__file__).parents[3] / "docs/deployment.md").read_text().partition("\n## What to watch\n")[2]
+    once = set(re.findall(r"`(\w+)`", page.split("| metric | meaning |")[2].split("\n\n")[0]))
+    assert {"protoslice_stores", "protoslice_space_stored_bytes", "protoslice_database_log_bytes"} <= once
+    for name in once & samples.keys():
+        places = [line.rpartition(" ")[0] for line in samples[name]]
+        assert len(places) == len(set(places)), name
+        assert not [place for place in places if 'worker="' in place], name
+    of_workers = {name: lines for name, lines in samples.items() if name not in once}
+    assert [name for name, lines in of_workers.items() if not all('worker="' in line for line in lines)] == []
+    assert len(samples["process_resident_memory_bytes"]) == 2
 
 
 def test_a_worker_that_dies_is_replaced_and_others_go_on(service: ServiceProcess) -> None:

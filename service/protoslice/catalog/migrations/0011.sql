@@ -61,3 +61,10 @@ CREATE TABLE former_names (
     FOREIGN KEY (space, repository) REFERENCES repositories (space, id) ON DELETE CASCADE
 ) {composite};
 CREATE INDEX former_names_repository ON former_names (space, repository);
+-- Times of the last backup and the last dump, null before the first.
+
+ALTER TABLE meta ADD COLUMN backed_up bigint;
+ALTER TABLE meta ADD COLUMN dumped bigint;
+-- Bytes that wait for their deletion; 0 in rows of before, and for objects that were never published.
+
+ALTER TABLE trash ADD COLUMN size bigint NOT NULL DEFAULT 0;

@@ -88,6 +88,8 @@ class Gate:
 
     def __init__(self, *, closed: bool) -> None:
         self.closed = closed
+        self.failed: Callable[[str], object] = lambda credential: None
+        """Called with what was not valid: `token`, for JWTs too, or `signature` of a URL."""
         self._tokens: Tokens | None = None
         self._callers: Callers | None = None
         self._verifier: Verifier | None = None
@@ -116,6 +118,7 @@ class Gate:
             secret = "" if verified is None else secret
         found = None if self._callers is None else await self._callers.find(f"Bearer {secret}")
         if found is None or self._callers is None:
+            self.failed("token")
             raise HttpProblem(UNAUTHORIZED, _WRONG_TOKEN, headers={"www-authenticate": 'Bearer realm="protoslice"'})
         return found.principal, await self._callers.signer_of(found)
 
@@ -165,6 +168,8 @@ class Gate:
                 caller = await self._callers.find_signer(session)
         if caller is None or self._callers is None:
             sent = authorization is not None and not is_empty(authorization)
+            if sent or signature is not None:
+                self.failed("token" if sent else "signature")
             wrong = _WRONG_TOKEN if sent else _WRONG_SIGNATURE if signature is not None else None
             raise _unnamed(scope["path"], fields, wrong)
         admission, context = (

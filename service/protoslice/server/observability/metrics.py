@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from prometheus_client import (
@@ -11,14 +12,19 @@ from prometheus_client import (
     Gauge,
     Histogram,
     Info,
+    ProcessCollector,
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 import protoslice
+from protoslice.catalog.database import Lane
 from protoslice.server.middleware.context import RequestContext
 from protoslice.server.observability.cache_reads import CacheReads
 from protoslice.server.observability.circuit_state import CircuitState
+from protoslice.server.observability.peers import SHARED
 from protoslice.server.observability.request_counts import RequestCounts
 from protoslice.server.observability.space_gauges import SpaceGauges
 from protoslice.server.observability.storage_calls import BOUNDS, StorageCalls
@@ -30,12 +36,36 @@ LAG_EVERY_SECONDS: Final = 0.5
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
+class Reading(Collector):
+    """A gauge that is read for each answer, by the values of `label`; no samples of what is not known."""
+
+    def __init__(
+        self, name: str, what: str, label: str | None = None, read: Callable[[], Mapping[str, float]] = dict
+    ) -> None:
+        self._name = name
+        self._what = what
+        self._labels = [] if label is None else [label]
+        self.read = read
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric; any thread may call this."""
+        family = GaugeMetricFamily(self._name, self._what, labels=self._labels)
+        for value, number in self.read().items():
+            family.add_metric([value] if self._labels else [], number)
+        yield family
+
+
 class Metrics:
-    """Metrics of one application, labelled by route template, method and status: few, whatever is asked."""
+    """Metrics of one application, labelled by route template, method and status: few, whatever is asked.
+
+    What is the same in every worker, as facts of the database are, is in the registry `shared`.
+    """
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        Info("protoslice_build", "Version of this build.", registry=registry).info({"version": protoslice.__version__})
+        self.shared = shared = CollectorRegistry()
+        ProcessCollector(registry=registry)
+        Info("protoslice_build", "Version of this build.", registry=shared).info({"version": protoslice.__version__})
         self._requests = RequestCounts()
         registry.register(self._requests)
         self.storage = StorageCalls(registry)
@@ -43,16 +73,34 @@ class Metrics:
         self.log_bytes = Gauge(
             "protoslice_database_log_bytes",
             "Size of the write-ahead log of SQLite; 0 with PostgreSQL.",
-            registry=registry,
+            registry=shared,
         )
         self.circuit = CircuitState()
         registry.register(self.circuit)
         self.cache = CacheReads()
         registry.register(self.cache)
         self.stored = StoredCounts()
-        registry.register(self.stored)
+        shared.register(self.stored)
         self.spaces = SpaceGauges()
-        registry.register(self.spaces)
+        shared.register(self.spaces)
+        what = "Requests in progress in a space."
+        registry.register(Reading("protoslice_space_requests", what, "space", self.spaces.requests))
+        self.free_bytes = Reading("protoslice_storage_free_bytes", "Free bytes of the storage; none for buckets.")
+        shared.register(self.free_bytes)
+        self.connections = Reading("protoslice_database_connections", "Connections of the pools by state.", "state")
+        registry.register(self.connections)
+        self.waiting = Reading("protoslice_database_waiting", "Transactions that wait for a connection.")
+        registry.register(self.waiting)
+        self.certificate = Reading(
+            "protoslice_certificate_expiry_timestamp_seconds",
+            "End of the certificate since the epoch; none without TLS.",
+        )
+        registry.register(self.certificate)
+        self.failed_logins = Counter(
+            "protoslice_failed_logins", "Credentials that were not valid.", ["credential"], registry=registry
+        )
+        for credential in ("token", "signature"):
+            self.failed_logins.labels(credential)
         self._stages = Histogram(
             "protoslice_ingest_stage_seconds",
             "Time in each stage of an ingest.",
@@ -85,7 +133,18 @@ class Metrics:
 
     def render(self) -> bytes:
         """The exposition format; may be called from any thread."""
-        return generate_latest(self.registry)
+        return generate_latest(self.registry) + SHARED + b"\n" + generate_latest(self.shared)
+
+    def watch_pools(self, lanes: Iterable[Lane]) -> None:
+        """Show the connections of a database from now on."""
+        pools = list(lanes)
+
+        def states() -> dict[str, float]:
+            busy = sum(pool.busy for pool in pools)
+            return {"busy": busy, "free": sum(pool.connections for pool in pools) - busy}
+
+        self.connections.read = states
+        self.waiting.read = lambda: {"": sum(pool.waiting for pool in pools)}
 
     async def watch_loop(self) -> None:
         """Measure for ever how late the event loop wakes us."""

@@ -11,6 +11,8 @@ from typing import Final
 _SECONDS: Final = 2.0
 """Time for another worker to tell its metrics; one that does not is left out."""
 _MOST_BYTES: Final = 16 << 20
+SHARED: Final = b"# What follows is the same in every worker."
+"""Line of an exposition behind which no sample is one of the worker alone."""
 
 
 class Peers:
@@ -66,17 +68,28 @@ async def _all(reader: asyncio.StreamReader) -> bytes:
 
 
 def merged(texts: Mapping[int, bytes]) -> bytes:
-    """Expositions of several workers as one: families together, each sample with the label `worker`."""
+    """Expositions of several workers as one: families together, each sample with the label `worker`.
+
+    What all share has no such label and comes once, so that sums are right: that of the first worker in `texts`.
+    """
     families: dict[bytes, list[bytes]] = {}
-    for number, text in sorted(texts.items()):
+    shown = set[bytes]()
+    for number, text in texts.items():
         label = b'worker="%d"' % number
         samples: list[bytes] = []
         head = b""
+        shared = False
         for line in text.splitlines():
-            if line.startswith(b"# HELP "):
+            if line == SHARED:
+                shared = True
+            elif line.startswith(b"# HELP "):
                 head = line
             elif line.startswith(b"#"):
                 samples = families.setdefault(head + b"\n" + line, [])
+            elif shared:
+                if (name := line.rpartition(b" ")[0]) not in shown:
+                    shown.add(name)
+                    samples.append(line)
             else:
                 samples.append(_labelled(line, label))
     return b"".join(b"\n".join((head, *samples)) + b"\n" for head, samples in families.items())

@@ -16,6 +16,10 @@ class SpaceGauges(Collector):
     def __init__(self) -> None:
         self._spaces: Spaces | None = None
 
+    def requests(self) -> dict[str, float]:
+        """Requests in progress in each space."""
+        return {} if self._spaces is None else {name: room.requests for name, room in self._spaces.rooms()}
+
     def watch(self, spaces: Spaces) -> None:
         """Tell of `spaces` from now on."""
         self._spaces = spaces
@@ -25,7 +29,6 @@ class SpaceGauges(Collector):
         labels = ["space"]
         stored = GaugeMetricFamily("protoslice_space_stored_bytes", "Stored bytes of a space.", labels=labels)
         stores = GaugeMetricFamily("protoslice_space_stores", "Stores of a space.", labels=labels)
-        requests = GaugeMetricFamily("protoslice_space_requests", "Requests in progress in a space.", labels=labels)
         bytes_quota = GaugeMetricFamily(
             "protoslice_space_quota_bytes", "Quota of stored bytes of a space; 0 for no limit.", labels=labels
         )
@@ -36,7 +39,6 @@ class SpaceGauges(Collector):
             used, quota = room.used, room.quota
             stored.add_metric([name], used.stored_bytes)
             stores.add_metric([name], used.stores)
-            requests.add_metric([name], room.requests)
             bytes_quota.add_metric([name], quota.stored_bytes or 0)
             stores_quota.add_metric([name], quota.stores or 0)
-        yield from (stored, stores, requests, bytes_quota, stores_quota)
+        yield from (stored, stores, bytes_quota, stores_quota)

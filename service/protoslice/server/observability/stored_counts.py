@@ -11,6 +11,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from protoslice.catalog import Database
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.database import SECOND
+from protoslice.catalog.snapshots import last_snapshots
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.errors import ProtosliceError
 
@@ -21,6 +24,10 @@ _WHAT: Final = {
     "tags": "Tags of all spaces.",
     "stored_bytes": "Stored bytes of all spaces, each once.",
     "logical_bytes": "Size of all files of all stores.",
+    "trash_objects": "Objects whose bytes are still to be deleted.",
+    "trash_bytes": "Bytes that are still to be deleted.",
+    "last_backup_timestamp_seconds": "Time of the last backup since the epoch; 0 for none.",
+    "last_dump_timestamp_seconds": "Time of the last dump into the storage since the epoch; 0 for none.",
 }
 
 
@@ -28,19 +35,25 @@ class StoredCounts(Collector):
     """Counts that were made last; no sample before the first."""
 
     def __init__(self) -> None:
-        self._counts: dict[str, int] = {}
+        self._counts: dict[str, float] = {}
 
     async def follow(self, database: Database) -> None:
         """Count for ever; without an answer of the database the last counts stay."""
-        table = SpaceTable(database)
+        table, collector = SpaceTable(database), CollectorTable(database)
         while True:
             with suppress(ProtosliceError):
                 held, tags = await table.totals()
+                trash = await collector.waiting()
+                backup, dump = await last_snapshots(database)
                 self._counts = {
                     "stores": held.stores,
                     "tags": tags,
                     "stored_bytes": held.stored_bytes,
                     "logical_bytes": held.logical_bytes,
+                    "trash_objects": trash.objects,
+                    "trash_bytes": trash.stored_bytes,
+                    "last_backup_timestamp_seconds": backup / SECOND,
+                    "last_dump_timestamp_seconds": dump / SECOND,
                 }
             await asyncio.sleep(READ_EVERY_SECONDS)
 

@@ -23,6 +23,8 @@ class Certificate:
         self._files = (certificate, key)
         self._seen = self._marks()
         self.context = self._loaded()
+        self.expires = self._end()
+        """End of the certificate that clients get, in seconds since the epoch."""
 
     async def watch(self) -> None:
         """Look at the files now and then until cancelled; a pair that cannot be used changes nothing."""
@@ -36,6 +38,7 @@ class Certificate:
                 # Tried apart first: a context that has taken half of a pair would refuse every client.
                 await asyncio.to_thread(self._loaded)
                 self._load(self.context)
+                self.expires = await asyncio.to_thread(self._end)
             except InvalidInput as error:
                 _log.warning("could not reload the certificate, keeping the old one: %s", error.message)
             else:
@@ -56,6 +59,14 @@ class Certificate:
             reason = None if isinstance(error, ssl.SSLError) or not isinstance(error, OSError) else error.strerror
             why = reason or "these are not a PEM certificate and its key, or the key has a passphrase"
             raise InvalidInput(f"PROTOSLICE_TLS_CERT and PROTOSLICE_TLS_KEY: {why}") from None
+
+    def _end(self) -> float:
+        from cryptography.x509 import load_pem_x509_certificate  # takes 20 ms, and few services have a certificate
+
+        try:
+            return load_pem_x509_certificate(self._files[0].read_bytes()).not_valid_after_utc.timestamp()
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"PROTOSLICE_TLS_CERT: the end of the certificate cannot be read: {error}") from None
 
     def _marks(self) -> tuple[tuple[int, int, int] | None, ...]:
         return tuple(map(_mark, self._files))

@@ -207,6 +207,7 @@ def _serve(
     config = uvicorn_config(app, settings)
     if certificate is not None:
         config.ssl_context_factory = lambda _, __: certificate.context
+        app.services.metrics.certificate.read = lambda: {"": certificate.expires}
     at_end = [flush_spans, flush_logs]
     Server(config, app.services, at_end=at_end, link=link, certificate=certificate).run([listener])
 
