@@ -67,7 +67,7 @@ async def open_database(
         if is_private:
             database: Database = SqliteDatabase(Path(memory) / FILE, durable=False)
         else:
-            database = await asyncio.to_thread(connect, url, storage)
+            database = await asyncio.to_thread(connect, url, storage, create=create)
         try:
             if isinstance(database, SqliteDatabase):
                 await upgrade(database, create=create)
@@ -88,26 +88,38 @@ async def open_database(
             await database.close()
 
 
-def connect(url: str | None, storage: str) -> Database:
+def connect(url: str | None, storage: str, *, create: bool = True) -> Database:
     """Return the database at `url`, or without one the default for `storage`; its schema is not checked.
 
+    Raise errors as `file_of`, and `Unsupported` for a missing file of SQLite, unless `create`.
+    """
+    path = file_of(url, storage)
+    if path is not None:
+        if not create and not path.exists():
+            raise Unsupported(_EMPTY)
+        return SqliteDatabase(path)
+    try:
+        from protoslice.catalog.postgres import PostgresDatabase
+    except ImportError as error:
+        raise Unsupported(missing_extra("To use PostgreSQL", "postgres")) from error
+    return PostgresDatabase(url or "")
+
+
+def file_of(url: str | None, storage: str) -> Path | None:
+    """Return the file of the database at `url`, or without one of the default for `storage`; None for PostgreSQL.
+
     Raise `InvalidInput` for a URL that is neither SQLite's nor PostgreSQL's, `Unsupported` for a bucket without one.
+    Nothing is opened.
     """
     if url is None:
-        return SqliteDatabase(_default(storage) / FILE)
+        return _default(storage) / FILE
     scheme, _, rest = url.partition("://")
     if _URL.fullmatch(url) is None or (scheme == "sqlite" and not rest.startswith("//")):
         raise InvalidInput(
             "Invalid PROTOSLICE_DATABASE: use postgresql://user@host/name or sqlite:////path/catalog.sqlite, "
             "and percent-encode special characters of a password"
         )
-    if scheme != "sqlite":
-        try:
-            from protoslice.catalog.postgres import PostgresDatabase
-        except ImportError as error:
-            raise Unsupported(missing_extra("To use PostgreSQL", "postgres")) from error
-        return PostgresDatabase(url)
-    return SqliteDatabase(Path(rest[1:]))
+    return Path(rest[1:]) if scheme == "sqlite" else None
 
 
 def shown_url(url: str) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from protoslice.catalog import Database
     from protoslice.server.settings import Settings
+    from protoslice.storage import Storage
 
 
 def check_environment() -> None:
@@ -22,3 +25,10 @@ def service_settings(**given: Any) -> Settings:
     from protoslice.server.settings import read_settings
 
     return read_settings({name: value for name, value in given.items() if value is not None})
+
+
+def opened(settings: Settings) -> AbstractAsyncContextManager[tuple[Storage, Database]]:
+    """Open the storage and the catalogue of the settings, which exist and belong together."""
+    from protoslice.stores.marker import open_both
+
+    return open_both(settings.storage, settings.plain_storage_options(), settings.database)

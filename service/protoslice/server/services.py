@@ -18,7 +18,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 import protoslice
-from protoslice.catalog import Database, open_database
+from protoslice.catalog import Database
 from protoslice.catalog.database import ACTOR, NOBODY, Actor
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.concurrency.chores import keep_running
@@ -55,7 +55,7 @@ from protoslice.stores.backups import dump_daily
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.clock import JumpWatch
 from protoslice.stores.collection import collect_for_ever
-from protoslice.stores.marker import read_marker
+from protoslice.stores.marker import open_catalogue
 from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions, Uploads
 
@@ -123,11 +123,11 @@ class Services:
                 self.metrics.circuit.watch(storage, budget)
             metered: Storage = MeteredStorage(storage, self.metrics.storage.observe)
             database = await stack.enter_async_context(
-                open_database(
-                    settings.database,
+                open_catalogue(
+                    storage,
                     settings.storage,
-                    shared=storage.abilities.shared,
-                    create=await read_marker(storage) is None,
+                    settings.database,
+                    create=True,
                     audit_seconds=settings.audit_seconds,
                     audit_entries=settings.audit_entries,
                 )

@@ -42,6 +42,7 @@ SNAPSHOTS: Final = ObjectKey("snapshots")
 OBJECTS: Final = ObjectKey("objects")
 GONE: Final = SNAPSHOTS / "gone.json"
 """Objects of a backup that are in no snapshot since a time."""
+NO_SNAPSHOTS: Final = "No snapshots found: name a backup, or a storage with snapshots"
 _NAME: Final = re.compile(r"snapshots/(\d{8}T\d{6}Z)\.sqlite")
 _TIME: Final = "%Y%m%dT%H%M%SZ"
 _HOUR: Final = 3600.0
@@ -191,7 +192,7 @@ async def restore(
     """
     names = await snapshots(source)
     if not names:
-        raise NotFound("No snapshots found: name a backup, or a storage with snapshots")
+        raise NotFound(NO_SNAPSHOTS)
     if name is not None and name not in names:
         raise NotFound(f"No snapshot {name[:40]!r}: there are {', '.join(names[-10:])}")
     done = Copied(snapshot=name or names[-1])

@@ -1,18 +1,29 @@
-"""Marker of a storage: the catalogue whose objects it holds."""
+"""Marker of a storage: the catalogue whose objects it holds. Storage and catalogue are opened together here."""
 
 from __future__ import annotations
 
+import asyncio
 import json
-from contextlib import suppress
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Final
 
-from protoslice.catalog import Database
+from protoslice.catalog import Database, connect, file_of, open_database, upgrade
+from protoslice.catalog.schema import version_of
 from protoslice.errors import NotFound, StorageUnavailable, Unsupported
-from protoslice.storage import ObjectKey, Storage
+from protoslice.storage import ObjectKey, Storage, open_storage
+from protoslice.uris import local_path
 
 MARKER: Final = ObjectKey("protoslice.json")
 LAYOUT: Final = 4
+_BACKUP: Final = "This is a backup: restore it into another storage with `protoslice restore-backup`"
+_OTHER: Final = (
+    "This storage belongs to another database: set PROTOSLICE_DATABASE to the one it was created with, or restore that "
+    "from a backup"
+)
+_NO_STORES: Final = "This storage contains no stores: check PROTOSLICE_STORAGE or --storage"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +79,7 @@ async def check_storage(storage: Storage, database: Database | None, *, mark: bo
     found = await read_marker(storage)
     if found is None:
         if not mark or database is None or own is None:
-            raise NotFound("This storage contains no stores: check PROTOSLICE_STORAGE or --storage")
+            raise NotFound(_NO_STORES)
         if await database.read(lambda tx: tx.first("SELECT 1 FROM objects WHERE size IS NOT NULL LIMIT 1")) is not None:
             raise Unsupported(
                 "This storage is empty, but the database has stores: mount the storage or correct PROTOSLICE_STORAGE; "
@@ -77,12 +88,9 @@ async def check_storage(storage: Storage, database: Database | None, *, mark: bo
         await write_marker(storage, own)
         return
     if found.backup:
-        raise Unsupported("This is a backup: restore it into another storage with `protoslice restore-backup`")
+        raise Unsupported(_BACKUP)
     if own is not None and found.catalogue != own.catalogue:
-        raise Unsupported(
-            "This storage belongs to another database: set PROTOSLICE_DATABASE to the one it was created with, or "
-            "restore that from a backup"
-        )
+        raise Unsupported(_OTHER)
     if own is not None and found.incarnation != own.incarnation:
         raise Unsupported(
             "This storage belongs to another copy of this database, which `protoslice restore-backup` made later: set "
@@ -107,3 +115,62 @@ async def marker_of(database: Database) -> Marker:
     """Return the marker of the storage that belongs to a catalogue."""
     row = await database.read(lambda tx: tx.first("SELECT catalogue_id, incarnation FROM meta"))
     return Marker("") if row is None else Marker(bytes(row[0]).hex(), incarnation=bytes(row[1] or b"").hex())
+
+
+def is_missing(uri: str) -> bool:
+    """Return whether `uri` names a folder that does not exist, which opening it as a storage would create."""
+    folder = local_path(uri)
+    return folder is not None and not Path(folder).exists()
+
+
+@asynccontextmanager
+async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> AsyncIterator[tuple[Storage, Database]]:
+    """Yield the storage at `uri` and its catalogue at `url`, both of which exist and belong together.
+
+    Raise `NotFound` or `Unsupported` for others. Nothing is created.
+    """
+    if is_missing(uri):
+        raise NotFound(_NO_STORES)
+    async with open_storage(uri, options) as storage, open_catalogue(storage, uri, url, create=False) as database:
+        await check_storage(storage, database, mark=False)
+        yield storage, database
+
+
+@asynccontextmanager
+async def open_catalogue(
+    storage: Storage, uri: str, url: str | None, *, create: bool, audit_seconds: float = 0, audit_entries: int = 0
+) -> AsyncIterator[Database]:
+    """Yield the catalogue at `url` of an opened storage; `create` it where the storage belongs to none."""
+    shared = storage.abilities.shared
+    if url is not None or shared:
+        file_of(url, uri)  # before the storage is asked, which may take long
+    found = await read_marker(storage)
+    if found is None and not create:
+        raise NotFound(_NO_STORES)
+    async with open_database(
+        url, uri, shared=shared, create=found is None, audit_seconds=audit_seconds, audit_entries=audit_entries
+    ) as database:
+        yield database
+
+
+async def upgrade_catalogue(uri: str, options: Mapping[str, str], url: str | None) -> tuple[int, int]:
+    """Create the catalogue at `url` or bring it up to date, and return its versions before and after.
+
+    A storage of another layout or of another catalogue is refused, and nothing is created or changed.
+    """
+    file_of(url, uri)
+    found = None
+    if not is_missing(uri):
+        async with open_storage(uri, options) as storage:
+            found = await read_marker(storage)
+        if found is not None and found.backup:
+            raise Unsupported(_BACKUP)
+    database = await asyncio.to_thread(connect, url, uri, create=found is None)
+    try:
+        if found is not None and await version_of(database):
+            row = await database.read(lambda tx: tx.first("SELECT catalogue_id FROM meta"))  # in every schema
+            if row is not None and found.catalogue != bytes(row[0]).hex():
+                raise Unsupported(_OTHER)
+        return await upgrade(database, create=found is None)
+    finally:
+        await database.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,9 @@ from typing import Any
 import pytest
 from tests.server.access.oidc.trusting import trust_file
 from tests.support.issuer import running_issuer
+
+from protoslice.server.services import Services
+from protoslice.server.settings import Settings
 
 STORES = "/spaces/own/v1/stores"
 REQUESTS = [
@@ -52,6 +56,13 @@ def test_reasons_name_the_claim_and_the_mistake(call: Any, tmp_path: Path) -> No
 
 def test_a_token_of_the_storage_is_explained(call: Any, tmp_path: Path) -> None:
     uri = tmp_path.as_uri()
+
+    async def start() -> None:
+        services = Services(Settings(storage=uri, space_watermark_bytes=0))
+        await services.open()
+        await services.close()
+
+    asyncio.run(start())
     made = call("token", "create", "t", "--storage", uri, "--scope", "read", "--every-space")
     token = made.stdout.strip()
     done = call("auth", "explain", token, "GET", "/metrics", "--storage", uri)

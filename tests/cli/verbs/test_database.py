@@ -1,17 +1,28 @@
-"""The verbs `database upgrade` and `database access`."""
+"""The verbs `database upgrade` and `database access`, and what all verbs refuse that take a storage."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+import typer
 from tests.support.postgres import TestServer
 from tests.support.process import service_process
 
-from protoslice.catalog import schema
+from protoslice import storage
+from protoslice.catalog import connect, schema, upgrade
+from protoslice.cli import app as program
+from protoslice.errors import Unsupported
+from protoslice.server.access.tokens import new_token
+from protoslice.server.services import Services
+from protoslice.server.settings import Settings
+from protoslice.storage import MemoryStorage, ObjectContent, ObjectKey
+from protoslice.storage.interface import Abilities
 
 
 def test_upgrade_creates_tables_once(call: Any, postgres: TestServer) -> None:
@@ -22,9 +33,121 @@ def test_upgrade_creates_tables_once(call: Any, postgres: TestServer) -> None:
     assert again.stdout == f"The database has schema {version} already\n"
 
 
-def test_upgrade_refuses_a_bucket_without_a_database(call: Any) -> None:
-    said = call("database", "upgrade", "--storage", "s3://bucket", code=3).stderr
-    assert "set PROTOSLICE_DATABASE to postgresql://" in said
+class Bucket(MemoryStorage):
+    """A storage that counts what it is asked."""
+
+    asked = 0
+
+    @property
+    def abilities(self) -> Abilities:
+        return Abilities()
+
+    async def get(self, key: ObjectKey) -> ObjectContent:
+        Bucket.asked += 1
+        return await super().get(key)
+
+
+@pytest.fixture
+def bucket() -> Iterator[str]:
+    """The URI of a bucket, which is asked in vain."""
+    storage.register("counted", lambda uri, options: Bucket())
+    Bucket.asked = 0
+    yield "counted://bucket"
+    storage.unregister("counted")
+
+
+def verbs(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """All verbs by name."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from verbs(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
+
+
+VERBS = {
+    name: command
+    for name, command in verbs(typer.main.get_command(program.app))
+    if any("--storage" in each.opts or each.name == "uri" for each in command.params)
+}
+"""All verbs that take a storage."""
+TRIES = "storage check"
+"""Takes any storage, which need not be one of a service."""
+FILLS = {"serve", "database upgrade", "restore-backup"}
+"""May begin a storage."""
+
+
+def words(name: str, uri: str, target: Path) -> list[str]:
+    """Return the words of a verb over the storage at `uri`."""
+    given = {"target": str(target), "name": "x", "token": new_token().text, "method": "GET", "path": "/v1/stores"}
+    line, options = name.split(), ["--storage", uri]
+    for each in VERBS[name].params:
+        if each.name == "uri":
+            options = [uri]
+        elif each.param_type_name == "argument" and each.required:
+            line.append(given[each.name])
+        elif each.required:
+            options += [each.opts[0], {"scope": "read"}[each.name]]
+        elif each.name == "every_space":
+            options.append(each.opts[0])
+    return [*line, *options]
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS.keys() - {TRIES, "serve"}))
+def test_a_bucket_without_a_database_is_refused_before_it_is_asked(
+    call: Any, bucket: str, tmp_path: Path, verb: str
+) -> None:
+    said = call(*words(verb, bucket, tmp_path), code=3).stderr
+    assert "A storage at counted:// needs a database: set PROTOSLICE_DATABASE to postgresql://" in said
+    assert Bucket.asked == 0
+
+
+def test_service_with_a_bucket_without_a_database_is_refused_before_it_is_asked(bucket: str) -> None:
+    with pytest.raises(Unsupported, match="needs a database"):
+        asyncio.run(Services(Settings(storage=bucket)).open())
+    assert Bucket.asked == 0
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS.keys() - FILLS - {TRIES}))
+def test_a_mistyped_folder_is_not_created(call: Any, tmp_path: Path, verb: str) -> None:
+    said = call(*words(verb, (tmp_path / "typo" / "s").as_uri(), tmp_path / "backups"), code=4).stderr
+    assert said == "protoslice: This storage contains no stores: check PROTOSLICE_STORAGE or --storage\n"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_mistyped_backup_is_not_created(call: Any, tmp_path: Path) -> None:
+    for options in [], ["--list"]:
+        said = call(*words("restore-backup", (tmp_path / "s").as_uri(), tmp_path / "typo"), *options, code=4).stderr
+        assert said == "protoslice: No snapshots found: name a backup, or a storage with snapshots\n"
+        assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("verb", sorted(VERBS.keys() - {TRIES, "serve"}))
+def test_a_storage_of_an_earlier_layout_is_refused_and_left_alone(call: Any, tmp_path: Path, verb: str) -> None:
+    folder = tmp_path / "s"
+    folder.mkdir()
+    (folder / "protoslice.json").write_text('{"layout":1}')
+    (tmp_path / "backups").mkdir()
+    said = call(*words(verb, folder.as_uri(), tmp_path / "backups"), code=3).stderr
+    assert "This storage was written by another version of Protoslice (layout 1, not" in said
+    assert [each.name for each in folder.iterdir()] == ["protoslice.json"]
+
+
+def test_upgrade_refuses_an_empty_database_and_that_of_another_storage(call: Any, tmp_path: Path) -> None:
+    async def made(name: str) -> str:
+        database = connect(f"sqlite:///{tmp_path / name}", "memory://")
+        await upgrade(database)
+        await database.close()
+        return f"sqlite:///{tmp_path / name}"
+
+    other, folder = asyncio.run(made("other.sqlite")), tmp_path / "s"
+    folder.mkdir()
+    (folder / "protoslice.json").write_text('{"layout":4,"catalogue":"aa"}')
+    said = call("database", "upgrade", "--storage", folder.as_uri(), "--database", other, code=3).stderr
+    assert "This storage belongs to another database" in said
+    said = call("database", "upgrade", "--storage", folder.as_uri(), code=3).stderr
+    assert "The database is empty, but the storage is in use" in said
+    assert [each.name for each in folder.iterdir()] == ["protoslice.json"]
 
 
 def test_mode_is_changed_by_a_command(call: Any, tmp_path: Path) -> None:

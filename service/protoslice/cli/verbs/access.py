@@ -16,7 +16,7 @@ import typer
 from protoslice.cli.models.addresses import service_url, store_of
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
-from protoslice.cli.service import service_settings
+from protoslice.cli.service import opened, service_settings
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say, utc
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.sizes import format_size, parse_size
@@ -244,7 +244,6 @@ def set_space(
 
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
     settings = service_settings(storage=uri)
-    from protoslice.catalog import open_database
     from protoslice.catalog.database import ACTOR, Actor
     from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
     from protoslice.server.access.records import NewToken, Tokens
@@ -253,7 +252,7 @@ async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seco
     if unknown := sorted(set(scopes) - known.keys()):
         raise InvalidInput(f"Unknown scope {', '.join(unknown)}: use {', '.join(known)}")
     grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
-    async with open_database(settings.database, settings.storage) as database:
+    async with opened(settings) as (_, database):
         ACTOR.set(Actor("local", _user()))
         until = None if seconds is None else time.time() + seconds
         token, _ = await Tokens(database).create(NewToken(name, grant, until))

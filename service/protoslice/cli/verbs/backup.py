@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protoslice.cli.options import Json, StorageUri
-from protoslice.cli.service import service_settings
+from protoslice.cli.service import opened, service_settings
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, say
 from protoslice.cli.verbs.database import DatabaseUrl
-from protoslice.cli.verbs.upkeep import NOT_KEPT, opened
-from protoslice.errors import InvalidInput
+from protoslice.cli.verbs.upkeep import NOT_KEPT
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
 from protoslice.uris import parse_location
 
@@ -139,15 +139,18 @@ async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
 
 
 async def _restore(settings: Settings, target: str, name: str | None, *, take_over: bool) -> Copied:
-    from protoslice.catalog import connect
+    from protoslice.catalog import connect, file_of
     from protoslice.storage import open_storage
     from protoslice.stores.backups import restore
+    from protoslice.stores.marker import read_marker
 
     uri = _uri(target)
+    file_of(settings.database, settings.storage)
     async with (
-        _opened_target(settings, uri) as source,
+        _existing_target(settings, uri) as source,
         open_storage(settings.storage, settings.plain_storage_options()) as storage,
     ):
+        await read_marker(storage)  # before a catalogue is created in a storage of another layout
         database = await asyncio.to_thread(connect, settings.database, settings.storage)
         try:
             in_place = parse_location(uri) == parse_location(settings.storage)
@@ -163,7 +166,7 @@ async def _restore(settings: Settings, target: str, name: str | None, *, take_ov
 async def _snapshots(settings: Settings, target: str) -> list[str]:
     from protoslice.stores.backups import snapshots
 
-    async with _opened_target(settings, _uri(target)) as source:
+    async with _existing_target(settings, _uri(target)) as source:
         return await snapshots(source)
 
 
@@ -188,6 +191,15 @@ def _is_within(uri: str, other: str) -> bool:
     inner, outer = parse_location(uri), parse_location(other)
     same = (inner.scheme, inner.authority) == (outer.scheme, outer.authority)
     return same and inner.segments[: len(outer.segments)] == outer.segments
+
+
+def _existing_target(settings: Settings, uri: str) -> Storage:
+    from protoslice.stores.backups import NO_SNAPSHOTS
+    from protoslice.stores.marker import is_missing
+
+    if is_missing(uri):
+        raise NotFound(NO_SNAPSHOTS)
+    return _opened_target(settings, uri)
 
 
 def _opened_target(settings: Settings, uri: str) -> Storage:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protoslice.cli.options import Json, StorageUri
-from protoslice.cli.service import service_settings
+from protoslice.cli.service import opened, service_settings
 from protoslice.cli.terminal.show import print_json, say
 
 if TYPE_CHECKING:
@@ -32,7 +32,10 @@ def upgrade(storage: StorageUri = None, database: DatabaseUrl = None, as_json: J
     Example: protoslice database upgrade --database postgresql://protoslice@db.example/protoslice
     """
     settings = service_settings(storage=storage, database=database)
-    before, after = asyncio.run(_upgrade(settings.database, settings.storage))
+    from protoslice.stores.marker import upgrade_catalogue
+
+    options = settings.plain_storage_options()
+    before, after = asyncio.run(upgrade_catalogue(settings.storage, options, settings.database))
     if as_json:
         print_json({"before": before, "after": after})
     elif before == after:
@@ -65,20 +68,9 @@ def access(
 
 
 async def _access(settings: Settings, mode: str | None) -> str | None:
-    from protoslice.cli.verbs.upkeep import opened
     from protoslice.server.access.mode import change_mode, kept_mode
 
     async with opened(settings) as (_, database):
         if mode is not None:
             await change_mode(database, mode)
         return await kept_mode(database)
-
-
-async def _upgrade(url: str | None, storage: str) -> tuple[int, int]:
-    from protoslice.catalog import connect, upgrade
-
-    opened = await asyncio.to_thread(connect, url, storage)
-    try:
-        return await upgrade(opened)
-    finally:
-        await opened.close()

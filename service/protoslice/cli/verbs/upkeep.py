@@ -7,22 +7,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protoslice.cli.options import Json, StorageUri
-from protoslice.cli.service import service_settings
+from protoslice.cli.service import opened, service_settings
 from protoslice.cli.terminal.show import print_json, print_pairs, print_table, say
 from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
-    from protoslice.catalog import Database
     from protoslice.server.settings import Settings
-    from protoslice.storage import Abilities, Storage
+    from protoslice.storage import Abilities
     from protoslice.stores import GarbageReport
     from protoslice.stores.collection import Usage
     from protoslice.testing.check import Outcome, Report
@@ -86,21 +83,6 @@ async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> G
             delay_seconds=settings.deletion_delay_seconds,
             dry_run=dry_run,
         )
-
-
-@asynccontextmanager
-async def opened(settings: Settings) -> AsyncIterator[tuple[Storage, Database]]:
-    """Open the storage and the catalogue of the settings, which belong together."""
-    from protoslice.catalog import open_database
-    from protoslice.storage import open_storage
-    from protoslice.stores.marker import check_storage
-
-    async with open_storage(settings.storage, settings.plain_storage_options()) as storage:
-        await check_storage(storage, None, mark=False)  # before a catalogue is created where no storage is
-        shared = storage.abilities.shared
-        async with open_database(settings.database, settings.storage, shared=shared, create=False) as database:
-            await check_storage(storage, database, mark=False)
-            yield storage, database
 
 
 def _counted(count: int, what: str) -> str:

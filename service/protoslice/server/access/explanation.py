@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from protoslice.catalog import open_database
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Principal, decide, lacking
 from protoslice.server.access.oidc.trust import Issuer, read_trust
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import RULES, TagPlace
 from protoslice.server.access.tokens import parse_token
 from protoslice.server.settings import Settings
+from protoslice.stores.marker import open_both
 
 _STATUS: Final = {
     Decision.ALLOWED: "allowed",
@@ -67,7 +67,8 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
 async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list[str]]:
     token = parse_token(text)
     if token is not None:
-        async with open_database(settings.database, settings.storage) as database:
+        options = settings.plain_storage_options()
+        async with open_both(settings.storage, options, settings.database) as (_, database):
             record = await Tokens(database).find(token)
         if record is None:
             return None, [f"Token {token.id} is unknown, expired or revoked"]
