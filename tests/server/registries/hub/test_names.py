@@ -199,7 +199,7 @@ def _said(answer: Asked) -> str:
 async def test_older_repositories_that_differ_in_case_keep_their_names(url: str, tmp_path: Path) -> None:
     await make_earlier(url, 10)
     database = connect(url, "memory://")
-    names = ["a/b", "A/b", "a/B", "c/d", "datasets/a/b"]
+    names = ["a/b", "A/b", "a/B", "c/d", "c/D", "datasets/a/b"]
     sql = "INSERT INTO repositories (space, id, protocol, name, created) VALUES (:space, :id, 'hub', :name, :id)"
 
     def fill(tx: Any) -> None:
@@ -228,5 +228,8 @@ async def test_older_repositories_that_differ_in_case_keep_their_names(url: str,
         assert (await _create(app, "", "a/b", {})).status == 409
         assert await sent("move", {"fromRepo": "A/b", "toRepo": "a/b"}) == 200
         assert [await led(name) for name in ("a/b", "A/b")] == [200, "a/b"]
+        assert await sent("delete", {"name": "c/d"}, "DELETE") == 200
+        assert [await led(name) for name in ("c/d", "c/D")] == ["c/D", 200]
+        assert (await _create(app, "", "C/D", {})).status == 409
         listed = json.loads((await ask(app, "GET", "/api/models")).body)
-        assert [each["id"] for each in listed] == ["a/b", "c/d", "e/f"]
+        assert [each["id"] for each in listed] == ["a/b", "c/D", "e/f"]
