@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
 
 import pytest
 from tests.support.counted import CountedBucket
-from tests.support.stores import in_memory, keys_of, onnx, opened, read, records_apart, upload
+from tests.support.stores import collect_garbage, in_memory, keys_of, onnx, opened, read, records_apart, upload
 
+from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import StoreOptions, Stores
 
@@ -124,3 +128,55 @@ def test_weights_are_looked_at_now_and_then_and_not_with_each_store() -> None:
             assert all(others.view_if_open(store) for store in ids)
 
     in_memory(work)
+
+
+class Held(CountedBucket):
+    """Bucket that holds reads back while its gate is shut."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.waiting = asyncio.Event()
+
+    async def get_range(self, key: ObjectKey, start: int, end: int, *, if_etag: str | None = None) -> bytes:
+        """See `Storage.get_range`."""
+        if not self.gate.is_set():
+            self.waiting.set()
+            await self.gate.wait()
+        return await super().get_range(key, start, end, if_etag=if_etag)
+
+
+@pytest.mark.parametrize("delay_seconds", [0, 10**6], ids=["bytes-gone", "bytes-kept"])
+@records_apart()
+def test_a_store_that_was_sent_again_is_not_opened_by_its_former_row(delay_seconds: float) -> None:
+    """An opening that began before the store was removed ends after it was collected and sent again."""
+
+    async def work() -> None:
+        bucket = Held()
+        async with opened(bucket) as stores:
+            info = (await upload(stores, FILES)).store
+        async with opened(bucket, StoreOptions(trust_seconds=60)) as readers:
+            bucket.gate.clear()
+            former = asyncio.create_task(readers.view(info.id))
+            await bucket.waiting.wait()
+            held, bucket.gate = bucket.gate, asyncio.Event()
+            bucket.gate.set()
+            async with opened(bucket) as stores:
+                await stores.delete(info.id)
+            for days in range(1, 4):
+                clock = partial(float, time.time() + days * 90_000)
+                await collect_garbage(bucket, clock=clock, delay_seconds=delay_seconds)
+            async with opened(bucket) as stores:
+                assert (await upload(stores, FILES)).store.id == info.id
+            later = asyncio.create_task(readers.view(info.id))
+            for _ in range(1000):  # as many turns as it may need to join the former one
+                await asyncio.sleep(0)
+            held.set()
+            for path, data in FILES.items():
+                assert await read((await later).file(path)) == data
+            with suppress(NotFound, StorageUnavailable, Conflict, IntegrityError):
+                await former
+            assert readers.view_if_open(info.id) is await later, "the former one does not take its place"
+
+    asyncio.run(work())

@@ -62,7 +62,7 @@ class OpenStores:
         self._shares = beside is not None
         self._common: CommonWork = beside._common if beside else CommonWork()
         self._opened: dict[tuple[str, str], OpenStore] = beside._opened if beside else {}
-        self._opening: SingleFlight[str, OpenStore] = SingleFlight()
+        self._opening: SingleFlight[tuple[str, int], OpenStore] = SingleFlight()
         self._weighed_at = float("-inf")
 
     def get_fresh(self, store_id: str) -> OpenStore | None:
@@ -91,7 +91,7 @@ class OpenStores:
             self._opened[place] = opened  # moved to the end, as the most recently used
             self._make_room()
             return opened
-        return await self._opening.get(manifest.id, lambda: self._open(manifest))
+        return await self._opening.get((manifest.id, manifest.row), lambda: self._open(manifest))
 
     def forget(self, store_id: str) -> None:
         """Drop a store, such as one that has been removed."""
@@ -135,8 +135,11 @@ class OpenStores:
     async def _open(self, manifest: Manifest) -> OpenStore:
         store = await self.assemble(manifest)
         store.seen_at = store.read_at = self._worker.loop.time()
-        self._opened[self._space, manifest.id] = store
-        self._make_room()
+        place = (self._space, manifest.id)
+        held = self._opened.get(place)
+        if held is None or held.manifest.row <= manifest.row:  # else the store was removed and sent again meanwhile
+            self._opened[place] = store
+            self._make_room()
         return store
 
     def _make_room(self) -> None:
