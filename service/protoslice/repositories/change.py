@@ -15,7 +15,8 @@ from protoslice.repositories.records import HistoryRecords
 from protoslice.stores import Ingest, IngestRequest, StoredPath, Stores
 from protoslice.stores.uploads import Upload
 
-_TRIES: Final = 8
+_TRIES: Final = 100
+"""Commits of other requests that one gives way to. Each try that fails is a commit of another request that did not."""
 
 
 async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -148,3 +149,12 @@ def test_tables_come_before_the_commit_as_datasets_has_removed_them_by_then(clie
 def test_any_card_is_accepted(client: httpx.Client) -> None:
     told = client.post("/api/validate-yaml", json={"content": "---\n", "repoType": "model"})
     assert told.json() == {"errors": [], "warnings": []}
+
+
+def test_many_commits_of_one_branch_at_once_all_succeed(client: httpx.Client, made: Made) -> None:
+    name = made({"a": b"1"})
+    with ThreadPoolExecutor(24) as pool:
+        answers = list(pool.map(lambda n: commit(client, f"models/{name}", {f"f{n}": b"x"}), range(24)))
+    assert [answer.status_code for answer in answers] == [200] * 24
+    assert len(client.get(f"/api/models/{name}/commits/main?limit=100").json()) >= 25
+    assert len(client.get(f"/api/models/{name}/tree/main").json()) == 25
