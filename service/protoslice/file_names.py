@@ -13,8 +13,10 @@ _LONGEST: Final = 1024
 CONTROL_FOLDERS: Final = (".git", ".hg", ".jj")
 """Folders of git, Mercurial and Jujutsu. Their settings name commands, which the next `git status` runs."""
 # NTFS has short names, ignores dots and blanks at the end, and puts streams behind a colon (git: is_ntfs_dotgit).
-# The second name of .hg is what Windows makes when the first is taken.
-_CONTROL: Final = re.compile(r"(?:\.(?:git|hg|jj)|(?:git|hg|hg8b6c|jj)~[0-9]+)[. ]*(?::.*)?", re.DOTALL)
+# The names with four digits of a checksum are those that Windows makes when the first are taken.
+_CONTROL: Final = re.compile(
+    r"(?:\.(?:git|hg|jj)|(?:git|hg|jj|(?:gi|hg|jj)[0-9a-f]{4})~[0-9]+)[. ]*(?::.*)?", re.DOTALL
+)
 # HFS+ ignores these characters in names (git: next_hfs_char).
 _IGNORED: Final = dict.fromkeys(
     [*range(0x200C, 0x2010), *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF],

@@ -41,6 +41,8 @@ REFUSED: Final = [
     ".git::$INDEX_ALLOCATION/config",
     ".hg/hgrc",
     "HG8B6C~1/hgrc",
+    "JJ2E09~1/repo/config.toml",
+    "GI2837~1/config",
     "a/.jj/repo/config.toml",
 ]
 ALLOWED: Final = [".gitattributes", ".gitignore", ".github/workflows/a.yml", "a.git/config", "git/config", ".gitx/a"]
