@@ -30,6 +30,7 @@ scopes = ["read"]
 """
 REACHED: Final[dict[str, Any]] = {
     "trusted_proxies": ("192.0.2.1",),
+    "public_url": "https://models.example",
     "allowed_hosts": ("models.example",),
     "issuers": "issuers.toml",
 }

@@ -12,6 +12,7 @@ import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.server.access.worlds.things import lines
 from tests.server.access.worlds.world import answers_of_own
+from tests.support.asgi import ask
 from tests.support.receiver import running_receiver
 
 from protoslice.server.access.decision import EVERY_SPACE, Scope
@@ -123,3 +124,9 @@ def test_a_public_url_that_is_none_is_refused(url: str) -> None:
 
 def test_a_slash_at_its_end_does_not_count() -> None:
     assert Settings(storage="memory://", public_url=f"{PUBLIC}/").public_url == PUBLIC
+
+
+async def test_the_host_of_the_public_url_is_ours() -> None:
+    async with closed_service(public_url=PUBLIC) as app:
+        for host, status in (("models.example", 401), ("localhost", 401), ("other.example", 421)):
+            assert (await ask(app, "GET", "/spaces/own/v1/stores", headers={"host": host})).status == status

@@ -13,7 +13,7 @@ from protoslice.server.settings import Settings, environment_name, is_loopback
 
 Mode: TypeAlias = Literal["open", "tokens"]
 
-_FOR_OTHERS: Final = ("issuers", "trusted_proxies", "allowed_hosts")
+_FOR_OTHERS: Final = ("issuers", "trusted_proxies", "allowed_hosts", "public_url")
 """Settings of a service that others than this machine reach: with one of them, an open service is never inferred."""
 
 

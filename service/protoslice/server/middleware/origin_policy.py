@@ -13,6 +13,7 @@ import re
 from functools import lru_cache
 from ipaddress import ip_address
 from typing import Final
+from urllib.parse import urlsplit
 
 from protoslice.server.api.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, HttpProblem
 from protoslice.server.http.headers import Fields
@@ -33,6 +34,8 @@ class OriginPolicy:
     def __init__(self, settings: Settings) -> None:
         self._origins = frozenset(settings.cors_origins)
         names = settings.allowed_hosts or (() if is_loopback(settings.host) else (ANY,))
+        if settings.public_url:  # a proxy may pass on the name that it was asked for
+            names = (*names, urlsplit(settings.public_url).hostname or "")
         self._names = None if ANY in names else frozenset(name.lower() for name in names)
         self.is_ours = lru_cache(maxsize=256)(self._is_ours)
 
