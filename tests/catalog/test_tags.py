@@ -41,9 +41,7 @@ def test_put_points_tags_at_a_store_that_exists(catalogue: str) -> None:
         assert not moved.created
         assert moved.row.version != first.row.version
         (again,) = await other.put(["t1"], "b")
-        assert again.row == moved.row, "nothing changed"
-        (again,) = await other.put(["t1"], "b", if_match=moved.row.version)
-        assert again.row.version != moved.row.version, "two set a tag on one condition"
+        assert again.row.version != moved.row.version, "an entity tag came twice"
         assert [tag.name for tag in await one.page(9, "", store="a")] == ["t2"]
         await StoreTable(database, ACCOUNT).remove("c")
         for gone in ("c", "none"):

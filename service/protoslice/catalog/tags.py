@@ -98,7 +98,7 @@ class TagTable:
                     there = _locked(tx, self._space, name)
                     if there is None or there.version != if_match:
                         raise TagChanged(f"tag {name!r} has changed")
-                each = set_tag(tx, self._space, name, store, new=if_none_match, always=if_match is not None)
+                each = set_tag(tx, self._space, name, store, new=if_none_match)
                 if not each.is_set:
                     raise TagChanged(f"tag {name!r} exists already")
                 found.append(each)
@@ -124,19 +124,19 @@ class TagTable:
         return await self._database.write(work)
 
 
-def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = False, always: bool = False) -> SetTag:
+def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = False) -> SetTag:
     """Point a tag at a store that exists; with `new`, keep one of the same name.
 
-    A tag that points there already is left as it is, unless it is set `always`. The caller counts a tag that is
-    created. Raise `LimitExceeded` if the store would have too many tags.
+    The caller counts a tag that is created. Raise `LimitExceeded` if the store would have too many tags.
     """
     values: dict[str, Any] = {"space": space, "name": name}
     old = _locked(tx, space, name)
-    if old is not None and (new or (old.store == store and not always)):
+    if old is not None and new:
         return SetTag(old, created=False, is_set=not new)
-    sql = f"SELECT count(*) FROM names WHERE {TAGS} AND store = :store"
-    if tx.all(sql, space=space, store=store)[0][0] >= TAGS_OF_A_STORE:
-        raise LimitExceeded(f"Store {store[:12]} already has {TAGS_OF_A_STORE} tags, the limit: remove some")
+    if old is None or old.store != store:
+        sql = f"SELECT count(*) FROM names WHERE {TAGS} AND store = :store"
+        if tx.all(sql, space=space, store=store)[0][0] >= TAGS_OF_A_STORE:
+            raise LimitExceeded(f"Store {store[:12]} already has {TAGS_OF_A_STORE} tags, the limit: remove some")
     version = secrets.token_bytes(16)
     values |= {"store": store, "version": version, "now": tx.now, "label": label(space, STORES, "", name)}
     if old is None:
