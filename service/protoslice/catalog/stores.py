@@ -294,13 +294,14 @@ class StoreTable:
             for each in found
         ]  # fmt: skip
 
-    async def about(self, digest: str, tags: int) -> tuple[Sequence[str], Actor, str]:
-        """Return the first tags of a store, at most `tags`, its uploader, and its description."""
-        sql = f"SELECT uploader_id, uploader, description FROM stores WHERE {LIVE}"
+    async def about(self, digest: str, tags: int) -> tuple[Sequence[str], Actor, str, bool]:
+        """Return the first tags of a store, at most `tags`, its uploader, its description, and if it is of commits."""
+        sql = f"SELECT uploader_id, uploader, description, of_commits FROM stores WHERE {LIVE}"
 
-        def work(tx: Transaction) -> tuple[Sequence[str], Actor, str]:
-            *uploader, description = tx.first(sql, space=self._space, digest=digest) or ("", "", "")
-            return tag_names(tx, self._space, [digest], tags).get(digest, ()), Actor(*uploader), description
+        def work(tx: Transaction) -> tuple[Sequence[str], Actor, str, bool]:
+            id, name, description, of_commits = tx.first(sql, space=self._space, digest=digest) or ("", "", "", 0)
+            names = tag_names(tx, self._space, [digest], tags).get(digest, ())
+            return names, Actor(id, name), description, bool(of_commits)
 
         return await self._database.read(work)
 

@@ -147,6 +147,8 @@ async def open_catalogue(
     found = await read_marker(storage)
     if found is None and not create:
         raise NotFound(_NO_STORES)
+    if found is not None and found.backup:
+        raise Unsupported(_BACKUP)
     async with open_database(
         url, uri, shared=shared, create=found is None, audit_seconds=audit_seconds, audit_entries=audit_entries
     ) as database:

@@ -42,9 +42,12 @@ class StorePages:
         """Return the store that a tag points at; raise `NotFound` if the tag does not exist."""
         return await self._known(await self._table.shown(tag=tag, tags=TAGS_SHOWN), f"No tag {tag!r}")
 
-    async def described(self, manifest: Manifest) -> Store:
-        """Return the store of a manifest, with up to `TAGS_SHOWN` tags."""
-        return manifest.as_store(*await self._table.about(manifest.id, TAGS_SHOWN))
+    async def described(self, manifest: Manifest, *, keep: bool = False) -> Store:
+        """Return the store of a manifest, with up to `TAGS_SHOWN` tags; with `keep`, it stays when its commits go."""
+        tags, uploader, description, of_commits = await self._table.about(manifest.id, TAGS_SHOWN)
+        if keep and of_commits:
+            await self._table.keep(manifest.id)
+        return manifest.as_store(tags, uploader, description)
 
     async def describe(self, store_id: str, text: str) -> Store:
         """Set the description of a store, and return the store; raise `NotFound` if there is none."""

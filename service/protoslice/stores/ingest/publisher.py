@@ -72,17 +72,14 @@ class Publisher:
         if request.report or request.strict:
             return None
         try:
-            there = await self._manifests.get(store_id)
-            if not request.of_commit:
-                await self._table.keep(there.id)
-            return await self._tagged(there, request, None)
+            return await self._tagged(await self._manifests.get(store_id), request, None)
         except (NotFound, IntegrityError):
             return None
 
     async def _tagged(self, there: Manifest, request: IngestRequest, report: ModelReport | None) -> Created:
         if request.tags:
             await self._tags.put(request.tags, there.id)
-        return Created(await self._pages.described(there), False, report)
+        return Created(await self._pages.described(there, keep=not request.of_commit), False, report)
 
     async def _sound(self, row: StoreRow) -> Manifest | None:
         """Return the manifest of a store that is there; None for a damaged store."""
