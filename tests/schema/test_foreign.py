@@ -64,7 +64,7 @@ TABLE = {
     "git lfs pointer": ("refused", "run git lfs pull"),
     "base64": ("refused", PLAIN),
     "merges.txt": ("refused", PLAIN),
-    "empty": ("unknown", "empty file of unknown type: pass its type"),
+    "empty": ("unknown", "the file is empty"),
     "zeros": ("unknown", NONE),
     "ones": ("unknown", NONE),
     "random, 3 bytes": ("unknown", NONE),

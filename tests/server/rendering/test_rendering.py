@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
@@ -19,6 +19,7 @@ from tests.support.problems import assert_problem
 from tests.support.stores import field
 
 from protoslice.server.rendering import pool
+from protoslice.stores.reading.opened import OpenStore
 
 JSON = {"accept": "application/json"}
 GRAPH = "type=tensorflow.GraphDef"
@@ -36,6 +37,16 @@ def workers() -> list[int]:
         if parent == os.getpid() and b"protoslice.server.rendering.worker" in command:
             found.append(int(path.parent.name))
     return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Render for each request: here a message that was shown before would be answered from memory."""
+
+    async def text(self: OpenStore, view: tuple[object, ...], make: Callable[[], Awaitable[Any]]) -> Any:
+        return await make()
+
+    monkeypatch.setattr(OpenStore, "text", text)
 
 
 @contextmanager

@@ -38,7 +38,7 @@ BATCH: Final = 12
 OWNED: Final = 10 * BATCH
 """Rows of each kind that one owner has, and owners of each kind."""
 SPACE: Final = "default"
-KEPT: Final = {"holds", "meta", "processes", "schemas", "spaces", "tokens", "usage", "webhooks"}
+KEPT: Final = {"former_names", "holds", "meta", "processes", "schemas", "spaces", "tokens", "usage", "webhooks"}
 """Tables from whose rows background work deletes none."""
 
 

@@ -256,7 +256,8 @@ _OF_SPACES: Final = (
 )  # fmt: skip
 _RANDOM: Final = re.compile(
     r"(?P<upload>\b[0-9a-f]{10}-[0-9a-f]{20}\b)|(?P<session>(?<![0-9a-f])[0-9a-f]{32}(?![0-9a-f]))"
-    r'|(?P<token>(?:(?<="id":")|(?<="subject":"))\w{10}(?=")|(?<=psl-token=)\w{10}|(?<=token )\'\w{10}\')'
+    r'|(?P<token>(?:(?<="id":")|(?<="subject":")|(?<="uploader_id":")|(?<="who_id":"))\w{10}(?=")'
+    r"|(?<=psl-token=)\w{10}|(?<=token )\'\w{10}\')"
 )
 _MOMENTS: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.+-]+Z?|(?<![0-9a-f])[0-9a-f]{24}(?![0-9a-f])|\b[0-9a-f]{13}-[0-9a-f]{16}\b|psl-signature=[0-9a-f]{64}"
