@@ -22,7 +22,7 @@ from tests.support.stepping import NEVER, Actor, Unlocked
 
 import protoslice.catalog
 from protoslice.catalog import Database, open_database
-from protoslice.catalog.abandoned import purge_repositories
+from protoslice.catalog.abandoned import purge_commits, purge_repositories
 from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.derived import DerivedRecords
@@ -116,6 +116,30 @@ async def a_removed_repository(database: Database) -> None:
     commit = CommitRow(id="c", digits="c", store="old", parent=None, number=1)
     await HistoryTable(database, ACCOUNT, row).move("heads", "main", commit, None, new=True)
     await table.remove("a")
+
+
+COMMIT: Final = CommitRow(id="c", digits="c", store=None, parent=None, number=1)
+
+
+async def history(database: Database) -> HistoryTable:
+    row = await RepositoryTable(database, ACCOUNT, HUB).get("a")
+    assert row is not None
+    return HistoryTable(database, ACCOUNT, row)
+
+
+async def an_unreached_commit(database: Database) -> None:
+    await RepositoryTable(database, ACCOUNT, HUB).create("a")
+    table = await history(database)
+    await table.move("heads", "old", COMMIT, None, new=True)
+    await table.remove("heads", "old")
+
+
+async def purge_commits_of_a(database: Database) -> None:
+    await purge_commits(*(await history(database)).place)
+
+
+async def name_commit(database: Database) -> None:
+    await (await history(database)).move("heads", "side", COMMIT, None, new=False)
 
 
 async def purge(database: Database) -> None:
@@ -288,6 +312,7 @@ async def change_and_seal_new(database: Database) -> None:
 
 
 RACES: Final = {
+    "abandoned.purge_commits": Race(an_unreached_commit, name_commit, purge_commits_of_a),
     "abandoned._remove_stores": Race(a_removed_repository, purge, put_tag),
     "artifacts.ArtifactTable.put_manifest#1": both(an_empty_image, put_image),
     "artifacts.ArtifactTable.put_manifest#2": Race(an_image, put_image, remove_image),

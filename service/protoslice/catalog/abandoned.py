@@ -20,13 +20,19 @@ _OF_REPOSITORIES: Final = {
 }
 """Tables whose rows belong to repositories, and the columns that tell the rows of one repository apart."""
 _REFERRING: Final = ("names", "commits", "manifests", "kept_files")
-_REACHED: Final = """
-    WITH RECURSIVE reached (id) AS (
-        SELECT commit_id FROM names
-        WHERE space = :space AND repository = :repository AND commit_id IS NOT NULL UNION
-        SELECT c.parent FROM reached r JOIN commits c
-        ON c.space = :space AND c.repository = :repository AND c.id = r.id WHERE c.parent IS NOT NULL
-    ) SELECT id FROM reached"""
+# Without joins: PostgreSQL cannot know the size of `reached`, and may read all commits for each of its rows.
+_UNREACHED: Final = """
+    DELETE FROM commits WHERE space = :space AND repository = :repository AND id IN (
+        WITH RECURSIVE reached (id) AS (
+            SELECT commit_id FROM names
+            WHERE space = :space AND repository = :repository AND commit_id IS NOT NULL UNION
+            SELECT (
+                SELECT parent FROM commits WHERE space = :space AND repository = :repository AND id = reached.id
+            ) FROM reached WHERE id IS NOT NULL
+        )
+        SELECT id FROM commits WHERE space = :space AND repository = :repository
+            AND id NOT IN (SELECT id FROM reached WHERE id IS NOT NULL) LIMIT :limit
+    )"""
 
 
 async def purge_repositories(database: Database) -> None:
@@ -62,14 +68,11 @@ async def purge_repositories(database: Database) -> None:
 async def purge_commits(database: Database, account: Account, repository: int) -> None:
     """Delete the commits of a repository that no branch or tag leads to, and the stores that go with them."""
     key = {"space": account.space, "repository": repository}
-    these = "space = :space AND repository = :repository"
 
     def work(tx: Transaction, limit: int) -> int:
-        sql = f"""
-            DELETE FROM commits WHERE {these} AND id IN (
-                SELECT id FROM commits WHERE {these} AND id NOT IN ({_REACHED}) LIMIT :limit
-            ) RETURNING store"""
-        rows = tx.all(sql, **key, limit=limit)
+        # Requests that point a name at a commit wait: the name would go with the commit.
+        tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :repository FOR UPDATE", **key)
+        rows = tx.all(f"{_UNREACHED} RETURNING store", **key, limit=limit)
         _remove_stores(tx, account.space, {store for (store,) in rows if store is not None}, entries=len(rows))
         return len(rows)
 
