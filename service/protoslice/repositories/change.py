@@ -15,8 +15,8 @@ from protoslice.repositories.records import HistoryRecords
 from protoslice.stores import Ingest, IngestRequest, StoredPath, Stores
 from protoslice.stores.uploads import Upload
 
-_TRIES: Final = 100
-"""Commits of other requests that one gives way to. Each try that fails is a commit of another request that did not."""
+_TRIES: Final = 30
+"""Commits of other processes that one gives way to. Each try that fails is a commit of another one that did not."""
 
 
 async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:
@@ -97,17 +97,19 @@ class Change:
 
         `Outrun` when a parent is expected and the branch has left it.
         """
-        for _ in range(_TRIES):
-            head = self._ref.commit
-            store = await self._store()
-            if store == head.store:
-                return head
-            try:
-                return await self._records.move(self._ref, head.next(store, author))
-            except Outrun:
-                if self._parent is not None:
-                    raise
-                await self._follow(store)
+        # Of many that began at one head, each would else be made again for every other.
+        async with self._stores.turn(f"{self._records.repository}@{self._ref.name}"):
+            for _ in range(_TRIES):
+                head = self._ref.commit
+                store = await self._store()
+                if store == head.store:
+                    return head
+                try:
+                    return await self._records.move(self._ref, head.next(store, author))
+                except Outrun:
+                    if self._parent is not None:
+                        raise
+                    await self._follow(store)
         raise StorageUnavailable(f"The branch {self._ref.name!r} is being changed by other requests: try again")
 
     async def _store(self) -> str | None:

@@ -20,7 +20,7 @@ class HistoryRecords:
     def __init__(self, table: HistoryTable, repository: str) -> None:
         """`repository` is the name of the repository that has the history."""
         self._table = table
-        self._repository = repository
+        self.repository = repository
 
     async def ref(self, kind: Kind, name: str) -> Ref:
         """Return a branch or tag; raise `NoCommit` if it does not exist. The branch `main` always does."""
@@ -105,7 +105,7 @@ class HistoryRecords:
         try:
             return _ref(await self._table.move(ref.kind, ref.name, row, ref.version, new=new))
         except RepositoryGone:
-            raise NoRepository(self._repository) from None
+            raise NoRepository(self.repository) from None
 
 
 def _ref(row: NameRow) -> Ref:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from protoslice import schema
 from protoslice.catalog import Database
@@ -96,6 +97,7 @@ class Stores:
         """Name of the space of these stores."""
         self.room = SpaceRoom(SpaceTable(database), space, options.quota, entries=options.entries)
         """Quota of these stores, and what is left of it."""
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._options = options
         self._refused = refused
         self._names: Names | None = beside._names if beside else names
@@ -208,6 +210,10 @@ class Stores:
     def cache(self) -> BlockCache | None:
         """Cache of distant objects; None where objects are local files."""
         return self._cache
+
+    def turn(self, name: str) -> asyncio.Lock:
+        """Return the lock of a name in this space, for work that others of its kind would make useless."""
+        return self._turns.setdefault(name, asyncio.Lock())
 
     async def close(self) -> None:
         """Close all opened stores and the worker, after waiting for stores being opened; what is shared stays."""
