@@ -264,7 +264,7 @@ async def test_nothing_waits_for_a_database_that_is_known_to_be_away(monkeypatch
 
 
 def test_each_method_of_a_transaction_raises_errors_of_the_package(url: str) -> None:
-    """Work that runs in a transaction can tell errors apart, whatever the engine."""
+    """Work that runs in a transaction can distinguish errors on both engines."""
     twice = [{"id": 7}, {"id": 7}]
     insert, rowless = "INSERT INTO parents (id) VALUES (:id)", "INSERT INTO children (id, parent) VALUES (1, 99)"
     unknown = "SELECT * FROM no_such_table" if url.startswith("postgres") else "SELECT abs(-9223372036854775808)"

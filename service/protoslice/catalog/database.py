@@ -92,12 +92,12 @@ class Outdated(DatabaseUnavailable):
 
 
 class Actor(NamedTuple):
-    """The caller of a request; both are empty where nobody is asked for a token."""
+    """The caller of a request; both are empty on an open service."""
 
     id: str
     """Id of a token, or of an account of an issuer: never that of another caller."""
     name: str
-    """Name that whoever made the token chose."""
+    """Name that was chosen when the token was made."""
 
 
 NOBODY: Final = Actor("", "")
@@ -225,7 +225,7 @@ class Alteration(ABC):
 
     @abstractmethod
     def prepare(self, tx: Transaction) -> None:
-        """Refuse the change, or prepare it. SQLite begins no transaction for this, and nobody else writes."""
+        """Refuse the change, or prepare it. SQLite begins no transaction for this, and no other process writes."""
 
     @abstractmethod
     def apply(self, tx: Transaction) -> None:

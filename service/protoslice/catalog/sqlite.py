@@ -165,7 +165,7 @@ class SqliteDatabase(Database):
                 connection.execute("COMMIT")
 
     def _exclusive_connection(self) -> sqlite3.Connection:
-        """Return a connection beside which there is no other, or a usual one if there are others."""
+        """Return the only connection to the file, or a usual one if there are others."""
         connection = sqlite3.connect(_uri(self.path), uri=True, isolation_level=None, timeout=_ALONE_SECONDS)
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")

@@ -173,7 +173,7 @@ class StoreTable:
         return await self._database.write(work)
 
     async def keep(self, digest: str) -> None:
-        """Keep a store, which somebody has sent by itself, when no name refers to it any more."""
+        """Keep a store without names: it was uploaded directly too."""
         await self._database.write(lambda tx: _keep(tx, self._space, digest))
 
     async def restore(self, digest: str) -> RestoredRow | None:
@@ -376,7 +376,7 @@ def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[st
 
 
 def _keep(tx: Transaction, space: str, digest: str) -> None:
-    """Keep a store of commits, which was sent by itself, when the commits go."""
+    """Keep a store of commits when they go: it was uploaded directly too."""
     sql = f"UPDATE stores SET of_commits = 0 WHERE {LIVE} AND of_commits = 1"
     if tx.run(sql, space=space, digest=digest):
         record(tx, space, "store.kept", digest, {"store": digest})

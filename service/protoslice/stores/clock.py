@@ -23,7 +23,7 @@ def microseconds(moment: datetime) -> int:
 
 
 def elapsed() -> float:
-    """Seconds of a clock that nobody sets, which runs while the machine sleeps where there is such a clock."""
+    """Seconds of a clock that is never set, which runs while the machine sleeps where there is such a clock."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 

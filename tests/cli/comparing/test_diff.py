@@ -350,8 +350,8 @@ def test_models_that_differ_in_another_kind_differ(call: Any, tmp_path: Path) ->
         (tmp_path / name).mkdir()
         (tmp_path / name / "notes.txt").write_text(content)
     names = (tmp_path / "one", tmp_path / "other")
-    told = json.loads(call("diff", *names, "--only", "tensor", "--json", code=8).stdout)
-    assert told == {"equal": False, "differences": []}
+    found = json.loads(call("diff", *names, "--only", "tensor", "--json", code=8).stdout)
+    assert found == {"equal": False, "differences": []}
     shown = call("diff", *names, "--only", "tensor", code=8)
     assert (shown.stdout, "1 file changed" in shown.stderr) == ("", True)
     call("diff", names[0], names[0], "--only", "tensor")

@@ -179,10 +179,10 @@ def test_a_quota_is_set_and_shown(call: Any, site: Site, tmp_path: Path) -> None
         "4.77 MiB", "1"
     ]  # fmt: skip
     call("space", "set", "bounded", "--stores", "2", **admin)
-    told = json.loads(call("space", "set", "bounded", "--json", **admin).stdout)
-    assert (told["quota_bytes"], told["quota_stores"], told["quota_requests"]) == (5_000_000, 2, 7)
-    told = json.loads(call("space", "set", "bounded", "--requests", "8", "--reset", "--json", **admin).stdout)
-    assert (told["quota_bytes"], told["quota_stores"], told["quota_requests"]) == (0, 0, 8)
+    found = json.loads(call("space", "set", "bounded", "--json", **admin).stdout)
+    assert (found["quota_bytes"], found["quota_stores"], found["quota_requests"]) == (5_000_000, 2, 7)
+    found = json.loads(call("space", "set", "bounded", "--requests", "8", "--reset", "--json", **admin).stdout)
+    assert (found["quota_bytes"], found["quota_stores"], found["quota_requests"]) == (0, 0, 8)
     call("push", str(tmp_path / "other"), **inside)
     assert "Invalid size" in call("space", "set", "bounded", "--bytes", "much", code=2, **admin).stderr
 

@@ -174,7 +174,7 @@ def test_errors_of_local_causes_do_not_name_the_service(
 
 
 def call_any(call: Any, *args: str) -> Any:
-    """Call a verb that fails, with whatever code."""
+    """Call a verb that fails, with any code."""
     for code in (2, 3, 4, 6, 7):
         try:
             return call(*args, code=code)

@@ -65,15 +65,15 @@ def test_a_hole_in_the_wall_is_seen(name: str, receiver: Receiver, monkeypatch: 
 
 @pytest.mark.long
 def test_callers_without_read_learn_nothing_of_content(receiver: Receiver) -> None:
-    """Calls of every route that changes something get equal answers, whatever the caller's own space holds."""
+    """Calls of every route that changes something get equal answers with any content of the caller's own space."""
     changing = [call for call in CALLS if call.route and RULES[call.route].scope not in {None, Scope.READ, Scope.ADMIN}]
     answered: list[Call] = []
-    told: list[str] = []
+    shows: list[str] = []
     for scopes in SCOPES:
         for call in allowed([each for each in changing if each not in answered], scopes, receiver.url):
             answered.append(call)
             contents = CONTENTS[:2] if call.route in NAMED_WHOLE else CONTENTS
-            told += shown(call, scopes, receiver.url, contents)
-    assert not told, "\n".join(told)
+            shows += shown(call, scopes, receiver.url, contents)
+    assert not shows, "\n".join(shows)
     refused = {call.route for call in changing} - {call.route for call in answered}
     assert refused == {route for route, rule in RULES.items() if rule.reads}

@@ -99,7 +99,7 @@ def test_uploads_under_way_of_one_client(serving: Any) -> None:
 
 
 def whole(number: int) -> bytes:
-    """A request that uploads a file of its own, larger than small."""
+    """A request that uploads a file that is larger than small."""
     return HANGING + b"\r\n\x0a\x9c\x8d\x06" + bytes([number]) * 99_996
 
 

@@ -1,4 +1,4 @@
-"""Background work: transactions of few rows whatever there is to delete, steps that all run, loops that go on."""
+"""Background work: transactions of few rows however much there is to delete, steps that all run, loops that restart."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def client_of(
             if isinstance(error, UnknownCaller):
                 said = error.message.rstrip(".") if sent else "this service needs a token"
                 error.message = f"{said}; {_ended(sent)}{_way_in(service) if header is None else _ASK}"
-            # Whatever the client finds wrong outside of an exchange, it finds in a response.
+            # What the client finds wrong outside of an exchange, it finds in a response.
             blamed = error.service or (client.url if isinstance(error, IntegrityError) else None)
             if blamed is not None and blamed not in error.message:
                 error.message = f"{blamed}: {error.message}"

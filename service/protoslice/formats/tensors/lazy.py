@@ -53,7 +53,7 @@ class LazyTensors:
     ) -> None:
         """`make` builds a tensor by number; `called` gives its name and address at less cost.
 
-        Both must be thread-safe. `metadata` are texts by key that the files have beside the tensors.
+        Both must be thread-safe. `metadata` are texts by key that the files have in addition to the tensors.
         """
         self.metadata = metadata
         self._count = count

@@ -258,7 +258,7 @@ def _header(source: RangeSource, path: str) -> tuple[str, int]:
 
 
 def _fault(entry: HeaderEntry) -> str | None:
-    """What is wrong with an entry, whatever the others are."""
+    """What is wrong with an entry on its own."""
     count = 1
     for length in entry.shape:
         count *= length

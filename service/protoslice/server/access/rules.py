@@ -44,7 +44,7 @@ class Rule:
     """True for a route whose answers depend on content that the request does not name whole: it needs `read` too."""
 
     def needs(self, tags: tuple[str, ...]) -> Iterator[Need]:
-        """Yield all that a request needs that names `tags`; nothing for a route that lets everybody in."""
+        """Yield all that a request needs that names `tags`; nothing for a route that is open to all."""
         if self.scope is not None:
             yield Need(self.scope, tags)
         if self.reads:
@@ -52,7 +52,7 @@ class Rule:
 
     @property
     def is_plain_read(self) -> bool:
-        """True for what readers see, or everybody: pages of other sites may ask for it by GET."""
+        """True for what readers see, and for open routes: pages of other sites may ask for it by GET."""
         return self.scope in {None, Scope.READ}
 
     def changes(self, method: str) -> bool:

@@ -73,16 +73,16 @@ def test_metadata_of_a_card_are_those_of_its_commit(client: httpx.Client, made: 
 )
 def test_a_hostile_card_has_no_metadata(client: httpx.Client, made: Made, front: bytes) -> None:
     name = made({"README.md": b"---\n" + front + b"\n---\n"})
-    told = client.get(f"/api/models/{name}")
-    assert told.status_code == 200
-    assert told.json()["tags"] == []
-    assert not {"cardData", "pipeline_tag", "library_name"} & told.json().keys()
+    found = client.get(f"/api/models/{name}")
+    assert found.status_code == 200
+    assert found.json()["tags"] == []
+    assert not {"cardData", "pipeline_tag", "library_name"} & found.json().keys()
 
 
 @pytest.mark.parametrize("text", [b"9" * 60_000, b"1:" * 30_000 + b"1", b"1e999999", b"0x" + b"f" * 60_000, b".nan"])
 def test_numbers_that_json_cannot_hold_are_texts(client: httpx.Client, made: Made, text: bytes) -> None:
     name = made({"README.md": b"---\na: " + text + b"\ntags: 3\npipeline_tag: [x]\n---\n"})
-    told = client.get(f"/api/models/{name}").json()
-    assert told["cardData"] == {"a": text.decode(), "tags": 3, "pipeline_tag": ["x"]}
-    assert told["tags"] == []
-    assert "pipeline_tag" not in told
+    found = client.get(f"/api/models/{name}").json()
+    assert found["cardData"] == {"a": text.decode(), "tags": 3, "pipeline_tag": ["x"]}
+    assert found["tags"] == []
+    assert "pipeline_tag" not in found

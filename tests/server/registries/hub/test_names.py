@@ -78,7 +78,7 @@ LOOKING_UP_NONE: Final = {
     "GET /{name:owned}/tree/{revision}",
     "GET /{name:owned}/tree/{revision}/{path:path}",
 }
-"""Calls that are refused, and pages of people, which lead to the page of the service whatever the name."""
+"""Calls that are refused, and pages of people, which lead to the page of the service for any name."""
 
 
 @pytest.mark.parametrize("row", ROWS)

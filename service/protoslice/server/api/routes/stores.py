@@ -173,7 +173,7 @@ async def delete_store(request: Request, services: Given, ref: Ref, force: Force
     """
     # A tag is refused because others may name the same store.
     reads = services.may(Scope.READ)
-    if not is_id(ref):  # the answer tells how the id goes on
+    if not is_id(ref):  # the response shows the rest of the id
         services.require(Scope.READ)
     try:
         removed = await services.stores.delete(ref, partial(StoreReferences(services.stores).check, frozenset(force)))

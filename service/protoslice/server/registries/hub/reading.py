@@ -174,10 +174,10 @@ async def get_repository(
     ids = await plain_ids(repository, commit.commit.store, files) if blobs else None
     card, private = await card_of(services.stores, commit.commit.store, files), services.gate.closed
 
-    def told() -> bytes:
+    def listed() -> bytes:
         return encode_json(info_json(shown, repository.created, commit, files, ids, card, private=private))
 
-    return _json(await services.stores.worker.sized(_weight(files), told))
+    return _json(await services.stores.worker.sized(_weight(files), listed))
 
 
 def _weight(files: Mapping[str, File]) -> int:

@@ -162,6 +162,6 @@ async def _extents(file: ShardFile, session: XorbSession) -> list[ObjectExtent]:
 def _client(request: Request, services: Services) -> str:
     """Client that a session belongs to, and counts for.
 
-    All are one where nobody is asked for a token: their addresses may change, and limits hold for them together.
+    All are one on an open service: their addresses may change, and limits hold for them together.
     """
     return "anyone" if services.admission is None else pseudonym(context_of(request.scope).key)

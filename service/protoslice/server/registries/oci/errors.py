@@ -19,7 +19,7 @@ _CODES: Final = {
 
 
 class OciRoute(ProtocolRoute):
-    """A route whose failures are told in the form of the specification, which has no word for a busy service."""
+    """A route with failures in the form of the specification, which has no word for a busy service."""
 
     statuses: ClassVar = {BUSY: 429}
 
