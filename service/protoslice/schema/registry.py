@@ -50,7 +50,7 @@ class TypeSchema:
 
 
 # The second one too: a file that was just serialized can fail to parse for no other reason.
-_NO_MEMORY: Final = ("out of memory", "parse file content")
+_NO_MEMORY: Final = ("out of memory", "parse file content", "serialize proto")
 """Parts of the runtime's errors that mean exhausted memory."""
 
 
