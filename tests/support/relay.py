@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import socket
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from types import TracebackType
 from typing import Final, Literal, Self
@@ -17,11 +18,23 @@ Way = Literal["up", "down"]
 class Relay:
     """Relays connections to the service at `url`, up to a number of bytes `up` to it or `down` from it.
 
-    Then all connections break, once; or, when it `holds`, nothing moves any more.
+    Then all connections break, once; or, when it `holds`, nothing moves any more. With `cuts`, each connection breaks
+    after its next number of bytes, in either direction.
     """
 
-    def __init__(self, url: str, *, up: float = math.inf, down: float = math.inf, holds: bool = False) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        up: float = math.inf,
+        down: float = math.inf,
+        holds: bool = False,
+        cuts: Iterator[int] | None = None,
+    ) -> None:
         self.lead_to(url)
+        self._cuts = cuts
+        self.cut = 0
+        """Connections that broke after their number of bytes."""
         self._lock = threading.Lock()
         self._alive: list[socket.socket] = []
         self._over = threading.Event()
@@ -68,17 +81,26 @@ class Relay:
         with suppress(OSError), near, socket.create_connection(self._service) as far:
             with self._lock:
                 self._alive += (near, far)
-            back = threading.Thread(target=self._pump, args=(far, near, "down"), daemon=True)
+                left = [math.inf if self._cuts is None else next(self._cuts)]
+            back = threading.Thread(target=self._pump, args=(far, near, "down", left), daemon=True)
             back.start()
-            self._pump(near, far, "up")
+            self._pump(near, far, "up", left)
             back.join()
 
-    def _pump(self, source: socket.socket, sink: socket.socket, way: Way) -> None:
+    def _pump(self, source: socket.socket, sink: socket.socket, way: Way, left: list[float]) -> None:
+        """`left` has the bytes after which this connection breaks."""
         over = self._over
         with suppress(OSError):
             while (data := source.recv(_STEP)) and not over.is_set():  # bytes under way at the end are not counted
                 due = self._take(way, len(data))
-                sink.sendall(data[:due])
+                with self._lock:
+                    kept = int(min(due, left[0]))
+                    left[0] -= due
+                    self.passed[way] -= due - kept
+                    self.cut += left[0] <= 0 < left[0] + due
+                sink.sendall(data[:kept])
+                if kept < due:
+                    break
                 if due < len(data):
                     self._stop(over)
         _shut(source)

@@ -14,7 +14,7 @@ from tests.support.proxy import Fault, FaultyProxy
 
 from protoslice import errors
 from protoslice.client import Client
-from protoslice.client.http.connection import RetryPolicy
+from protoslice.client.http.connection import FailuresInRow, RetryPolicy
 from protoslice.client.http.failures import BY_PROBLEM, error_of_answer, error_of_transport, is_transient
 from protoslice.client.http.json_facts import read_json
 from protoslice.facts import ChunkEntry, Node, Store
@@ -84,15 +84,17 @@ def test_retry_after_a_date() -> None:
 
 
 def test_patience_honours_the_service_and_ends() -> None:
-    retries = RetryPolicy(attempts=3, first_seconds=1, longest_seconds=2, longest_retry_after_seconds=60)
+    policy = RetryPolicy(attempts=3, first_seconds=1, longest_seconds=2, longest_retry_after_seconds=60)
+    failures = FailuresInRow(policy)
     plain, asked, long = (errors.StorageUnavailable("away") for _ in range(3))
     asked.retry_after_seconds, long.retry_after_seconds = 30, 61
-    assert 0.5 <= (retries.pause(1, plain) or 0) <= 1
-    assert 1 <= (retries.pause(2, plain) or 0) <= 2
-    assert retries.pause(3, plain) is None
-    assert retries.pause(1, asked) == 30
-    assert retries.pause(1, long) is None
-    assert retries.pause(1, errors.NotFound("no")) is None
+    assert 0.5 <= (failures.pause(plain) or 0) <= 1
+    assert 1 <= (failures.pause(plain) or 0) <= 2
+    assert failures.pause(plain) is None
+    failures.progressed()
+    assert failures.pause(asked) == 30
+    for hopeless in (long, errors.NotFound("no")):
+        assert FailuresInRow(policy).pause(hopeless) is None
 
 
 def test_a_service_that_is_not_there() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -14,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.live import LiveServer
 from tests.support.proxy import FAULTS, Fault, FaultyProxy
+from tests.support.relay import Relay
 
 from protoslice.client import Client
 from protoslice.client.upload import push, resumable
@@ -132,6 +134,31 @@ def test_something_on_the_way_that_takes_no_long_bodies(ours: Client, service: L
         pushed = direct.push(versions.new_path, type=GRAPH, base=[], min_chunk=54322)
     assert pushed.store.size == len(versions.new)
     assert sizes.count(resumable.LEAST_PART) == len(versions.new) // resumable.LEAST_PART
+
+
+@pytest.mark.parametrize("resumed_from", [0, 1 << 40])
+def test_a_line_that_breaks_again_and_again(
+    service: LiveServer, tmp_path: Path, resumed_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Failures count in a row, and progress ends the row: also for a push that begins as one request."""
+    monkeypatch.setattr(push, "WORTH_RESUMING", resumed_from)
+    for name, size in {"FIRST_PART": 1 << 18, "LEAST_PART": 1 << 16, "MOST_PART": 1 << 21}.items():
+        monkeypatch.setattr(resumable, name, size)
+    data = os.urandom(24 << 20)
+    with (
+        Relay(service.url, cuts=cycle(range(1_200_000, 2_000_000, 77_777))) as relay,
+        Client(relay.url, attempts=3, backoff_seconds=0.001) as client,
+    ):
+        pushed = client.push(data, filename="cut.bin", type="", base=[])
+        sent, cuts = relay.passed["up"], relay.cut
+        assert cuts >= 12
+        assert sent <= 1.1 * len(data) + cuts * resumable.MOST_PART
+        relay.begin()
+        relay.cut = 0
+        (done,) = client.download(pushed.store.id, tmp_path / "pulled")
+        assert done.path.read_bytes() == data
+        assert relay.cut >= 12
+        assert relay.passed["down"] <= 1.1 * len(data) + relay.cut * (1 << 20)
 
 
 def test_a_service_that_is_gone_for_good(ours: Client, proxy: FaultyProxy, versions: Any) -> None:

@@ -17,7 +17,7 @@ from typing import Final
 import httpx
 
 from protoslice.client.download.ordered_transfers import Transfer, in_order
-from protoslice.client.http.connection import Connection, Params
+from protoslice.client.http.connection import Connection, FailuresInRow, Params
 from protoslice.client.http.range_answers import ReceivedRange, RemoteFacts, validated_range
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
@@ -137,7 +137,7 @@ class Remote:
 
     def _transfer(self, start: int, end: int, digested: bool, stop: threading.Event) -> Iterator[bytes]:
         """Bytes from `start` to `end`; resumes after failures, and gives up without progress."""
-        at, failures = start, 0
+        at, failures = start, FailuresInRow(self._connection.retries)
         while at < end:
             before = at
             try:
@@ -147,8 +147,9 @@ class Remote:
                     if stop.is_set():
                         raise StorageUnavailable("The transfer was stopped")
             except ProtosliceError as error:
-                failures = 1 if at - before >= _PROGRESS else failures + 1
-                pause = self._connection.retries.pause(failures, error)
+                if at - before >= _PROGRESS:
+                    failures.progressed()
+                pause = failures.pause(error)
                 if pause is None or stop.wait(pause):
                     raise
 

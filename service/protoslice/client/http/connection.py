@@ -35,46 +35,58 @@ SLOW_SECONDS: Final = 900.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryPolicy:
-    """Retry policy: the number of attempts, and the pauses between them."""
+    """Retry policy: the number of attempts without progress, and the pauses between them."""
 
     attempts: int = 6
     first_seconds: float = 0.1
     longest_seconds: float = 10.0
     longest_retry_after_seconds: float = 120.0
 
-    def pause(self, failures: int, error: ProtosliceError, *, anyway: bool = False) -> float | None:
-        """Seconds to wait after `failures` in a row; None to give up.
-
-        Errors that would recur are given up at once, unless `anyway` is set.
-        """
-        asked = error.retry_after_seconds or 0.0
-        hopeless = not (anyway or is_transient(error)) or asked > self.longest_retry_after_seconds
-        if failures >= self.attempts or hopeless:
-            return None
-        backoff = min(self.longest_seconds, self.first_seconds * 2.0 ** (failures - 1))
-        return max(asked, backoff * random.uniform(0.5, 1.0))
-
-    def wait(self, failures: int, error: ProtosliceError, *, anyway: bool = False) -> bool:
-        """Wait after `failures` in a row; return False at once when it is time to give up.
-
-        The caller raises, where it handles the error: a frame that keeps the error it raises is a reference cycle,
-        which would leave connections open until the garbage collector runs.
-        """
-        pause = self.pause(failures, error, anyway=anyway)
-        if pause is not None:
-            time.sleep(pause)
-        return pause is not None
-
     def run(self, work: Callable[[], T]) -> T:
         """Result of `work`, retried after errors that may pass."""
-        failures = 0
+        failures = FailuresInRow(self)
         while True:
             try:
                 return work()
             except ProtosliceError as error:
-                failures += 1
-                if not self.wait(failures, error):
+                if not failures.wait(error):
                     raise
+
+
+class FailuresInRow:
+    """Failures of one transfer since its last progress; uploads and downloads give up after too many of them."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy = policy
+        self._count = 0
+
+    def progressed(self) -> None:
+        """Count from zero: the next failure is the first in a row."""
+        self._count = 0
+
+    def pause(self, error: ProtosliceError, *, anyway: bool = False) -> float | None:
+        """Count a failure; seconds to wait after it, or None to give up.
+
+        Errors that would recur are given up at once, unless `anyway` is set.
+        """
+        self._count += 1
+        policy, asked = self._policy, error.retry_after_seconds or 0.0
+        hopeless = not (anyway or is_transient(error)) or asked > policy.longest_retry_after_seconds
+        if self._count >= policy.attempts or hopeless:
+            return None
+        backoff = min(policy.longest_seconds, policy.first_seconds * 2.0 ** (self._count - 1))
+        return max(asked, backoff * random.uniform(0.5, 1.0))
+
+    def wait(self, error: ProtosliceError, *, anyway: bool = False) -> bool:
+        """Count a failure and wait; return False at once when it is time to give up.
+
+        The caller raises, where it handles the error: a frame that keeps the error it raises is a reference cycle,
+        which would leave connections open until the garbage collector runs.
+        """
+        pause = self.pause(error, anyway=anyway)
+        if pause is not None:
+            time.sleep(pause)
+        return pause is not None
 
 
 @dataclass(frozen=True, slots=True)

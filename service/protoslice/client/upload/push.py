@@ -12,9 +12,10 @@ from typing import Final, TypedDict
 from protoslice.client.download.files import Progress
 from protoslice.client.download.store_ids import verified_store
 from protoslice.client.http.connection import Connection, Params, ServiceAnswer, url_path
-from protoslice.client.http.failures import retried_if_blamed
+from protoslice.client.http.failures import is_transient, retried_if_blamed
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import paginated
+from protoslice.client.upload import resumable
 from protoslice.client.upload.bodies import Pushable, items_of
 from protoslice.client.upload.journal import Journal
 from protoslice.client.upload.plans import (
@@ -28,7 +29,7 @@ from protoslice.client.upload.plans import (
 )
 from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, ResumableUploads
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
-from protoslice.errors import Conflict, IntegrityError, NotFound
+from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError
 from protoslice.facts import MissingPieces, ModelReport, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
@@ -196,17 +197,26 @@ class Push:
         return places
 
     def _send(self, plans: Sequence[FilePlan]) -> Pushed:
-        answer = self._upload(plans) if self._is_worth_resuming(plans) else self._follow(plans)
+        answer = self._sent(plans)
         store = read_json(Store, answer.json())
         self._check(store, plans)
         copied = sum(plan.copied for plan in plans)
         report = read_json(Reported, answer.json()).report
         return Pushed(store, answer.status == 201, store.size - copied, copied, report)
 
-    def _is_worth_resuming(self, plans: Sequence[FilePlan]) -> bool:
-        """True when an interrupted upload should resume."""
+    def _sent(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
+        """Answer to the content: sent in parts when it is large, or after a request with several parts of it broke."""
         known = all(plan.item.again and plan.sent is not None for plan in plans)
-        return known and sum(plan.sent or 0 for plan in plans) >= WORTH_RESUMING
+        size = sum(plan.sent or 0 for plan in plans) if known else 0
+        if size >= WORTH_RESUMING:
+            return self._upload(plans)
+        in_parts = size > resumable.FIRST_PART
+        try:
+            return self._follow(plans, once=in_parts)
+        except ProtosliceError as error:
+            if not (in_parts and is_transient(error)):
+                raise
+        return self._upload(plans)
 
     def _upload(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
         """Upload the files directly when nothing is copied and they are few; otherwise upload a recipe."""
@@ -225,7 +235,7 @@ class Push:
             return Journal()
         return Journal.of(self._connection.url, self._local, self._type)
 
-    def _follow(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
+    def _follow(self, plans: Sequence[FilePlan], *, once: bool) -> ServiceAnswer:
         headers = {"content-type": MEDIA_TYPE}
         length, again = content_length(plans), all(plan.item.again for plan in plans)
         if length is not None:
@@ -238,7 +248,7 @@ class Push:
                 params=self._params(),
                 body=lambda: recipe_of(plans, self._options.get("progress")),
                 headers=headers,
-                again=again,
+                again=again and not once,
                 slow=True,
             )
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice.client.download.files import Progress
-from protoslice.client.http.connection import Connection, ServiceAnswer, url_path
+from protoslice.client.http.connection import Connection, FailuresInRow, ServiceAnswer, url_path
 from protoslice.client.http.failures import MISTAKES, is_transient, retried_if_blamed
 from protoslice.client.upload.bodies import FileChanged, Item
 from protoslice.client.upload.checksummed_file import ChecksummedFile
@@ -18,7 +18,7 @@ from protoslice.client.upload.journal import Journal
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
 WORTH_RESUMING: Final = 64 << 20
-"""Pushes of fewer bytes are sent again when they break off."""
+"""Pushes of fewer bytes are sent in one request, and in parts after that broke."""
 MOST_FILES: Final = 200
 """Most files with uploads of their own, each two requests and a place within the client's limit."""
 FIRST_PART: Final = 8 << 20
@@ -165,20 +165,22 @@ class ResumableUploads:
 
     def _send(self, upload: _Upload) -> str:
         """Send a file completely and return its SHA-256."""
-        size, failures = upload.item.size or 0, 0
+        size, failures = upload.item.size or 0, FailuresInRow(self._connection.retries)
         with ChecksummedFile(upload.item) as sending:
             while upload.offset < size:
                 end = min(size, upload.offset + self._lengths.now)
                 before = upload.offset
                 try:
                     self._reached(upload, self._append(upload, sending, end), end)
+                    failures.progressed()
                 except ProtosliceError as error:
                     self._lengths.failed(too_long=_is_too_long(error))
                     anyway = isinstance(error, Conflict) or _is_too_long(error)  # or: a request of ours is still served
-                    if not self._connection.retries.wait(failures + 1, error, anyway=anyway):
+                    if not failures.wait(error, anyway=anyway):
                         raise
                     self._reached(upload, _offset(self._connection.call("HEAD", upload.place, headers=_TUS)), end)
-                    failures = failures + 1 if upload.offset == before else 0
+                    if upload.offset > before:
+                        failures.progressed()
             sending.expect(size, size)
             return sending.hexdigest()
 
