@@ -30,7 +30,7 @@ from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.letters import LetterTable
-from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryTable
+from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryRow, RepositoryTable
 from protoslice.catalog.schemas import SchemaRecords
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
@@ -140,6 +140,20 @@ async def purge_commits_of_a(database: Database) -> None:
 
 async def name_commit(database: Database) -> None:
     await (await history(database)).move("heads", "side", COMMIT, None, new=False)
+
+
+async def the_seventh_repository(database: Database) -> None:
+    await a_repository(database)
+    await database.write(lambda tx: tx.run("UPDATE repositories SET id = 7"))
+
+
+async def set_ref(database: Database) -> None:
+    row = RepositoryRow(7, "a", 0)
+    await HistoryTable(database, ACCOUNT, row).move("heads", "main", None, None, new=False)
+
+
+async def remove_repository(database: Database) -> bool:
+    return await RepositoryTable(database, ACCOUNT, HUB).remove("a")
 
 
 async def purge(database: Database) -> None:
@@ -328,6 +342,7 @@ RACES: Final = {
     "letters.LetterTable.take": both(a_letter, take_letters),
     "letters._insert": Race(a_hook, remove_hook, put_tag),
     "live_stores.lock_store": Race(a_store, put_tag, remove_store),
+    "live_stores.require_repository": Race(the_seventh_repository, set_ref, remove_repository),
     "repositories.RepositoryTable.rename": Race(a_repository, renaming("b"), renaming("c")),
     "schemas.SchemaRecords.put": Race(nothing, putting_schema("a"), putting_schema("b")),
     "spaces.Account._check": Race(a_space_of_one, publishing("a"), publishing("b")),

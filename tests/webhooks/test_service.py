@@ -21,12 +21,15 @@ from tests.support.repositories import change
 from tests.support.stores import opened, upload
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
+from protoslice.catalog import Database, repositories
 from protoslice.catalog.letters import Letter, tell
+from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.webhooks import MOST_HOOKS, Webhook
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError
 from protoslice.repositories import Repositories
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
+from protoslice.stores.collection import collect_garbage
 from protoslice.stores.spaces import Spaces
 from protoslice.testing import FaultyStorage
 from protoslice.webhooks import dispatcher
@@ -187,6 +190,36 @@ def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
             assert await letters(hooks) == []
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("most", [2, 3, 500])
+def test_a_repository_is_removed_with_an_event_for_each_ref(
+    receiver: Receiver, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(repositories, "BATCH", most)
+
+    async def work() -> None:
+        async with replica(receiver) as (hooks, stores):
+            catalogue = Repositories(stores)
+            repository = await catalogue.create("ann/resnet")
+            await change(repository, {"a": b"1"})
+            for name in ("v1", "v2", "v3"):
+                await repository.create("tags", name)
+            await deliver(hooks)
+            await put(hooks, receiver, "ref.removed")
+            await catalogue.remove("ann/resnet")
+            await deliver(hooks)
+            refs = ["ann/resnet@main", *(f"ann/resnet@v{number}" for number in (1, 2, 3))]
+            assert sorted(receiver.events()) == [("ref.removed", ref) for ref in refs]
+            await collect_garbage(MemoryStorage(), hooks.database, grace_seconds=0)
+            assert await held(hooks.database) == 0
+
+    asyncio.run(work())
+
+
+async def held(database: Database) -> int:
+    """Entries of all spaces."""
+    return (await SpaceTable(database).totals())[0].entries
 
 
 def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Receiver) -> None:

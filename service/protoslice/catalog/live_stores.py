@@ -23,10 +23,7 @@ def require_store(tx: Transaction, space: str, digest: str | None) -> None:
 
 
 def require_repository(tx: Transaction, space: str, id: int) -> None:
-    """Raise `ForeignKeyViolation` if a repository was removed.
-
-    Without a lock: what is written while another transaction removes it goes with it, as if it had been written before.
-    """
-    sql = "SELECT 1 FROM repositories WHERE space = :space AND id = :id AND protocol <> :removed"
+    """Raise `ForeignKeyViolation` if a repository was removed; else it stays until the transaction has ended."""
+    sql = "SELECT 1 FROM repositories WHERE space = :space AND id = :id AND protocol <> :removed FOR SHARE"
     if tx.first(sql, space=space, id=id, removed=REMOVED) is None:
         raise ForeignKeyViolation("The repository was removed")

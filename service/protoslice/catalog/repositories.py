@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import LAST, Database, ForeignKeyViolation, Row, Transaction
+from protoslice.catalog.database import BATCH, LAST, Database, ForeignKeyViolation, Row, Transaction
 from protoslice.catalog.labels import HUB, REMOVED, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_repository, require_store
@@ -26,6 +26,10 @@ FILE: Final = "file"
 FIRST_ID: Final = 1 << 32
 """Least id of a repository that has a name; 0 is kept for the tags of stores, 1 is that of MLflow's artifacts."""
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
+_NAMES: Final = f"""
+    SELECT n.kind, n.name, n.version, {_COMMIT} FROM names n LEFT JOIN commits c
+    ON c.space = n.space AND c.repository = n.repository AND c.id = n.commit_id
+    WHERE n.space = :space AND n.repository = :repository"""
 _STORES: Final = 100
 """Stores that one statement asks about; SQLite allows 500 parts of a compound statement."""
 
@@ -164,20 +168,38 @@ class RepositoryTable:
     async def remove(self, name: str) -> bool:
         """Delete a repository with all that is in it; return False if there is none of that name.
 
-        It has no name from now on; `purge_repositories` deletes its rows.
+        It has no name from now on; `purge_repositories` deletes its rows. Of very many branches and tags, all but the
+        last `BATCH` are deleted before, in several transactions.
         """
-        sql = """
-            UPDATE repositories SET protocol = :removed, name = CAST(id AS text), folded = NULL
-            WHERE space = :space AND protocol = :protocol AND name = :name"""
+        these = "WHERE space = :space AND protocol = :protocol AND name = :name"
+        space = self._place["space"]
 
-        def work(tx: Transaction) -> bool:
+        def work(tx: Transaction) -> bool | None:
+            row = tx.first(f"SELECT id FROM repositories {these}", **self._place, name=name)
+            if row is None:
+                return False
+            key = {"space": space, "repository": row[0]}
+            refs = _refs(tx, key, BATCH)
+            if len(refs) == BATCH:
+                sql = """
+                    DELETE FROM names
+                    WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name"""
+                gone = [ref for ref in refs if tx.run(sql, **key, kind=ref.kind, name=ref.name)]
+                _tell(tx, space, name, "ref.removed", gone)
+                self._account.charge(tx, entries=-len(gone))
+                return None
+            sql = f"UPDATE repositories SET protocol = :removed, name = CAST(id AS text), folded = NULL {these}"
             if not tx.run(sql, **self._place, name=name, removed=REMOVED):
                 return False
             self._pass_on(tx, name)
-            record(tx, self._place["space"], "repository.removed", name, {"protocol": self._place["protocol"]})
+            _tell(tx, space, name, "ref.removed", _refs(tx, key, BATCH))  # again: none changes from now on
+            record(tx, space, "repository.removed", name, {"protocol": self._place["protocol"]})
             return True
 
-        return await self._database.write(work)
+        removed = None
+        while removed is None:
+            removed = await self._database.write(work)
+        return removed
 
     def _folded(self, name: str) -> str | None:
         """Return the name by which a repository is unique in its space; OCI has names in lower case alone."""
@@ -229,13 +251,7 @@ class HistoryTable:
 
     async def names(self, limit: int, after: tuple[str, str] = ("", "")) -> list[NameRow]:
         """Return at most `limit` names by kind and name, behind a kind and a name."""
-        sql = f"""
-            SELECT n.kind, n.name, n.version, {_COMMIT} FROM names n LEFT JOIN commits c
-            ON c.space = n.space AND c.repository = n.repository AND c.id = n.commit_id
-            WHERE n.space = :space AND n.repository = :repository AND (n.kind, n.name) > (:kind, :name)
-            ORDER BY n.kind, n.name LIMIT :limit"""
-        values = {**self._key, "kind": after[0], "name": after[1], "limit": limit}
-        return await self._database.read(lambda tx: [_named(row) for row in tx.all(sql, **values)])
+        return await self._database.read(lambda tx: _refs(tx, self._key, limit, after))
 
     async def move(self, kind: str, name: str, commit: CommitRow | None, seen: bytes | None, *, new: bool) -> NameRow:
         """Point a name at a commit and return the name; a `new` commit is inserted in the same transaction.
@@ -280,7 +296,7 @@ class HistoryTable:
             if changed == 0:
                 raise Moved(f"The name {name!r} was changed by another request")
             moved = NameRow(kind, name, commit, version)
-            self._tell(tx, "ref.set", moved)
+            _tell(tx, self._space, self._repository.name, "ref.set", [moved])
             self._account.charge(tx, entries=int(commit is not None and new) + int(seen is None))
             return moved
 
@@ -299,7 +315,7 @@ class HistoryTable:
                 WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name"""
             if found is None or tx.run(sql, **self._key, kind=kind, name=name) == 0:
                 return False
-            self._tell(tx, "ref.removed", found)
+            _tell(tx, self._space, self._repository.name, "ref.removed", [found])
             self._account.charge(tx, entries=-1)
             return True
 
@@ -341,10 +357,7 @@ class HistoryTable:
 
     def _name(self, tx: Transaction, kind: str, name: str) -> NameRow | None:
         row = tx.first(
-            f"""
-            SELECT n.kind, n.name, n.version, {_COMMIT} FROM names n LEFT JOIN commits c
-            ON c.space = n.space AND c.repository = n.repository AND c.id = n.commit_id
-            WHERE n.space = :space AND n.repository = :repository AND n.kind = :kind AND n.name = :name""",
+            f"{_NAMES} AND n.kind = :kind AND n.name = :name",
             **self._key,
             kind=kind,
             name=name,
@@ -367,18 +380,6 @@ class HistoryTable:
             author=commit.author,
             at=commit.at,
         )
-
-    def _tell(self, tx: Transaction, event: str, name: NameRow) -> None:
-        commit, repository = name.commit, self._repository.name
-        data = {
-            "repository": repository,
-            "ref": f"refs/{name.kind}/{name.name}",
-            "commit": None if commit is None else commit.digits,
-            "store": None if commit is None else commit.store,
-            "title": "" if commit is None else commit.title,
-            "user": "" if commit is None else commit.author,
-        }
-        tell(tx, self._space, event, f"{repository}@{name.name}", data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -447,6 +448,25 @@ def _naming(space: str, stores: Sequence[str], most: int, tx: Transaction) -> li
     parts = (_NAMING.format(store=f":{name}", alias=name) for name in values)
     sql = " UNION ALL ".join(f"SELECT * FROM ({part})" for part in parts)
     return [NamedStore(*row) for row in tx.all(sql, **values, space=space, most=most)]
+
+
+def _refs(tx: Transaction, key: Mapping[str, Any], limit: int, after: tuple[str, str] = ("", "")) -> list[NameRow]:
+    sql = f"{_NAMES} AND (n.kind, n.name) > (:kind, :name) ORDER BY n.kind, n.name LIMIT :limit"
+    return [_named(row) for row in tx.all(sql, **key, kind=after[0], name=after[1], limit=limit)]
+
+
+def _tell(tx: Transaction, space: str, repository: str, event: str, refs: Sequence[NameRow]) -> None:
+    for ref in refs:
+        commit = ref.commit
+        data = {
+            "repository": repository,
+            "ref": f"refs/{ref.kind}/{ref.name}",
+            "commit": None if commit is None else commit.digits,
+            "store": None if commit is None else commit.store,
+            "title": "" if commit is None else commit.title,
+            "user": "" if commit is None else commit.author,
+        }
+        tell(tx, space, event, f"{repository}@{ref.name}", data)
 
 
 def _named(row: Row) -> NameRow:
