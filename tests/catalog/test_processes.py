@@ -110,7 +110,7 @@ async def test_killed_process_counts_for_a_minute_where_nothing_else_is_known(ur
 
         def work(tx: Any) -> None:
             tx.run("DELETE FROM processes")
-            sql = "INSERT INTO processes VALUES (:id, :host, :pid, :version, :schema, :now)"
+            sql = "INSERT INTO processes VALUES (:id, :host, :pid, :version, :schema, :now, NULL)"
             tx.run(sql, **{name: values[name] for name in list(values)[:-1]}, now=tx.now - seconds * 1_000_000)
 
         await database.write(work)
@@ -161,7 +161,7 @@ async def test_row_is_renewed_made_again_and_deleted(url: str, monkeypatch: pyte
         await database.write(lambda tx: tx.run("DELETE FROM processes"))  # by a process that took it for dead
         while not await rows(database):
             await asyncio.sleep(0.01)
-        old = "INSERT INTO processes VALUES (:id, 'h', 1, '0', 1, :at)"
+        old = "INSERT INTO processes VALUES (:id, 'h', 1, '0', 1, :at, NULL)"
         await database.write(lambda tx: tx.run(old, id=b"old", at=tx.now - 86_401_000_000))
         async with open_database(url, "memory://"):
             assert len(await rows(database)) == 2

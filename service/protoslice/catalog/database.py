@@ -246,6 +246,8 @@ class Database(ABC):
     """Schema that the process found when it opened the database; 0 if it has not looked."""
     process: bytes = b""
     """Id of this process in the table of processes."""
+    process_secrets: str | None = None
+    """Fingerprints of its secrets, as they are kept there."""
     _is_away = False
     """True from a failure to reach the database until an attempt succeeds: meanwhile nothing waits for it."""
 

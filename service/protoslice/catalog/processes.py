@@ -65,6 +65,7 @@ async def _renew(database: Database) -> None:
         "pid": os.getpid(),
         "version": protoslice.__version__,
         "schema": database.schema,
+        "secrets": database.process_secrets,
     }
 
     def work(tx: Transaction) -> None:
@@ -77,16 +78,51 @@ async def _renew(database: Database) -> None:
     await database.write(work, background=True)
 
 
+async def settle_secrets(database: Database, own: Sequence[str]) -> None:
+    """Note the fingerprints of the secrets by which this process signs, with the first, and verifies, with all.
+
+    Raise `Conflict` if another process would not verify what this one signs, or the other way round. Lists that only
+    differ otherwise, as in the middle of a rotation, are logged.
+    """
+
+    def work(tx: Transaction) -> list[tuple[str, list[str]]]:
+        if database.dialect == "postgresql":  # of two processes that start at once, the second sees the first
+            tx.run("LOCK TABLE processes IN SHARE ROW EXCLUSIVE MODE")
+        tx.run("UPDATE processes SET secrets = :own WHERE id = :id", own=" ".join(own), id=database.process)
+        others = [] if tx.is_alone else _others(tx, database.process)
+        found = [(name, secrets.split()) for name, secrets in others if secrets is not None]
+        refused = [name for name, secrets in found if own[0] not in secrets or secrets[0] not in own]
+        if refused:
+            raise Conflict(
+                "PROTOSLICE_SIGNING_SECRET: the first secret of this process is not among those of another process, or "
+                f"the other way round, so that each would refuse what the other signs: {'; '.join(refused)}. Use the "
+                "same secrets everywhere. To replace one while processes run, add the new one as the last line to all "
+                "of them, then make it the first line, then remove the old one. A process that was killed may count "
+                "for a minute"
+            )
+        return found
+
+    for name, secrets in await database.write(work):
+        if secrets != own:
+            _log.warning("PROTOSLICE_SIGNING_SECRET has other lines than that of %s: complete the rotation", name)
+    database.process_secrets = " ".join(own)
+
+
 def running(tx: Transaction, own: bytes) -> list[str]:
     """Return the other processes that have been seen lately, in words."""
+    return [name for name, _ in _others(tx, own)]
+
+
+def _others(tx: Transaction, own: bytes) -> list[tuple[str, str | None]]:
+    """Return the other processes that have been seen lately, in words, with the fingerprints of their secrets."""
     rows = tx.all(
-        "SELECT host, pid, version, seen FROM processes WHERE seen > :since AND id <> :own ORDER BY host, pid",
+        "SELECT host, pid, version, seen, secrets FROM processes WHERE seen > :since AND id <> :own ORDER BY host, pid",
         since=tx.now - SEEN_SECONDS * SECOND,
         own=own,
     )
     return [
-        f"process {pid} on {host} (version {version}, seen {max(0, tx.now - seen) // SECOND} s ago)"
-        for host, pid, version, seen in rows
+        (f"process {pid} on {host} (version {version}, seen {max(0, tx.now - seen) // SECOND} s ago)", secrets)
+        for host, pid, version, seen, secrets in rows
     ]
 
 

@@ -20,6 +20,7 @@ from starlette.types import Scope
 import protoslice
 from protoslice.catalog import Database
 from protoslice.catalog.database import ACTOR, NOBODY, Actor
+from protoslice.catalog.processes import settle_secrets
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.concurrency.chores import keep_running
 from protoslice.concurrency.singleflight import SingleFlight
@@ -34,7 +35,7 @@ from protoslice.server.access.mode import log_access, settle_mode
 from protoslice.server.access.places import space_of
 from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import RULES
-from protoslice.server.access.service_key import ServiceKey
+from protoslice.server.access.service_key import ServiceKey, fingerprints
 from protoslice.server.access.tokens import Token
 from protoslice.server.api.problems import DRAINING, HttpProblem
 from protoslice.server.http.headers import Fields
@@ -179,7 +180,9 @@ class Services:
         if self.gate.closed:
             check_apart(settings.storage, settings.register_allow)
             verifier = None if trust is None else _verifier(trust, stack)
-            self.first_token = await self.gate.start(Tokens(database), verifier, _service_key(database, settings))
+            secrets = settings.signing_secrets()
+            await settle_secrets(database, fingerprints(secrets))
+            self.first_token = await self.gate.start(Tokens(database), verifier, ServiceKey(database, secrets))
         log_access(settings, mode)
 
     async def close(self) -> None:
@@ -353,11 +356,6 @@ def _store_options(settings: Settings) -> StoreOptions:
             part_bytes=settings.upload_checkpoint_bytes,
         ),
     )
-
-
-def _service_key(database: Database, settings: Settings) -> ServiceKey:
-    secret = settings.signing_secret
-    return ServiceKey(database, None if secret is None else secret.get_secret_value())
 
 
 async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStack) -> Webhooks:

@@ -72,6 +72,17 @@ def _proxies(texts: tuple[str, ...]) -> tuple[str, ...]:
     return texts
 
 
+def _lines(text: str) -> list[str]:
+    return [line for line in text.replace("\r", "").split("\n") if line]
+
+
+def _check_lines(secrets: SecretStr) -> SecretStr:
+    lines = _lines(secrets.get_secret_value())
+    if not lines or min(map(len, lines)) < 32:
+        raise ValueError  # the message is that of the setting
+    return secrets
+
+
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 NetworkNames = Annotated[Words, AfterValidator(_networks)]
@@ -453,11 +464,12 @@ class Settings(BaseSettings):
         "one of the two.",
     )
 
-    signing_secret: Annotated[SecretStr, Field(min_length=32)] | None = Field(
+    signing_secret: Annotated[SecretStr, AfterValidator(_check_lines)] | None = Field(
         default=None,
         description="Secret of at least 32 characters, the same for all replicas. It is mixed into the keys of "
         "sessions and signed URLs, so that read access to the database or a backup is not enough to "
-        "forge them. Changing it invalidates both.",
+        "forge them. Changing it invalidates both, unless there are several secrets, one a line: the first signs, "
+        "all verify.",
     )
     signing_secret_file: Path | None = Field(
         default=None,
@@ -506,6 +518,10 @@ class Settings(BaseSettings):
     def plain_backup_options(self) -> dict[str, str]:
         """The options of the backend of backups, secrets and all."""
         return {name: secret.get_secret_value() for name, secret in self.backup_options.items()}
+
+    def signing_secrets(self) -> list[str]:
+        """Return the secrets for signatures: the first signs, all verify. Without the setting there are none."""
+        return [] if self.signing_secret is None else _lines(self.signing_secret.get_secret_value())
 
     def shown(self) -> dict[str, Any]:
         """Every setting as plain data, secrets hidden."""
@@ -558,7 +574,7 @@ _EXPECTED: Mapping[str, str] = {
     "allowed_hosts": "host names such as models.example.org, or *",
     "public_url": "a URL without a query, such as https://models.example.org/hub",
     "otel_endpoint": "a URL such as http://collector:4318",
-    "signing_secret": "at least 32 characters",
+    "signing_secret": "secrets of at least 32 characters, one a line",
 }
 """What a setting takes, where its type alone does not say so."""
 _TAKEN: Mapping[str, str] = {
@@ -598,7 +614,8 @@ def _secret_of(settings: Settings, name: str) -> object:
     place = f"{variable}_FILE: {file}"
     text = secret_in(file, place)
     if name not in {"storage_options", "backup_options"}:
-        if any(letter.isspace() or not letter.isprintable() for letter in text):
+        lines = _lines(text) if name == "signing_secret" else [text]
+        if any(letter.isspace() or not letter.isprintable() for line in lines for letter in line):
             raise InvalidInput(f"{place} contains several lines, spaces or control characters")
         return text
     try:

@@ -75,7 +75,7 @@ MUTANTS: Final = (
         "if self._proven:\n            return True",
     ),
     Mutant("credentials.py", "found.until > time.monotonic() and found.signed(signature)", "found.signed(signature)"),
-    Mutant("credentials.py", "or not signature.proves(self.signer.key)", ""),
+    Mutant("credentials.py", "if not any(signature.proves(key) for key in self._keys)", "if not self._keys"),
     Mutant("credentials.py", "if found is None or found.until <= time.monotonic():", "if found is None:"),
     Mutant("credentials.py", "record.expires.timestamp() - time.time()", "KNOWN_SECONDS"),
     Mutant("credentials.py", "verified.expires - time.time()", "KNOWN_BY_JWT_SECONDS"),

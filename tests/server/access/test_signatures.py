@@ -202,8 +202,8 @@ async def test_a_reader_of_a_record_cannot_forge(it: Signed) -> None:
 
 async def test_service_key_depends_on_the_secret_of_the_operator(tmp_path: Path) -> None:
     async with shared_catalogue(tmp_path / "catalog.sqlite") as database:
-        secrets = (None, "one secret " * 4, "another secret " * 4)
-        plain, one, other, again = [await ServiceKey(database, secret).get() for secret in (*secrets, secrets[1])]
+        secrets: tuple[list[str], ...] = ([], ["one secret " * 4], ["another secret " * 4])
+        plain, one, other, again = [await ServiceKey(database, each).get() for each in (*secrets, secrets[1])]
         assert len({plain, one, other}) == 3
         assert one == again
         assert await database.read(lambda tx: tx.first("SELECT service_key FROM meta")) == (plain,)

@@ -68,3 +68,6 @@ ALTER TABLE meta ADD COLUMN dumped bigint;
 -- Bytes that wait for their deletion; 0 in rows of before, and for objects that were never published.
 
 ALTER TABLE trash ADD COLUMN size bigint NOT NULL DEFAULT 0;
+-- Some bits of the secrets for signatures of a process, the one that signs first; null where it signs nothing.
+
+ALTER TABLE processes ADD COLUMN secrets {text};

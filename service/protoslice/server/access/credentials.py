@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from base64 import b64decode
 from binascii import Error as BadBase64
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from protoslice.concurrency.gather import both
@@ -14,7 +15,7 @@ from protoslice.errors import DatabaseUnavailable
 from protoslice.server.access.decision import Decision, Need, Principal, Scope, decide
 from protoslice.server.access.records import TokenRecord, Tokens
 from protoslice.server.access.service_key import ServiceKey
-from protoslice.server.access.signatures import Signer, UrlSignature, signing_key
+from protoslice.server.access.signatures import Signer, UrlSignature
 from protoslice.server.access.tokens import PREFIX, Token, is_token_id, parse_token
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
@@ -43,21 +44,21 @@ _LONGEST: Final = 24 << 10
 class KnownCaller:
     """A principal, and what was decided about it, until `until` on the monotonic clock."""
 
-    __slots__ = ("_decided", "_proven", "_readable", "origin", "principal", "signer", "until")
+    __slots__ = ("_decided", "_keys", "_proven", "_readable", "origin", "principal", "until")
 
     def __init__(
         self,
         principal: Principal,
         until: float,
-        signer: Signer | None = None,
-        origin: TokenRecord | Statement | None = None,
+        origin: TokenRecord | Statement,
+        keys: Sequence[bytes] = (),
     ) -> None:
         self.principal = principal
         self.until = until
-        self.signer = signer
-        """Signer whose signature the caller came with; None for one who came with a token or JWT."""
         self.origin = origin
-        """The record of the caller's token, or the statement about its JWT; None with a signer."""
+        """The record of the caller's token, or the statement about its JWT."""
+        self._keys = keys
+        """Keys of the signatures that the caller comes with; none for one who came with a token or JWT."""
         self._decided: dict[tuple[str, Need], Decision] = {}
         self._readable: dict[str, bool] = {}
         self._proven: set[UrlSignature] = set()
@@ -67,9 +68,7 @@ class KnownCaller:
         """True for a caller who is believed while the database is away."""
         if time.monotonic() >= self.until + _AWAY_SECONDS:
             return False
-        if self.signer is not None:
-            return self.signer.end > time.time()
-        return not isinstance(self.origin, TokenRecord) or not self.origin.expired
+        return not self.origin.expired
 
     def may_read(self, space: str) -> bool:
         """True when the caller may read in a space; decided once."""
@@ -84,7 +83,7 @@ class KnownCaller:
         """True when the caller made a signature whose end is ahead; proved once."""
         if signature in self._proven:
             return signature.is_valid
-        if self.signer is None or not signature.proves(self.signer.key):
+        if not any(signature.proves(key) for key in self._keys):
             return False
         if len(self._proven) >= _PROVEN:
             self._proven.clear()
@@ -164,19 +163,14 @@ class Callers:
 
     async def signer_of(self, caller: KnownCaller) -> Signer:
         """Signer of a caller's URLs, which end with the token or JWT that it came with."""
-        if caller.signer is not None:
-            return caller.signer
-        if caller.origin is None or self._key is None:
-            raise RuntimeError("every caller has a token or a JWT")
-        key = await self._key.get()
-        if isinstance(caller.origin, TokenRecord):
-            return caller.origin.signer(key)
-        return _stating(caller.origin.sealed(key), key, caller.origin.end)
+        if self._key is None:
+            raise RuntimeError("callers are known once the service has its key")
+        return caller.origin.signer(await self._key.get())
 
     async def _ask(self, token: Token) -> KnownCaller | None:
         asked = time.monotonic()  # before the read: what was revoked during it counts as valid for no longer
         record = await self._tokens.find(token)
-        return None if record is None else KnownCaller(record.principal, _until(record, asked), origin=record)
+        return None if record is None else KnownCaller(record.principal, _until(record, asked), record)
 
     async def _ask_signer(self, id: str) -> KnownCaller | None:
         asked = time.monotonic()
@@ -184,22 +178,24 @@ class Callers:
             return await self._restate(id, asked)
         if self._key is None:
             return None
-        record, key = await both(lambda: self._tokens.get(id), self._key.get)
-        return None if record is None else KnownCaller(record.principal, _until(record, asked), record.signer(key))
+        record, keys = await both(lambda: self._tokens.get(id), self._key.all)
+        if record is None:
+            return None
+        return KnownCaller(record.principal, _until(record, asked), record, [record.signer(each).key for each in keys])
 
     async def _restate(self, text: str, asked: float) -> KnownCaller | None:
         """The caller of a sealed statement; None for any other text, and once the JWT would not be taken."""
         if self._verifier is None or self._key is None:
             return None
-        from protoslice.server.access.oidc.statements import read_statement
+        from protoslice.server.access.oidc.statements import read_statement, statement_key
 
-        key = await self._key.get()
-        statement = read_statement(key, text)
+        keys = await self._key.all()
+        statement = read_statement(keys, text)
         principal = None if statement is None else await self._verifier.restate(statement)
         if statement is None or principal is None:
             return None
         left = min(KNOWN_SECONDS, statement.end - time.time())
-        return KnownCaller(principal, asked + left, _stating(text, key, statement.end))
+        return KnownCaller(principal, asked + left, statement, [statement_key(each, text) for each in keys])
 
     async def _verify(self, text: str) -> KnownCaller | None:
         if self._verifier is None or not text:
@@ -208,18 +204,13 @@ class Callers:
         if verified is None:
             return None
         left = min(KNOWN_BY_JWT_SECONDS, verified.expires - time.time())
-        return KnownCaller(verified.principal, time.monotonic() + left, origin=verified.statement())
+        return KnownCaller(verified.principal, time.monotonic() + left, verified.statement())
 
 
 def _until(record: TokenRecord, asked: float) -> float:
     """Time until which the caller of a record is known, on the monotonic clock."""
     left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
     return asked + min(KNOWN_SECONDS, left)
-
-
-def _stating(statement: str, key: bytes, end: float) -> Signer:
-    """Signer of the caller of a sealed statement, whose key the statement and the key of the service give."""
-    return Signer(statement, signing_key(key, "statement", statement.encode()), end)
 
 
 def is_empty(authorization: str) -> bool:

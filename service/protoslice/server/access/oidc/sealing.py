@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hmac
 import secrets
+from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
@@ -21,16 +23,19 @@ def seal(key: bytes, purpose: str, data: bytes) -> str:
     return urlsafe_b64encode(nonce + _cipher(key, purpose).encrypt(nonce, data, None)).decode()
 
 
-def unseal(key: bytes, purpose: str, text: str) -> bytes | None:
-    """The data of a text that `seal` made with this key for this purpose; None for any other."""
+def unseal(keys: Sequence[bytes], purpose: str, text: str) -> bytes | None:
+    """The data of a text that `seal` made with one of these keys for this purpose; None for any other."""
     try:
         sealed = urlsafe_b64decode(text.encode("ascii"))
         # A text has one spelling: bits behind the last byte would give it others.
         if len(sealed) < _NONCE + _TAG or urlsafe_b64encode(sealed).decode() != text:
             return None
-        return _cipher(key, purpose).decrypt(sealed[:_NONCE], sealed[_NONCE:], None)
-    except (InvalidTag, ValueError):
+    except ValueError:
         return None
+    for key in keys:
+        with suppress(InvalidTag):
+            return _cipher(key, purpose).decrypt(sealed[:_NONCE], sealed[_NONCE:], None)
+    return None
 
 
 def _cipher(key: bytes, purpose: str) -> AESGCM:

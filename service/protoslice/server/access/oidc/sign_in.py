@@ -7,7 +7,7 @@ import json
 import re
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Final
@@ -70,10 +70,10 @@ class SignIn:
         return said, seal(key, _PURPOSE, json.dumps(asdict(begun)).encode())
 
     async def finish(
-        self, key: bytes, callback: str, kept: str | None, said: Mapping[str, str]
+        self, keys: Sequence[bytes], callback: str, kept: str | None, said: Mapping[str, str]
     ) -> tuple[str, BegunSignIn]:
         """The id token for the answer `said` of the issuer, unverified, and the sign-in; `SignInFailed`."""
-        begun = _begun(key, kept)
+        begun = _begun(keys, kept)
         if not hmac.compare_digest(begun.state.encode(), said.get("state", "").encode(errors="replace")):
             raise SignInFailed("This is not the response to the last sign-in that was started in this browser")
         if said.get("iss", self.issuer.url) != self.issuer.url:
@@ -117,8 +117,8 @@ class SignIn:
         return self._known[1]
 
 
-def _begun(key: bytes, kept: str | None) -> BegunSignIn:
-    data = None if kept is None else unseal(key, _PURPOSE, kept)
+def _begun(keys: Sequence[bytes], kept: str | None) -> BegunSignIn:
+    data = None if kept is None else unseal(keys, _PURPOSE, kept)
     if data is None:
         raise SignInFailed("No sign-in was started in this browser, or its cookie is missing")
     begun = BegunSignIn(**json.loads(data))

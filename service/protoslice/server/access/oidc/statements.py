@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from protoslice.errors import Unsupported
 from protoslice.server.access.oidc.sealing import seal, unseal
+from protoslice.server.access.signatures import Signer, signing_key
 
 _PURPOSE: Final = "caller"
 _LONGEST: Final = 1100
@@ -39,10 +42,25 @@ class Statement:
             )
         return seal(key, _PURPOSE, data)
 
+    def signer(self, key: bytes) -> Signer:
+        """Return the caller as a signer, whose id is the sealed statement."""
+        text = self.sealed(key)
+        return Signer(text, statement_key(key, text), self.end)
 
-def read_statement(key: bytes, text: str) -> Statement | None:
-    """The statement in a text that `sealed` gave under this key; None for any other text."""
-    data = unseal(key, _PURPOSE, text)
+    @property
+    def expired(self) -> bool:
+        """True when the time of the JWT is over."""
+        return self.end <= time.time()
+
+
+def statement_key(key: bytes, text: str) -> bytes:
+    """Return the key of the signer with a sealed statement."""
+    return signing_key(key, "statement", text.encode())
+
+
+def read_statement(keys: Sequence[bytes], text: str) -> Statement | None:
+    """The statement in a text that `sealed` gave under one of these keys; None for any other text."""
+    data = unseal(keys, _PURPOSE, text)
     if data is None:
         return None
     issuer, key_id, caller, name, rules, end = json.loads(data)

@@ -194,7 +194,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     fields, callback = read_fields(request.scope), f"{service_url(request.scope)}{_CALLBACK}"
     try:
         kept = read_cookie(request.scope, fields, LOGIN)
-        token, begun = await found.finish(await key.get(), callback, kept, request.query_params)
+        token, begun = await found.finish(await key.all(), callback, kept, request.query_params)
         caller, signer = await services.gate.enter(token, lambda claims: found.check(begun, claims))
     except SignInFailed as error:
         return _failed(request, str(error), 400)
