@@ -24,7 +24,7 @@ assert open(hf_hub_download(sys.argv[1], "README.md")).read() == str(card)
 
 
 _MANAGE: Final = """
-import sys
+import huggingface_hub
 from huggingface_hub import CommitOperationAdd, HfApi
 api = HfApi()
 for name in ("ann/one", "ann/two", "bob/one"):
@@ -42,6 +42,27 @@ last = {each.path: each.last_commit.title for each in api.list_repo_tree("ann/on
 assert last == {"config.json": "new", "w.bin": "old"}, last
 lfs = {each.path: each.lfs is not None for each in api.list_repo_tree("ann/one")}
 assert lfs == {"config.json": False, "w.bin": True}, lfs
+fronts = {
+    "ann/one": "pipeline_tag: fill-mask\\nlanguage: en\\ndatasets: squad",
+    "ann/two": "language: [en, fr]\\nlicense: mit",
+}
+for name, front in fronts.items():
+    card = CommitOperationAdd("README.md", f"---\\n{front}\\n---\\n".encode())
+    api.create_commit(name, [card], commit_message="card")
+def listed(**asked):
+    return [each.id for each in api.list_models(**asked)]
+assert listed(filter="en") == ["ann/one", "ann/two"]
+assert listed(filter=["en", "license:mit"], limit=1) == ["ann/two"]
+assert listed(pipeline_tag="fill-mask") == listed(trained_dataset="squad") == ["ann/one"]
+(entry,) = api.list_models(search="ann/one", cardData=True)
+assert (entry.pipeline_tag, entry.card_data["datasets"]) == ("fill-mask", "squad"), entry
+if huggingface_hub.__version__ < "2":
+    assert listed(model_name="one", search="ann") == ["ann/one"]
+for asked in (dict(apps="vllm"), dict(inference="warm"), dict(inference_provider=["a", "b"])):
+    try:
+        assert listed(**asked) is None
+    except Exception as error:
+        assert "is not supported" in str(error), error
 head = api.model_info("ann/one").sha
 assert api.model_info("ann/one", revision=head[:7]).sha == head
 api.auth_check("ann/one")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from protoslice.catalog.database import Database, Transaction
@@ -31,6 +31,28 @@ class DerivedRecords:
             WHERE d.space = :space AND d.store = :store AND d.name = :name"""
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, store=store, name=name))
         return None if row is None else DerivedRow(None if row[0] is None else bytes(row[0]), row[1])
+
+    async def of_each(self, stores: Collection[str], name: str) -> dict[str, bytes]:
+        """Return a small fact of stores by their digests, without those that are unknown."""
+        sql = """
+            SELECT s.digest, d.data FROM stores s JOIN derived d ON d.space = s.space AND d.store = s.id
+            WHERE s.space = :space AND s.digest IN {listed} AND s.deleted IS NULL AND d.name = :name
+            AND d.data IS NOT NULL"""
+        rows = await self._database.read(lambda tx: tx.among(sql, stores, space=self._space, name=name))
+        return {digest: bytes(data) for digest, data in rows}
+
+    async def put_each(self, facts: Mapping[str, bytes], name: str) -> None:
+        """Insert a small fact of stores by their digests; one that is known stays."""
+        sql = """
+            INSERT INTO derived (space, store, name, made, data)
+            SELECT space, id, :name, :now, :data FROM stores
+            WHERE space = :space AND digest = :digest AND deleted IS NULL ON CONFLICT DO NOTHING"""
+
+        def work(tx: Transaction) -> None:
+            key = {"space": self._space, "name": name, "now": tx.now}
+            tx.many(sql, [{**key, "digest": digest, "data": data} for digest, data in sorted(facts.items())])
+
+        await self._database.write(work)
 
     async def put(
         self,

@@ -130,7 +130,10 @@ class Stores:
             self.room,
         )
         self.bases = Bases(self.view, self._tags, self._worker)
-        derived = DerivedSources(DerivedRecords(database, space), storage, self.new_objects, self._worker)
+        self.derived = derived = DerivedSources(
+            DerivedRecords(database, space), storage, self.new_objects, self._worker
+        )
+        """Facts derived from these stores."""
         self._pieces = Pieces(derived, self._worker)
         self._search = PieceSearch(self._pieces, self._files, self._table, self.view)
         self._comparisons = Comparisons(self._pieces, self._worker)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
@@ -32,6 +32,25 @@ class DerivedSources:
     def of(self, row: int) -> DerivedFacts:
         """Return the facts of a store, which a row of the catalogue stands for."""
         return DerivedFacts(self, row)
+
+    async def load_each(self, name: str, stores: Collection[str]) -> dict[str, bytes]:
+        """Return the small fact called `name` of stores by their ids, without those that are missing or damaged."""
+        sealed, found = await self.records.of_each(stores, name), dict[str, bytes]()
+
+        def opened() -> dict[str, bytes]:
+            for store, each in sealed.items():
+                with suppress(IntegrityError):
+                    found[store] = unseal(each, name)
+            return found
+
+        return await self.worker.sized(sum(map(len, sealed.values())), opened)
+
+    async def save_each(self, name: str, facts: Mapping[str, bytes]) -> None:
+        """Write the fact called `name` of stores, but for large ones; errors are ignored, as losing one costs time."""
+        small = {store: seal(fact) for store, fact in facts.items() if len(fact) <= LARGEST_ROW}
+        if small:
+            with suppress(ProtosliceError):
+                await self.records.put_each(small, name)
 
 
 class DerivedFacts:

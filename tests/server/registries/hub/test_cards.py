@@ -32,7 +32,7 @@ def test_metadata_of_a_card_are_those_of_its_commit(client: httpx.Client, made: 
     name = made({"README.md": CARD, "w.bin": b"w"})
     first = client.get(f"/api/models/{name}").json()
     assert (first["pipeline_tag"], first["library_name"]) == ("text-classification", "transformers")
-    assert first["tags"] == ["transformers", "text-classification", "a", "b c", "license:apache-2.0"]
+    assert first["tags"] == ["transformers", "text-classification", "a", "b c", "en", "license:apache-2.0"]
     metric = {"type": "f1", "value": 0.5, "verified": True, "runs": 3, "date": "2024-01-02", "none": None}
     assert first["cardData"] == {
         "language": ["en"],

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
 from tests.support.hub import commit
 
 from protoslice.catalog import repository_listing
-from protoslice.server.registries.hub import listing
+from protoslice.server.registries.hub import cards, listing
+from protoslice.server.registries.hub.cards import parse_card
 
 
 @pytest.fixture
@@ -104,8 +105,116 @@ def test_an_artifact_is_listed_once(client: httpx.Client, several: list[str]) ->
     assert listed(client, "author=team")[0]["sha"] == client.get("/api/models/team/pushed").json()["sha"]
 
 
-@pytest.mark.parametrize("query", ["filter=a", "pipeline_tag=x", "sort=mainSize", "num_parameters=min:1"])
+CARDS: Final = {
+    "ann/bert": "language: en\npipeline_tag: fill-mask\nlibrary_name: transformers\ntags: [bert, small]",
+    "ann/gpt": "language: [en, fr]\npipeline_tag: text-generation\nlibrary_name: transformers\nlicense: mit",
+    "bob/resnet": "library_name: timm\nlicense: mit\ndatasets: imagenet-1k\nbase_model: [ann/bert, x/y]",
+    "bob/shout": "tags: BERT\nlibrary_name: [timm]",
+}
+
+
+@pytest.fixture(name="carded")
+def make_carded(client: httpx.Client) -> None:
+    """Repositories with cards, one without a card, one without files, and a dataset."""
+    for name, front in {**CARDS, "cal/plain": None, "dan/data": "language: en\ntask_categories: [qa]"}.items():
+        owner, _, plain = name.partition("/")
+        kind = "dataset" if plain == "data" else "model"
+        client.post("/api/repos/create", json={"organization": owner, "name": plain, "type": kind})
+        files = {"w.bin": b"w"} if front is None else {"README.md": f"---\n{front}\n---\n# {name}".encode()}
+        assert commit(client, f"{kind}s/{name}", files).status_code == 200
+    client.post("/api/repos/create", json={"organization": "cal", "name": "empty"})
+
+
+@pytest.mark.parametrize("looked_at", [100, 2])
+@pytest.mark.parametrize("page", ["", "&limit=1"])
+def test_models_are_filtered_by_their_cards(
+    client: httpx.Client, carded: None, monkeypatch: pytest.MonkeyPatch, page: str, looked_at: int
+) -> None:
+    monkeypatch.setattr(listing, "_LOOKED_AT", looked_at)
+    monkeypatch.setattr(listing, "_CARD_BYTES", 1)
+    mit = ["ann/gpt", "bob/resnet"]
+    for query, found in {
+        "": sorted([*CARDS, "cal/empty", "cal/plain"]),
+        "filter=bert": ["ann/bert"],
+        "filter=transformers": ["ann/bert", "ann/gpt"],
+        "filter=transformers&filter=fr": ["ann/gpt"],
+        "filter=transformers&filter=timm": [],
+        "filter=fill-mask": ["ann/bert"],
+        "filter=en&author=bob": [],
+        "filter=license:mit": mit,
+        "filter=license:mit&sort=createdAt": mit[::-1],
+        "filter=license:mit&sort=createdAt&direction=1": mit,
+        "filter=dataset:imagenet-1k": ["bob/resnet"],
+        "filter=base_model:x/y&search=res": ["bob/resnet"],
+        "pipeline_tag=text-generation": ["ann/gpt"],
+        "pipeline_tag=text-generation&filter=bert": [],
+        "library=timm": ["bob/resnet"],
+        "tags=small&tags=en": ["ann/bert"],
+        "tags=language:en": [],
+        "search=ann&search=b": ["ann/bert"],
+        "search=b&search=ann": ["ann/bert"],
+        "search=a&search=resnet": [],
+    }.items():
+        assert ids(client, query + page) == found, query
+    for query, found in {"filter=language:en": ["dan/data"], "filter=task_categories:qa": ["dan/data"]}.items():
+        assert ids(client, query + page, "datasets") == found
+    assert ids(client, f"filter=en{page}", "datasets") == []
+
+
+def test_entries_have_the_metadata_of_their_cards(client: httpx.Client, carded: None) -> None:
+    for name in [*CARDS, "cal/plain", "cal/empty"]:
+        described = client.get(f"/api/models/{name}").json()
+        for query in ("cardData=True", "expand=cardData"):
+            (entry,) = listed(client, f"search={name}&{query}") or listed(client, f"author=cal&{query}")[:1]
+            for member in ("tags", "pipeline_tag", "library_name", "cardData"):
+                assert entry.get(member) == described.get(member), (name, member)
+    assert not any("cardData" in each for each in listed(client, ""))
+
+
+def test_a_card_is_read_once_and_a_page_looks_at_few(
+    client: httpx.Client, carded: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(listing, "_LOOKED_AT", 2)
+    monkeypatch.setattr(listing, "_CARD_BYTES", 1)
+    parsed = list[bytes]()
+
+    def parse(text: bytes) -> cards.Card:
+        parsed.append(text)
+        return parse_card(text)
+
+    monkeypatch.setattr(cards, "parse_card", parse)
+    answer, counts = client.get("/api/models?filter=none"), [len(parsed)]
+    while "next" in answer.links:
+        answer = client.get(answer.links["next"]["url"])
+        counts.append(len(parsed))
+    assert counts == [2, 4, 4], "cards read after each page"
+    assert ids(client, "filter=bert") == ["ann/bert"]
+    assert client.get("/api/models/ann/bert").json()["pipeline_tag"] == "fill-mask"
+    assert len(parsed) == counts[-1]
+    commit(client, "models/ann/gpt", {"README.md": b"---\ntags: bert\n---\n"})
+    assert ids(client, "filter=bert") == ["ann/bert", "ann/gpt"]
+    assert len(parsed) == counts[-1] + 1
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "apps=vllm&apps=x",
+        "inference=warm",
+        "inference_provider=all",
+        "sort=mainSize",
+        "num_parameters=min:1",
+    ],
+)
 def test_filters_that_are_not_supported_are_refused(client: httpx.Client, query: str) -> None:
     answer = client.get(f"/api/models?{query}")
     assert answer.status_code == 422
     assert "upported" in answer.headers["x-error-message"] or "Cannot sort" in answer.headers["x-error-message"]
+
+
+@pytest.mark.parametrize("query", ["language=en", "license=mit", "author=a&author=b", "pipeline_tag=a&pipeline_tag=b"])
+@pytest.mark.parametrize("kind", ["models", "datasets"])
+def test_what_is_no_parameter_of_a_list_is_refused(client: httpx.Client, query: str, kind: str) -> None:
+    answer = client.get(f"/api/{kind}?{query}")
+    assert answer.status_code == 400
+    assert query.partition("=")[0] in answer.headers["x-error-message"]

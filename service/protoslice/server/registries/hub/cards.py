@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, cast
 
 import yaml
 
-from protoslice.concurrency.lru import LruCache
-from protoslice.errors import NotFound, StorageError
-from protoslice.facts import File
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.errors import IntegrityError, NotFound
 from protoslice.json_text import encode_json, parse_json
 from protoslice.stores import Stores
 
-Card = Mapping[str, Any]
+Card = dict[str, Any]
 """Metadata by name, as JSON can hold them."""
-
-_PATH: Final = "README.md"
-_BYTES: Final = 64 << 10
+CARD: Final = "README.md"
+"""Path of a card."""
+CARD_BYTES: Final = 64 << 10
+"""Bytes of a card that are read."""
 _DEPTH: Final = 20
 _EVENTS: Final = 20_000
 _FRONT: Final = re.compile(rb"\A(?:\xef\xbb\xbf)?---[ \t]*\r?\n(.*?)^---[ \t]*\r?$", re.DOTALL | re.MULTILINE)
@@ -28,37 +29,61 @@ _INTEGER: Final = re.compile(r"[-+]?\d{1,18}")
 _FLOAT: Final = re.compile(r"[-+]?(\d{1,40}(\.\d{0,40})?|\.\d{1,40})([eE][-+]?\d{1,2})?")
 # Events alone: the loader's own composer recurses in C, and a deep card would end the process.
 _Loader: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-_cards: Final[LruCache[str, bytes]] = LruCache(most=10_000, room=16 << 20)
-"""Metadata in JSON, which takes less memory, by the SHA-256 of their files."""
+_FACT: Final = "card-1"
+"""Name of the metadata among the facts derived from a store."""
+_PREFIXED: Final = {"license": "license:", "datasets": "dataset:", "base_model": "base_model:"}
+_OF_DATASETS: Final = (
+    "annotations_creators", "language_creators", "language", "license", "multilinguality", "size_categories",
+    "source_datasets", "task_categories", "task_ids",
+)  # fmt: skip
 
 
-async def card_of(stores: Stores, store: str | None, files: Mapping[str, File]) -> Card:
-    """Return the metadata of the card among the files of a commit; empty if there are none, or they are malformed."""
-    file = files.get(_PATH)
-    if file is None or store is None:
-        return {}
-    kept = _cards.get(file.sha256 or "")
-    if kept is not None:
-        return cast(Card, parse_json(kept))
+async def cards_of(stores: Stores, ids: Iterable[str]) -> tuple[dict[str, Card], int]:
+    """Return the metadata of the cards of stores, and the bytes that were read for them; empty without a card.
+
+    A card is read once, and its metadata are kept. Those of a store that is gone or damaged are missing.
+    """
+    wanted = list(dict.fromkeys(ids))
+    texts = await stores.derived.load_each(_FACT, wanted)
+    new = [store for store in wanted if store not in texts]
+    read = {
+        store: text
+        for store, text in zip(new, await map_concurrently(partial(_read, stores), new), strict=True)
+        if text is not None
+    }
+    await stores.derived.save_each(_FACT, read)
+    texts |= read
+    size = sum(map(len, texts.values()))
+    cards = await stores.worker.sized(size, lambda: {store: parse_json(text) for store, text in texts.items()})
+    return cast(dict[str, Card], cards), size + len(new) * CARD_BYTES
+
+
+async def _read(stores: Stores, store: str) -> bytes | None:
+    """Return the metadata of the card of a store in JSON; None if the store is gone or damaged."""
     try:
-        view = (await stores.view(store)).file(_PATH)
-        beginning = b"".join([bytes(piece) async for piece in view.pieces(0, min(view.size, _BYTES))])
-    except (NotFound, StorageError):  # other facts of the repository need no file
-        return {}
-    card = await stores.worker.sized(len(beginning), lambda: parse_card(beginning))
-    if file.sha256 is not None:
-        text = encode_json(card)
-        _cards.put(file.sha256, text, 200 + len(text))
-    return card
+        if CARD not in await stores.files(store):
+            return b"{}"
+        view = (await stores.view(store)).file(CARD)
+        beginning = b"".join([bytes(piece) async for piece in view.pieces(0, min(view.size, CARD_BYTES))])
+    except (NotFound, IntegrityError):
+        return None
+    return await stores.worker.sized(len(beginning), lambda: encode_json(parse_card(beginning)))
 
 
-def tags_of(card: Card) -> list[str]:
-    """Return the tags of a repository: those of its card, and some of its metadata."""
-    listed = card.get("tags")
-    tags = [card.get("library_name"), card.get("pipeline_tag"), *(listed if isinstance(listed, list) else [listed])]
-    if isinstance(license := card.get("license"), str):
-        tags.append(f"license:{license}")
-    return list(dict.fromkeys(tag for tag in tags if isinstance(tag, str)))
+def known_of(card: Card, *, dataset: bool) -> dict[str, Any]:
+    """Return what descriptions of a repository show of its card: its tags, and its library and task if it has them."""
+    known = {each: card[each] for each in ("library_name", "pipeline_tag") if isinstance(card.get(each), str)}
+    tags = [*known.values(), *_texts(card.get("tags"))]
+    if dataset:
+        tags += [f"{name}:{text}" for name in _OF_DATASETS for text in _texts(card.get(name))]
+    else:
+        tags += _texts(card.get("language"))
+        tags += [before + text for name, before in _PREFIXED.items() for text in _texts(card.get(name))]
+    return {"tags": list(dict.fromkeys(tags)), **known}
+
+
+def _texts(value: Any) -> list[str]:
+    return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
 
 
 def parse_card(beginning: bytes) -> Card:

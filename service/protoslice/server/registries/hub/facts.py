@@ -10,7 +10,7 @@ from protoslice.facts import File
 from protoslice.file_names import without_version_control
 from protoslice.repositories import VIEWS, Commit, ComputedFile, NoFile, Ref, ShownCommit
 from protoslice.repositories.git import blob_id, is_plain, pointer_of
-from protoslice.server.registries.hub.cards import Card, tags_of
+from protoslice.server.registries.hub.cards import Card, known_of
 
 __all__ = ["Ids", "commit_json", "entries_of", "file_json", "info_json", "listed_json", "refs_json", "time_text"]
 
@@ -92,10 +92,10 @@ def info_json(
     ids: Ids | None,
     card: Card,
     *,
+    dataset: bool,
     private: bool,
 ) -> dict[str, Any]:
     """A repository at a commit, or at its view; with sizes and ids of files if ids are given."""
-    known = {each: card[each] for each in ("pipeline_tag", "library_name") if isinstance(card.get(each), str)}
     siblings = [_sibling_json(file, ids) for _, file in sorted(without_version_control(files).items())]
     return {
         "_id": shown.id[:24],
@@ -104,13 +104,12 @@ def info_json(
         "private": private,
         "gated": False,
         "disabled": False,
-        "tags": tags_of(card),
         "downloads": 0,
         "likes": 0,
         "createdAt": time_text(created),
         "lastModified": time_text(max(shown.commit.time, created)),
         "siblings": siblings,
-        **known,
+        **known_of(card, dataset=dataset),
         **({"cardData": card} if card else {}),
     }
 

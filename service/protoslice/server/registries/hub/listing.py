@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query, Request
+from pydantic import Field
 from starlette.responses import Response
 
 from protoslice.catalog.database import time_of
 from protoslice.catalog.repository_listing import WALKED, ListedRepository, RepositoryListing
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
+from protoslice.facts import File
 from protoslice.file_names import without_version_control
 from protoslice.repositories import Commit
 from protoslice.repositories.change import files_of
@@ -19,51 +22,76 @@ from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.registries.hub.cards import CARD_BYTES, cards_of, known_of
 from protoslice.server.registries.hub.facts import time_text
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import next_page
 from protoslice.server.services import Given, Services
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
-
 _PAGE: Final = 1000
 _FILES: Final = 20_000
 """Files of a page, about, if they are listed with their repositories."""
+_FILE_BYTES: Final = 200
+_LOOKED_AT: Final = 100
+"""Repositories whose cards are looked at together."""
+_CARD_BYTES: Final = 100 * CARD_BYTES
+"""Bytes of cards of a page, about: those of 100 cards that were never read, or kept metadata of more."""
 _LONGEST: Final = 200
 _EQUAL: Final = frozenset({"downloads", "likes", "likes30d", "trendingScore", "id"})
 """Sort keys that are the same for all repositories, which are sorted by name then."""
 _BY_TIME: Final = frozenset({"createdAt", "lastModified"})
 _Text = Annotated[str, Query(max_length=_LONGEST)]
+_Texts = Annotated[list[Annotated[str, Field(max_length=_LONGEST)]], Query(default_factory=list, max_length=50)]
+Entry = tuple[ListedRepository, dict[str, Any]]
+"""A repository, and the entry that shows it."""
 
 
-@dataclass(frozen=True, slots=True)
+class ListRoute(HubRoute):
+    """A list, which refuses a parameter that it does not know: it may be a filter."""
+
+    checks_query = True
+
+
+router = GuardedRouter(route_class=ListRoute, include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ListQuery:
-    """Parameters of a list; `filter` and those after it would leave out what is not known here."""
+    """Parameters of a list; `apps` and those after it would leave out what is not known here."""
 
     author: _Text = ""
-    search: _Text = ""
+    search: _Texts
+    filter: _Texts
+    tags: _Texts
+    library: _Texts
+    pipeline_tag: _Text = ""
     sort: _Text = ""
     direction: _Text = "-1"
     limit: Annotated[int, Query(ge=0)] = _PAGE
     full: bool = False
-    expand: Annotated[Sequence[str], Query(max_length=50)] = ()
+    expand: _Texts
+    config: bool = False
+    cardData: bool = False  # noqa: N815 - the protocol's name
     cursor: Annotated[str, Query(max_length=2 * _LONGEST)] = ""
     gated: bool = False
-    filter: _Text = ""
-    pipeline_tag: _Text = ""
-    apps: _Text = ""
+    apps: _Texts
     inference: _Text = ""
-    inference_provider: _Text = ""
+    inference_provider: _Texts
     num_parameters: _Text = ""
 
     def check(self) -> None:
         """Raise `Unsupported` for filters and sort keys that are not supported."""
         names = [each.name for each in fields(self)]
-        for name in names[names.index("filter") :]:
+        for name in names[names.index("apps") :]:
             if getattr(self, name):
-                raise Unsupported(f"{name!r} is not supported: filter by author and search")
+                raise Unsupported(f"{name!r} is not supported: use author, search, filter or pipeline_tag")
         if self.sort and self.sort not in _EQUAL | _BY_TIME:
             raise Unsupported(f"Cannot sort by {self.sort!r}: use createdAt or lastModified")
+
+    @property
+    def filters(self) -> set[str]:
+        """Tags that a repository has to have."""
+        return {*self.filter, *self.tags, *self.library}
 
 
 @endpoint(router, "GET /api/models", READ)
@@ -86,27 +114,51 @@ async def _listed(request: Request, services: Services, asked: ListQuery, *, dat
         return JsonAnswer([])
     stores = services.stores
     prefix = f"{asked.author}/" if asked.author else ""
-    listing = RepositoryListing(stores.database, stores.space, prefix, asked.search, datasets=datasets)
+    searched = [each.casefold() for each in asked.search]
+    listing = RepositoryListing(
+        stores.database, stores.space, prefix, max(searched, key=len, default=""), datasets=datasets
+    )
     by_time = asked.sort in _BY_TIME
     walked = await listing.rows("" if by_time else asked.cursor)
-    found = [row for row in walked if asked.search.casefold() in _shown(row).casefold()]
+    found = [row for row in walked if all(each in _shown(row).casefold() for each in searched)]
     if by_time:
         if len(walked) == WALKED:
             raise LimitExceeded(f"Too many repositories to sort by {asked.sort}: give author= or search=")
         found = _behind(_sorted(found, asked), asked)
     most = min(asked.limit, _PAGE)
-    page, files = found[:most], list[list[str]]()
+    page, last = await _page(services, found, asked, most, datasets=datasets)
     if asked.full or "siblings" in asked.expand:
-        files = await _files(services, page)
-        page = page[: len(files)]
-    last = page[-1] if page and len(page) < len(found) else None
+        files = await _files(services, [row for row, _ in page])
+        for (_, entry), paths in zip(page, files, strict=False):
+            entry["siblings"] = [{"rfilename": path} for path in paths]
+        if len(files) < len(page):
+            page, last = page[: len(files)], page[len(files) - 1][0]
     cursor = None if last is None else _key(last, asked) if by_time else last.name
     if last is None and len(walked) == WALKED and most:
         cursor = walked[-1].name
-    items = [_json(row, private=services.gate.closed) for row in page]
-    for each, paths in zip(items, files, strict=False):
-        each["siblings"] = [{"rfilename": path} for path in paths]
-    return JsonAnswer(items, headers=next_page(request, cursor))
+    return JsonAnswer([entry for _, entry in page], headers=next_page(request, cursor))
+
+
+async def _page(
+    services: Services, found: Sequence[ListedRepository], asked: ListQuery, most: int, *, datasets: bool
+) -> tuple[list[Entry], ListedRepository | None]:
+    """Entries of a page, at most `most`, and the last repository looked at if there are more."""
+    page, looked, size = list[Entry](), 0, 0
+    step = _LOOKED_AT if asked.filters or asked.pipeline_tag else min(most, _LOOKED_AT)
+    while looked < len(found) and len(page) < most and size < _CARD_BYTES:
+        rows = found[looked : looked + step]
+        cards, read = await cards_of(services.stores, [row.store for row in rows if row.store is not None])
+        size += read
+        for row in rows:
+            looked += 1
+            card = cards.get(row.store or "", {})
+            known = known_of(card, dataset=datasets)
+            if asked.filters <= set(known["tags"]) and asked.pipeline_tag in {"", known.get("pipeline_tag")}:
+                shown = {"cardData": card} if card and (asked.cardData or "cardData" in asked.expand) else {}
+                page.append((row, _json(row, private=services.gate.closed) | known | shown))
+            if len(page) == most:
+                break
+    return page, found[looked - 1] if 0 < looked < len(found) else None
 
 
 def _json(row: ListedRepository, *, private: bool) -> dict[str, Any]:
@@ -120,7 +172,6 @@ def _json(row: ListedRepository, *, private: bool) -> dict[str, Any]:
         "private": private,
         "gated": False,
         "disabled": False,
-        "tags": [],
         "downloads": 0,
         "likes": 0,
         "createdAt": time_text(time_of(row.created)),
@@ -163,12 +214,12 @@ async def _files(services: Services, page: list[ListedRepository]) -> list[list[
     """Paths of the files of repositories, until they are many."""
     found, count = list[list[str]](), 0
     for row in page:
-        try:
-            paths = sorted(without_version_control(await files_of(services.stores, Commit(store=row.store))))
-        except NotFound:  # the store was removed
-            paths = []
-        found.append(paths)
-        count += len(paths)
+        files: Mapping[str, File] = {}
+        with suppress(NotFound):  # the store was removed
+            files = await files_of(services.stores, Commit(store=row.store))
+        weight = _FILE_BYTES * len(files)
+        found.append(await services.stores.worker.sized(weight, lambda: sorted(without_version_control(files))))  # noqa: B023
+        count += len(files)
         if count > _FILES:
             break
     return found

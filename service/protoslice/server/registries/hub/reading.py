@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import parse_qsl, quote
@@ -11,7 +12,7 @@ from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from protoslice.defaults import MAX_FILES
-from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.errors import InvalidInput, LimitExceeded, StorageError
 from protoslice.facts import File
 from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository, ShownCommit
@@ -26,7 +27,7 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import PathsBody
-from protoslice.server.registries.hub.cards import card_of
+from protoslice.server.registries.hub.cards import CARD, Card, cards_of
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
 from protoslice.server.registries.hub.paths import USER, Encoded, next_page, repository_of
@@ -172,10 +173,16 @@ async def get_repository(
     files = await commit.files(services.stores)
     shown = repository.name.removeprefix("datasets/")
     ids = await plain_ids(repository, commit.commit.store, files) if blobs else None
-    card, private = await card_of(services.stores, commit.commit.store, files), services.gate.closed
+    card, dataset = Card(), kind == "datasets"
+    if (store := commit.commit.store) is not None and CARD in files:
+        with suppress(StorageError):  # other facts of the repository need no file
+            card = (await cards_of(services.stores, [store]))[0].get(store, card)
 
     def listed() -> bytes:
-        return encode_json(info_json(shown, repository.created, commit, files, ids, card, private=private))
+        private = services.gate.closed
+        return encode_json(
+            info_json(shown, repository.created, commit, files, ids, card, dataset=dataset, private=private)
+        )
 
     return _json(await services.stores.worker.sized(_weight(files), listed))
 
