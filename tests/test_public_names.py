@@ -1,14 +1,21 @@
 """Public names of the library, and the modules that importing it costs."""
 
+import asyncio
 import importlib
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable, Iterator
 from importlib import metadata
+from inspect import Parameter, getmembers, isawaitable, isfunction, signature, unwrap
 from types import ModuleType
+from typing import Any, get_args, get_type_hints
 
 import pytest
 
 import protoslice
+from protoslice import AsyncClient, Client
+from protoslice.client.asynchronous import AsyncRecords
+from protoslice.client.records import RemoteRecords
 
 PACKAGES = ["riegeli", "schema", "streams"]
 MODULES = [
@@ -51,6 +58,44 @@ def test_all_names_what_a_package_shows(name: str) -> None:
     module = importlib.import_module(f"protoslice.{name}")
     assert len(set(module.__all__)) == len(module.__all__)
     assert all(hasattr(module, each) for each in module.__all__)
+
+
+CALLS = {name: call for name in protoslice.__all__ if isfunction(call := getattr(protoslice, name))} | {
+    f"{kind.__name__}.{name}": call
+    for kind in (Client, AsyncClient, RemoteRecords, AsyncRecords)
+    for name, call in getmembers(kind, isfunction)
+    if call.__module__.startswith("protoslice") and (name == "__init__" or not name.startswith("_"))
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_option_that_is_misspelled_is_refused(call: str) -> None:
+    """By the nearest name, for every option of every public function and method of a client."""
+    misspelled = {f"{name}_": name for name in _options(CALLS[call])} | {"x" * 20: ""}
+    for given, meant in misspelled.items():
+        with pytest.raises(TypeError, match=f"has no option '{given}'.*{meant}"):
+            _run(CALLS[call](object.__new__(AsyncClient), **{given: None}))
+
+
+def _options(call: Callable[..., Any]) -> Iterator[str]:
+    """Names of all keywords of a call; those of a `TypedDict` one by one."""
+    for name, parameter in signature(call).parameters.items():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            yield from get_args(get_type_hints(unwrap(call))[name])[0].__annotations__
+        elif name != "self" and parameter.kind is not Parameter.VAR_POSITIONAL:
+            yield name
+
+
+def _run(made: Any) -> None:
+    """Await what an asynchronous method returns, up to its first item."""
+    if isawaitable(made):
+        asyncio.run(_awaited(made))
+    elif hasattr(made, "__anext__"):
+        asyncio.run(_awaited(anext(made)))
+
+
+async def _awaited(made: Awaitable[Any]) -> Any:
+    return await made
 
 
 def _public(module: ModuleType) -> set[str]:

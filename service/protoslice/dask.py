@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Unpack
 
 from protoslice.client import Client
 from protoslice.client.client import ClientOptions
+from protoslice.errors import named_options
 
 if TYPE_CHECKING:
     import dask.bag
@@ -14,6 +15,7 @@ _PARTITION: Final = 64 << 20
 """Bytes of a partition, by the mean size of a record."""
 
 
+@named_options
 def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unpack[ClientOptions]) -> dask.bag.Bag:
     """The records of a store as a bag of bytes, each partition read by the worker that computes on it.
 

@@ -31,6 +31,65 @@ ProtosliceError
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Collection
+from functools import cache, wraps
+from inspect import Parameter, iscoroutinefunction, isfunction, signature, unwrap
+from typing import Any, TypeVar, get_args
+
+_C = TypeVar("_C", bound=Callable[..., object])
+
+
+def named_options(call: _C) -> _C:
+    """Make a function, or all public methods of a class, refuse unknown options by the name of the nearest.
+
+    The options of a `TypedDict` count too, of which Python itself refuses none.
+    """
+    if isinstance(call, type):
+        for name, method in list(vars(call).items()):
+            if isfunction(method) and (name == "__init__" or not name.startswith("_")):
+                setattr(call, name, named_options(method))
+        return call
+
+    @cache
+    def known() -> Collection[str] | None:
+        return options_of(call)
+
+    @wraps(call)
+    def checked(*args: Any, **options: Any) -> Any:
+        if options and (names := known()) is not None:
+            check_options(call.__qualname__.removesuffix(".__init__"), options, names)
+        return call(*args, **options)
+
+    @wraps(call)
+    async def awaited(*args: Any, **options: Any) -> Any:
+        return await checked(*args, **options)
+
+    return awaited if iscoroutinefunction(call) else checked  # type: ignore[return-value]
+
+
+def options_of(call: Callable[..., object]) -> Collection[str] | None:
+    """Names of the parameters of `call`, those of a `TypedDict` too; None when it takes any."""
+    found = list[str]()
+    for name, parameter in signature(call).parameters.items():
+        if parameter.kind is Parameter.VAR_KEYWORD:
+            options = eval(parameter.annotation, unwrap(call).__globals__)
+            if not get_args(options):
+                return None
+            found += get_args(options)[0].__annotations__
+        elif name != "self" and parameter.kind in {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}:
+            found.append(name)
+    return found
+
+
+def check_options(call: str, given: Collection[str], known: Collection[str]) -> None:
+    """Raise a `TypeError` for an unknown option, which names the nearest of the known ones, or all."""
+    from difflib import get_close_matches
+
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
+            raise TypeError(f"{call}() has no option {name!r}: {hint}")
 
 
 def missing_extra(purpose: str, extra: str) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from protoslice.client import Client
 from protoslice.client.client import ClientOptions
+from protoslice.errors import named_options
 from protoslice.facts import RecordsSummary
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ COLUMN: Final = "record"
 """The one column of the dataset: the bytes of a record, as `ray.data.read_tfrecords` gives none."""
 
 
+@named_options
 def dataset(url: str, ref: str, *, block_bytes: int = _BLOCK, **options: Unpack[ClientOptions]) -> ray.data.Dataset:
     """The records of a store as a dataset of one column, each block read by the worker that needs it.
 

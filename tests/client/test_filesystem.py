@@ -43,6 +43,16 @@ def test_it_is_found_by_its_protocol() -> None:
     assert secure[0]._client("host").url == "https://host"
 
 
+def test_misspelled_options_are_refused(root: str) -> None:
+    for options, said in (
+        ({"token": "x"}, "options"),
+        ({"options": {"tokn": "x"}}, "'token'"),
+        ({"tsl": True}, "'tls'"),
+    ):
+        with pytest.raises(TypeError, match=f"has no option .*{said}"):
+            fsspec.filesystem("protoslice", **options)
+
+
 def test_files_are_opened_by_url(fs: Any, root: str, given: dict[str, bytes]) -> None:
     with fs.open(f"{root}/files/variables/v.data", block_size=70_000) as file:
         assert file.size == len(given["variables/v.data"])

@@ -6,7 +6,7 @@ from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.download.remote import Remote
 from protoslice.client.upload.bodies import Pushable
-from protoslice.client.upload.push import Pushed, PushOptions
+from protoslice.client.upload.push import Pushed, PushOptions, RegisterOptions
 from protoslice.facts import (
     ChunkEntry,
     Damage,
@@ -51,6 +51,7 @@ __all__ = [
     "PushOptions",
     "Pushable",
     "Pushed",
+    "RegisterOptions",
     "Remote",
     "Removed",
     "RepositorySummary",

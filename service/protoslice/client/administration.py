@@ -9,12 +9,13 @@ from protoslice.client.http.connection import Connection, Params, given_params, 
 from protoslice.client.http.json_facts import read_json
 from protoslice.client.http.pages import paginated
 from protoslice.client.searches import ChangeSearch, search_params
-from protoslice.errors import IntegrityError, NotFound
+from protoslice.errors import IntegrityError, NotFound, named_options
 from protoslice.facts import AccessToken, AuditEntry, EventLetter, Redelivered, SignInTerms, Space, WebhookFacts
 
 T = TypeVar("T")
 
 
+@named_options
 class Administration:
     """Calls of administrators over the connection of a client."""
 

@@ -20,7 +20,7 @@ from protoslice.client.records import WINDOW, RemoteRecords
 from protoslice.client.threads import DaemonPool
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
-from protoslice.errors import ProtosliceError
+from protoslice.errors import ProtosliceError, named_options
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,6 +59,7 @@ def _iterator(
     return call
 
 
+@named_options
 class AsyncClient:
     """Client of the service at `url`, with the methods of `Client` as coroutines and async iterators.
 
@@ -129,6 +130,7 @@ class AsyncClient:
         type: str | None = None,
         into: M,
     ) -> M: ...
+    @wraps(Client.merge)
     async def merge(self, ref: str, path: str = "", **options: Any) -> Any:
         """See `Client.merge`."""
         return await self._run(partial(self._client.merge, ref, path, **options))
@@ -242,6 +244,7 @@ class AsyncClient:
             yield cast(T, item)
 
 
+@named_options
 class AsyncRecords:
     """Records of a store, with the calls of `RemoteRecords` as coroutines and async iterators of a client."""
 

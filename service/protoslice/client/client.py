@@ -37,10 +37,10 @@ from protoslice.client.parts import PartReader, StorePart
 from protoslice.client.records import RemoteRecords
 from protoslice.client.searches import StoreSearch, search_params
 from protoslice.client.upload.bodies import Pushable
-from protoslice.client.upload.push import Push, Pushed, PushOptions, Reported
+from protoslice.client.upload.push import Push, Pushed, PushOptions, RegisterOptions, Reported
 from protoslice.closing import ClosedAtEnd
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, Unsupported
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, Unsupported, named_options
 from protoslice.facts import (
     ChunkEntry,
     Difference,
@@ -116,6 +116,7 @@ class _TagsTaken:
     tags_taken: tuple[str, ...]
 
 
+@named_options
 class Client(Administration, ClosedAtEnd):
     """Client of the service at `url`.
 
@@ -158,7 +159,7 @@ class Client(Administration, ClosedAtEnd):
         """
         return Push(self._connection, what, options).run()
 
-    def register(self, files: Mapping[str, str], **options: Unpack[PushOptions]) -> Pushed:
+    def register(self, files: Mapping[str, str], **options: Unpack[RegisterOptions]) -> Pushed:
         """Make a store over objects in storage that the operator allows, by path and URI; copies nothing."""
         wanted: dict[str, Any] = {"files": dict(files), "tags": list(options.get("tags", ()))}
         wanted |= {name: options.get(name) for name in ("type", "root", "min_chunk", "max_chunk", "plan", "rules")}

@@ -12,13 +12,18 @@ from urllib.parse import quote, unquote
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from protoslice.client.client import Client
+from protoslice.client.client import Client, ClientOptions
 from protoslice.client.download.remote import Remote
-from protoslice.errors import InvalidInput, NoRoot, NotFound
+from protoslice.errors import InvalidInput, NoRoot, NotFound, check_options
 from protoslice.file_names import without_version_control
 
 KINDS = ("chunks", "files", "tensors")
 Info = dict[str, Any]
+_OF_FSSPEC = (
+    "asynchronous", "batch_size", "listings_expiry_time", "loop", "max_paths", "skip_instance_cache",
+    "use_listings_cache",
+)  # fmt: skip
+"""Options of every file system of fsspec."""
 
 
 class StoreFileSystem(AbstractFileSystem):
@@ -32,6 +37,8 @@ class StoreFileSystem(AbstractFileSystem):
     root_marker = ""
 
     def __init__(self, *, tls: bool = False, options: Any = None, **more: Any) -> None:
+        check_options("StoreFileSystem", more, ("tls", "options", *_OF_FSSPEC))
+        check_options("Client", options or {}, ClientOptions.__annotations__)
         super().__init__(**more)
         self._scheme = "https" if tls else "http"
         self._options = dict(options or {})

@@ -12,7 +12,7 @@ from typing import Final, overload
 from protoslice._core import shuffled
 from protoslice.client.threads import DaemonPool
 from protoslice.defaults import CONNECTIONS
-from protoslice.errors import IntegrityError, InvalidInput
+from protoslice.errors import IntegrityError, InvalidInput, named_options
 from protoslice.facts import RecordsSummary
 from protoslice.streams import open_records
 from protoslice.streams.choice import RecordChoice, RecordPart
@@ -31,6 +31,7 @@ Params = Sequence[tuple[str, str]]
 Ask = Callable[[Params], bytes]
 
 
+@named_options
 class RemoteRecords(Sequence[bytes]):
     """Records of a store. Threads may share them; requests for many records go side by side."""
 

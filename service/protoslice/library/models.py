@@ -21,6 +21,7 @@ from protoslice.errors import (
     NotFound,
     ProtosliceError,
     Unsupported,
+    named_options,
 )
 from protoslice.facts import Neighbourhood, Signature
 from protoslice.formats.coreml.packages import is_manifest
@@ -177,6 +178,7 @@ def _shape(tensor: Tensor) -> str:
     return "?" if tensor.shape is None else " × ".join(map(str, tensor.shape)) or "scalar"
 
 
+@named_options
 def open_model(
     path: str | os.PathLike[str],
     root: str | None = None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final, cast
 
 from protoslice import _core, schema
-from protoslice.errors import CorruptModel, Unsupported
+from protoslice.errors import CorruptModel, Unsupported, named_options
 from protoslice.library.indexing import Form, IndexingTerms, ProtoFile, decode, index
 from protoslice.library.proto import Proto
 from protoslice.schema.detection.detect import HEAD
@@ -23,6 +23,7 @@ _DECODED_IN_MEMORY: Final = 8 << 20
 Progress = Callable[[int, int], object]
 
 
+@named_options
 def open_proto(
     source: SourceLike,
     type: str | None = None,

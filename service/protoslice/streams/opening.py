@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from typing import Final
 
 from protoslice import _core
-from protoslice.errors import InvalidInput
+from protoslice.errors import InvalidInput, named_options
 from protoslice.sources.opening import SourceLike, as_source, filename_of, files_at, opened_by
 from protoslice.sources.source import FileSet, RangeSource
 from protoslice.streams.framing import Framing, checked_framing, framing_of
@@ -23,6 +23,7 @@ _AT_ONCE: Final = 8
 """Shards that are indexed side by side."""
 
 
+@named_options
 def open_records(
     source: SourceLike,
     type: str | None = None,

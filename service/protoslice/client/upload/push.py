@@ -44,11 +44,9 @@ BEGINNING: Final = 256 << 20
 """Bytes of a file without a base that are looked for: most stores that are like it share some."""
 
 
-class PushOptions(TypedDict, total=False):
-    """Options of a push."""
+class RegisterOptions(TypedDict, total=False):
+    """Options of a store over objects in place."""
 
-    filename: str
-    """Name of a single file in the store; by default its own, or `model.pb`."""
     type: str
     """Full message name of the root proto; detected by default."""
     root: str
@@ -66,16 +64,23 @@ class PushOptions(TypedDict, total=False):
 
     By default the service applies those that it keeps for the type.
     """
+    strict: bool
+    """True to refuse a model that lacks files it refers to or fails its own checksums; all are compared.
+
+    `UnsoundModel` names the faults.
+    """
+
+
+class PushOptions(RegisterOptions, total=False):
+    """Options of a push."""
+
+    filename: str
+    """Name of a single file in the store; by default its own, or `model.pb`."""
     base: Sequence[str]
     """Stores to copy common parts from, which are then not sent; empty sends everything.
 
     Unless given: those that a tag given points to, or another one of the same name (`resnet50:3` for `resnet50:4`), and
     any other whose pieces are known.
-    """
-    strict: bool
-    """True to refuse a model that lacks files it refers to or fails its own checksums; all are compared.
-
-    `UnsoundModel` names the faults.
     """
     resume: bool
     """True, the default, to resume a push of 64 MiB or more that broke off, even one of another process."""
