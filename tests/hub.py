@@ -34,8 +34,8 @@ def main() -> int:
 def _tokens(folder: str) -> int:
     """Uses of tokens at a closed service; the number of versions that fail."""
     settings, failed = Settings(storage=f"file://{folder}/storage", auth="tokens"), 0
-    admin = _token("admin", "--storage", settings.storage, "--scope", "admin", "--every-space")
     with live_server(uvicorn_config(create_app(settings), settings)) as live:
+        admin = _token("admin", "--storage", settings.storage, "--scope", "admin", "--every-space")
         asked = ["--url", live.url, "--scope", "read"]
         given = {
             "read": _token("r", *asked, admin=admin),
