@@ -16,7 +16,7 @@ from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
 from protoslice.formats.model import Strings, Tensor, Tensors
 from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.outputs.omitted import Omitted
-from protoslice.formats.tensors.conversion import converted, float_type, is_float
+from protoslice.formats.tensors.conversion import Converted, float_type
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.reading import ReadableTensor, read
@@ -181,11 +181,12 @@ class Safetensors:
         `shard_bytes`: elements of a shard, at most, unless one tensor has more; None for one file.
         """
         self._align = layout.align or 1
-        self._dtype = None if layout.dtype is None else DTYPES[layout.dtype]
         self._most = shard_bytes
         self._metadata = {**_FORMAT, **metadata}
         self._labels = Labels((METADATA,))
         self._sources = SourceList()
+        to = layout.dtype
+        self._converted = None if to is None else Converted(DTYPES[to], self._sources)
         self._heads: dict[str, str] = {}
         self._files = [_File(self._sources, self._align)]
 
@@ -194,9 +195,11 @@ class Safetensors:
         number = len(self._labels)
         self._labels.add(tensor)
         try:
-            if self._dtype is not None and tensor.dtype is not None and is_float(tensor.dtype):
-                tensor = converted(tensor, self._dtype)
-            shown, reading = _shown(tensor)
+            if self._converted is not None and self._converted.wants(tensor):
+                reading = self._converted.add(tensor)
+                shown = reading.dtype
+            else:
+                shown, reading = _shown(tensor)
         except OF_MODELS as error:
             self._files[-1].left_out[number] = "STRING" if isinstance(tensor.data, Strings) else str(error)
             return
@@ -211,7 +214,9 @@ class Safetensors:
         return file.finish(self._named(), self._metadata)
 
     def _named(self) -> list[str]:
-        """Labels of all tensors; notes which are left out."""
+        """Labels of all tensors; notes which are left out, and makes the converted elements readable."""
+        if self._converted is not None:
+            self._converted.finish()
         names = list(self._labels.labels())
         left_out = [number for file in self._files for number in file.left_out]
         self.omitted = Omitted.of(len(left_out), (names[number] for number in left_out))

@@ -8,10 +8,10 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import InvalidInput
-from protoslice.formats.bytes import Bytes
+from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
 from protoslice.formats.model import Encoding, Stored, Tensor
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.reading import read
+from protoslice.formats.tensors.reading import ReadableTensor, read
 
 FLOATS: Final = ("F64", "F32", "F16", "BF16")
 """Types that tensors can be converted to."""
@@ -48,13 +48,61 @@ def converted(tensor: Tensor, to: Dtype) -> Tensor:
     if tensor.dtype is to:
         return tensor
     stored = read(tensor, compare=False)
+    return replace(tensor, dtype=to, data=Stored(Bytes.of(_computed(stored, to, _has_big_blocks(tensor)))))
+
+
+def _computed(stored: ReadableTensor, to: Dtype, big_endian: bool) -> _core.Computed:
+    data, count = stored.bytes, prod(stored.shape)
+    return _core.Computed.converted(data.rope, data.sources, stored.dtype.name, to.name, count, big_endian=big_endian)
+
+
+def _has_big_blocks(tensor: Tensor) -> bool:
+    """True for blocks of quantized elements whose scales are big-endian."""
     big_endian = isinstance(tensor.data, Stored) and tensor.data.encoding is Encoding.BIG_ENDIAN
-    elements = _core.Computed.converted(
-        stored.bytes.rope,
-        stored.bytes.sources,
-        stored.dtype.name,
-        to.name,
-        prod(stored.shape),
-        big_endian=big_endian and stored.dtype.block is not None,
-    )
-    return replace(tensor, dtype=to, data=Stored(Bytes.of(elements)))
+    return big_endian and tensor.dtype is not None and tensor.dtype.block is not None
+
+
+class _Joined:
+    """Stands for the elements of all tensors of one stored type, until all of them are known."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.sources = SourceList()
+        self.stored = RopeBuilder(self.sources)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Elements have no bytes yet."""
+        raise AssertionError("`Converted.finish` comes first")  # pragma: no cover
+
+
+class Converted:
+    """Tensors converted to one type: all of one stored type are one computed source, however many they are."""
+
+    def __init__(self, to: Dtype, sources: SourceList) -> None:
+        """`sources` are those of the file, which `finish` completes."""
+        self._to = to
+        self._sources = sources
+        self._joined: dict[tuple[Dtype, bool], _Joined] = {}
+
+    def wants(self, tensor: Tensor) -> bool:
+        """True for floats of any other type, and for quantized elements."""
+        dtype = tensor.dtype
+        return dtype is not None and dtype is not self._to and is_float(dtype)
+
+    def add(self, tensor: Tensor) -> ReadableTensor:
+        """`tensor` as floats, whose bytes can be placed now and read after `finish`; raises as `converted` does."""
+        stored, big_endian = read(tensor, compare=False), _has_big_blocks(tensor)
+        size = _computed(stored, self._to, big_endian).size  # a faulty tensor fails here, and alone
+        joined = self._joined.setdefault((stored.dtype, big_endian), _Joined())
+        start = joined.size
+        joined.size += size
+        joined.stored.add(stored.bytes)
+        return ReadableTensor(Bytes.of(joined, start, joined.size), self._to, stored.shape)
+
+    def finish(self) -> None:
+        """Replace what stands for the elements in the sources of the file by the elements."""
+        for (dtype, big_endian), joined in self._joined.items():
+            data = Bytes(_core.Rope(joined.stored.ropes()), joined.sources.listed)
+            elements = joined.size // self._to.width
+            whole = ReadableTensor(data, dtype, (elements,))
+            self._sources.listed[self._sources.number(joined)] = _computed(whole, self._to, big_endian)

@@ -43,7 +43,15 @@ from protoslice.stores.reading.documents import ROOT, StoreDocument, StoreDocume
 from protoslice.stores.reading.graphs import CachedGraphs, StoreGraphs
 from protoslice.stores.reading.heads import KeptHeads
 from protoslice.stores.reading.onnx_files import StoreOnnx
-from protoslice.stores.reading.records import FindType, RecordsRequest, StoreRecords, key_passes
+from protoslice.stores.reading.records import (
+    PIECE_WEIGHT,
+    FindType,
+    Plan,
+    Plans,
+    RecordsRequest,
+    StoreRecords,
+    key_passes,
+)
 from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.tensors.signatures import signatures_page
 from protoslice.stores.reading.tensors.tensors import StoreTensors
@@ -59,8 +67,6 @@ _TEXTS_ROOM = 16 << 20
 """Bytes of JSON and of rendered messages in memory."""
 _CACHED_TAGS = 2
 """Meta graphs whose tensors are kept apart."""
-_PIECE_WEIGHT = 32
-"""Bytes of memory per piece of a rope, about."""
 _WEIGHT = 20 << 10
 """Bytes of an opened store beside what is counted, about."""
 _FILE_WEIGHT = 1500
@@ -68,17 +74,12 @@ _FILE_WEIGHT = 1500
 _RECORD_WEIGHT = 2
 """Bytes of memory per byte of a record, about: as it is kept, and in the core."""
 
-MergePlan = tuple[str, str | None, _core.Rope]
-"""Kind, message type and rope of a merge."""
-MergePlans = CachedFlight[tuple[object, ...], MergePlan]
-"""Plans of recent merges of all stores: a client that reads one in ranges has it planned once."""
-
 
 @dataclass(frozen=True, slots=True)
 class CommonWork:
     """Work that all stores of a process share, and its bounds."""
 
-    plans: MergePlans = field(default_factory=lambda: CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM))
+    plans: Plans = field(default_factory=lambda: CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM))
     graphs: CachedGraphs = field(default_factory=CachedGraphs)
     passes: Shares = field(default_factory=key_passes)
     """Passes over streams for their keys."""
@@ -150,7 +151,7 @@ class OpenStore:
         self.graphs = StoreGraphs(model, manifest.row, self.tensors, common.graphs, worker)
         """Graphs of the model."""
         self._tagged: LruCache[tuple[str, ...], StoreTensors] = LruCache(most=_CACHED_TAGS, room=_CACHED_TAGS)
-        self.records = StoreRecords(by_path, worker, derived, find_type, self._etag, common.passes)
+        self.records = StoreRecords(by_path, worker, derived, find_type, self._etag, common.passes, common.plans)
         """Records of the store's streams."""
         self.documents = StoreDocuments(manifest.root, by_path, self._root_document, self.records, worker)
         """Documents of the store: the root, the indexes of bundles, streams."""
@@ -215,10 +216,10 @@ class OpenStore:
             omitted=Omitted.of(len(gone), gone, what="file"),
         )
 
-    async def _planned_archive(self, found: Sequence[tuple[File, StoredFile]]) -> tuple[MergePlan, int]:
+    async def _planned_archive(self, found: Sequence[tuple[File, StoredFile]]) -> tuple[Plan, int]:
         """The plan of an archive, and its weight in bytes."""
         rope = await self._worker.run(lambda: tar_of([file for file, _ in found]))
-        return ("file", None, rope), Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
+        return ("file", None, rope), Bytes(rope, ()).literals + PIECE_WEIGHT * rope.piece_count
 
     def tensors_with(self, tags: Sequence[str] | None) -> StoreTensors:
         """The tensors, or those of the meta graph with exactly `tags`; see `tensors_with_tags`."""
@@ -366,13 +367,13 @@ class OpenStore:
 
     async def _planned_merge(
         self, document: Document, path: str, fields: Sequence[str], omit_larger_than: int | None, omit: Sequence[str]
-    ) -> tuple[MergePlan, int]:
+    ) -> tuple[Plan, int]:
         """The plan of a merge, and its weight in bytes."""
 
-        def plan() -> tuple[MergePlan, int]:
+        def plan() -> tuple[Plan, int]:
             kind, type_name, rope = document.view(path, list(fields) or None, omit_larger_than, omit)
             names = len(path) + sum(map(len, fields)) + sum(map(len, omit))
-            return (kind, type_name, rope), names + Bytes(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
+            return (kind, type_name, rope), names + Bytes(rope, ()).literals + PIECE_WEIGHT * rope.piece_count
 
         return await self._worker.run(plan)
 

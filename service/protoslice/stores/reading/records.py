@@ -16,6 +16,7 @@ from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
+from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensors.budget import allow
 from protoslice.identity import RECORDS
 from protoslice.library.documents import StreamDocument
@@ -50,6 +51,12 @@ def key_passes() -> Shares:
 
 Etag = Callable[..., str]
 FindType = Callable[[str], Awaitable[TypeSchema | None]]
+Plan = tuple[str, str | None, _core.Rope]
+"""Kind, message type and rope of a view."""
+Plans = CachedFlight[tuple[object, ...], Plan]
+"""Plans of recent views of all stores: a client that reads one in ranges has it planned once."""
+PIECE_WEIGHT: Final = 32
+"""Bytes of memory per piece of a rope, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +93,9 @@ class StoreRecords:
         find: FindType,
         etag: Etag,
         passes: Shares,
+        plans: Plans,
     ) -> None:
-        """`passes` bounds the passes over streams for their keys, of all stores together."""
+        """`passes` bounds the passes over streams for their keys, of all stores together, which share `plans` too."""
         self._files = files
         self._worker = worker
         self._indexes = RecordIndexes(worker, derived)
@@ -97,6 +105,7 @@ class StoreRecords:
             most=_CACHED, room=_ROOM, stops=True
         )
         self._passes = passes
+        self._plans = plans
         self._turns = asyncio.Semaphore(1)
         self._opened: CachedFlight[tuple[str, str | None], _Stream] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
 
@@ -214,21 +223,25 @@ class StoreRecords:
         reads = (
             part != WHOLE or stream.records.framing in DECODED or (form in SUMMED and form != stream.records.framing)
         )
-        work = self._worker.bulk if reads else self._worker.run
+        own_type = own.fingerprint if own is not None else name
+        view = [stream.path, stream.records.framing, ranges, form, own_type, *([] if part == WHOLE else [part])]
+        etag = await self._worker.sized(32 * len(ranges), lambda: self._etag(RECORDS, "records", *view))
 
-        def made() -> tuple[_core.Rope, str | None, str]:
-            # The tag is made here too: it can be of ten thousands of numbers.
-            own_type = own.fingerprint if own is not None else name
-            view = [stream.path, stream.records.framing, ranges, form, own_type, *([] if part == WHOLE else [part])]
-            etag, read = self._etag(RECORDS, "records", *view), _core.Sources(sources)
+        def planned() -> tuple[Plan, int]:
+            read = _core.Sources(sources)
             if part == WHOLE:
-                return stream.records.rope(read, ranges, form), name, etag
-            known = name if flat is not None else None
-            rope = stream.records.views(read, ranges, form, flat, known, part.path, wanted, part.omit_larger_than)
-            document = StreamDocument(stream.records, stream.sources, known, flat, _LIMITS)
-            return rope, document.type_at(ranges, part.path), etag
+                rope, shown = stream.records.rope(read, ranges, form), name
+            else:
+                known = name if flat is not None else None
+                rope = stream.records.views(read, ranges, form, flat, known, part.path, wanted, part.omit_larger_than)
+                document = StreamDocument(stream.records, stream.sources, known, flat, _LIMITS)
+                shown = document.type_at(ranges, part.path)
+            return (kind, shown, rope), Bytes(rope, ()).literals + PIECE_WEIGHT * rope.piece_count if reads else 0
 
-        rope, shown, etag = await work(made)
+        if reads:
+            _, shown, rope = await self._plans.get((etag,), lambda: self._worker.bulk(planned))
+        else:
+            (_, shown, rope), _ = await self._worker.run(planned)
         allow(rope.size, sum(source.size for source in sources), "ask for fewer records, or for each record only once")
         ending = "pb" if form is None else form
         return Representation(
