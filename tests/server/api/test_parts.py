@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from tests.support.asgi import ask
+from tests.support.asgi import Asked, ask
 from tests.support.problems import assert_problem
 from tests.support.store_routes import open_service
 
@@ -123,6 +123,32 @@ async def test_work_of_all_parts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         few = json.dumps({"parts": [{"view": view} for view in views[90:]]}).encode()
         assert (await ask(app, "POST", f"/v1/stores/{store}/parts", few, headers)).status == 200
         assert (await ask(app, "GET", f"/v1/stores/{store}/{views[50]}")).status == 200
+
+
+async def test_bytes_computed_while_they_are_sent_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    seconds = itertools.count()
+    async with open_service() as app:
+        weights = [numpy_helper.from_array(np.zeros(1, "f2"), f"w{n}") for n in range(100)]
+        model = helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString()
+        store = json.loads((await ask(app, "PUT", "/v1/stores?filename=m.onnx", model)).body)["id"]
+        target, headers = f"/v1/stores/{store}/parts", {"content-type": "application/json"}
+
+        async def get(view: str) -> tuple[Asked, int]:
+            body = json.dumps({"parts": [{"view": view.format(n)} for n in range(20)]}).encode()
+            await ask(app, "POST", target, body, headers)  # what all tensors share
+            before = next(seconds)
+            with monkeypatch.context() as patch:
+                patch.setattr(executor, "thread_time", lambda: float(next(seconds)))  # each piece takes a second
+                return await ask(app, "POST", target, body, headers), next(seconds) - before
+
+        stored, spent = await get("tensors/w{}")
+        assert stored.status == 200
+        refused, more = await get("tensors/w{}?dequantize=true")
+        assert more > spent, "nothing was computed"
+        assert_problem(
+            refused.status, httpx.Headers(refused.headers), refused.body, expected=413, slug="limit-exceeded"
+        )
+        assert "seconds of processor time: ask for fewer" in refused.text
 
 
 def test_a_merge_by_a_body_is_that_of_the_url(client: httpx.Client, base: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Protocol
 
 from protoslice import _core
-from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.executor import Worker, counted_work
 from protoslice.sources.source import RangeSource
 from protoslice.storage import Span
 from protoslice.storage.interface import PIECE
@@ -45,12 +45,18 @@ class Computed:
     is_near = False
     """Reads run in a worker thread."""
 
-    def __init__(self, source: RangeSource, worker: Worker) -> None:
+    def __init__(self, source: RangeSource, worker: Worker, spend: Callable[[float], None] | None = None) -> None:
+        """`spend` is called with the seconds of processor time of each read, and may raise an error."""
         self.size = source.size
         self.stored = source.stored if isinstance(source, _core.Computed) else source.size
         """Stored bytes that these are computed from."""
         self._source = source
         self._worker = worker
+        self._spend = spend
+
+    def counted(self, spend: Callable[[float], None]) -> Computed:
+        """Return the same source, whose reads also call `spend`."""
+        return Computed(self._source, self._worker, spend)
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Exactly the `length` bytes at `offset`. Blocks."""
@@ -62,7 +68,11 @@ class Computed:
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of `spans`, computed in a worker thread."""
-        return await self._worker.run(lambda: [self._source.read(start, end - start) for start, end in spans])
+        with counted_work() as spent:
+            found = await self._worker.run(lambda: [self._source.read(start, end - start) for start, end in spans])
+        if self._spend is not None:
+            self._spend(spent.seconds)
+        return found
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
         """The bytes from `start` to `end`, each piece computed when the one before has been taken."""

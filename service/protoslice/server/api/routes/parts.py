@@ -28,7 +28,7 @@ from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import SERVICES, Given, Services
 from protoslice.stores import OpenStore, Representation
-from protoslice.stores.objects.computed import Readable
+from protoslice.stores.objects.computed import Computed, Readable
 
 router = GuardedRouter(tags=["views"])
 
@@ -36,7 +36,7 @@ _ROUTER: Final = ViewRouter(VIEWS)
 _MOST_PIECES: Final = 1 << 20
 """Pieces of the ropes of all parts of an answer: each takes some 32 bytes of memory."""
 _MOST_SECONDS: Final = 30
-"""Seconds of processor time for all parts of an answer, after which no further one is begun."""
+"""Seconds of processor time for all parts of an answer, to plan them and to compute their bytes."""
 _TOLD: Final = frozenset({
     b"content-type", b"content-length", b"content-range", b"content-disposition", b"content-location", b"etag",
     b"repr-digest", b"x-protobuf-message", b"x-tensor-dtype", b"x-tensor-shape", b"protoslice-omitted",
@@ -54,6 +54,21 @@ _BYTES: Final[dict[int | str, dict[str, Any]]] = {
         "content": {"application/protobuf": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
+
+
+class _Budget:
+    """Processor time of one answer."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def spend(self, seconds: float) -> None:
+        """Count work that was done; `LimitExceeded` if it was the last that is allowed."""
+        self._seconds += seconds
+        if self._seconds > _MOST_SECONDS:
+            raise LimitExceeded(
+                f"These parts take more than {_MOST_SECONDS} seconds of processor time: ask for fewer at a time"
+            )
 
 
 @endpoint(
@@ -97,15 +112,11 @@ async def get_parts(request: Request, services: Given, ref: Ref, body: AskParts)
     and for a range its `Content-Range`. Nothing is sent if any part does not exist.
     """
     store = await services.stores.view(ref)
-    boundary, pieces, count, seconds = token_hex(16), list[Bytes | bytes](), 0, 0.0
+    boundary, pieces, count, budget = token_hex(16), list[Bytes | bytes](), 0, _Budget()
     for number, part in enumerate(body.parts):
         with counted_work() as spent:
             rope, headers, span = await _planned(request, services, store, part)
-        seconds += spent.seconds
-        if seconds > _MOST_SECONDS:
-            raise LimitExceeded(
-                f"The first {number + 1} parts took {_MOST_SECONDS} seconds of processor time: ask for fewer at a time"
-            )
+        budget.spend(spent.seconds)
         count += rope.rope.piece_count
         if count > _MOST_PIECES:
             raise LimitExceeded(f"The parts consist of more than {_MOST_PIECES} pieces: ask for fewer at a time")
@@ -116,7 +127,8 @@ async def get_parts(request: Request, services: Given, ref: Ref, body: AskParts)
         ]
     pieces.append(f"\r\n--{boundary}--\r\n".encode())
     data = Bytes.joined(pieces)
-    sources = cast(Sequence[Readable], data.sources)  # those of representations
+    listed = cast(Sequence[Readable], data.sources)  # those of representations
+    sources = [each.counted(budget.spend) if isinstance(each, Computed) else each for each in listed]
     name = f"{store.info.id[:12]}.parts"
     media = f"multipart/mixed; boundary={boundary}"
     return _PartsResponse(Representation(data.rope, sources, boundary, name, media_type=media))
