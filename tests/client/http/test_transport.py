@@ -7,12 +7,14 @@ import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from threading import Semaphore
 from typing import Any
 
+import httpx
 import pytest
 from tests.support.certificates import certificate
 from tests.support.live import LiveServer, live_server
@@ -20,7 +22,7 @@ from tests.support.serving import in_a_thread
 
 from protoslice.client import Client
 from protoslice.client.http import sockets
-from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, StorageDenied, StorageUnavailable
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound, StorageDenied, StorageUnavailable
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
@@ -134,12 +136,40 @@ def test_a_connection_is_used_again(service: LiveServer, versions: Any) -> None:
         assert between.connections == before
 
 
-def test_the_environment_names_a_proxy(service: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    with door(service) as between:
-        monkeypatch.setenv("http_proxy", f"http://name:secret@127.0.0.1:{between.port}")
-        with Client("http://models.example") as client, suppress(ProtosliceError):  # the service has another name
-            list(client.tags())
-    assert between.first_lines[0].startswith(b"GET http://models.example/v1/tags?")
+@pytest.mark.parametrize("host", [None, "models.example"])
+def test_the_environment_names_a_proxy(service: LiveServer, monkeypatch: pytest.MonkeyPatch, host: str | None) -> None:
+    """A strict one, which refuses requests that have a header twice."""
+    heads = list[Message]()
+
+    class Strict(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heads.append(self.headers)
+            names = [name.lower() for name in self.headers]
+            body = self.rfile.read(int(self.headers.get("content-length", "0")))
+            if len(set(names)) < len(names) or not self.path.startswith(f"{service.url}/v1/"):
+                self.send_error(400)
+                return
+            asked = {name: value for name, value in self.headers.items() if name.lower() not in {"host", "connection"}}
+            answer = httpx.request(self.command, self.path, content=body, headers=asked, trust_env=False)
+            self.send_response(answer.status_code)
+            for name, value in answer.headers.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(answer.content)
+
+        def do_POST(self) -> None:
+            self.do_GET()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Strict)) as place:
+        monkeypatch.setenv("http_proxy", f"http://name:secret@{place}")
+        with Client(service.url, headers={} if host is None else {"host": host}) as client:
+            store = client.push(b"just words", filename="notes.txt").store
+            assert client.source(store.id, "files/notes.txt").read(5, 5) == b"words"
+    assert {head["host"] for head in heads} == {host or f"{service.host}:{service.port}"}
+    assert all(head["proxy-authorization"] for head in heads)
 
 
 def test_a_host_that_needs_no_proxy(service: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:

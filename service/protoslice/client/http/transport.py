@@ -48,13 +48,15 @@ class ServiceTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Response with its body still to be read."""
         seconds = request.extensions.get("timeout", {})
+        # urllib3 adds Host and Accept for a proxy, unless they are here under these very names.
+        headers = [(name.title(), value) for name, value in request.headers.multi_items()]
         framed = "content-length" in request.headers or "transfer-encoding" in request.headers
         with _as_httpx(httpx.ConnectError):
             answer = self._pool.urlopen(
                 request.method,
                 str(request.url),
                 body=request.stream if framed else None,
-                headers=urllib3.HTTPHeaderDict(request.headers.multi_items()),
+                headers=urllib3.HTTPHeaderDict(headers),
                 timeout=Timeout(connect=seconds.get("connect"), read=seconds.get("read")),
                 retries=False,
                 redirect=False,
