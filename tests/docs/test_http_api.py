@@ -27,7 +27,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/http-api.md").read_text()
 DOCUMENT = json.loads((ROOT / "openapi/openapi.json").read_text())
 VERBS = {"GET", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"}
-PAGES = {("GET", "/docs"), ("GET", "/openapi.json"), ("GET", "/v1/stores/{ref}/files/")}
+PAGES = {("GET", "/v1/stores/{ref}/files/")}
 MODEL = onnx(1000, 2000)
 
 

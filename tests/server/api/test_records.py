@@ -68,8 +68,11 @@ def test_one_record_is_rendered(client: httpx.Client, url: str) -> None:
 @pytest.mark.parametrize("form", ["delimited", "tfrecord", "u64le"])
 def test_several_records_come_framed(client: httpx.Client, url: str, form: str) -> None:
     frame = FRAMED[form]
-    whole = client.get(f"{url}?range=100:400&format={form}")
+    whole = client.get(f"{url}?slice=100:400&format={form}")
     assert whole.content == frame(EXAMPLES[100:400])
+    older = client.get(f"{url}?range=100:400&format={form}")
+    assert (older.content, older.headers["etag"]) == (whole.content, whole.headers["etag"])
+    problem(client.get(f"{url}?range=1:2&slice=1:2"), 400, "invalid-input")
     part = client.get(f"{url}?range=100:400&format={form}", headers={"range": "bytes=100-2999"})
     assert part.content == whole.content[100:3000]
     assert part.headers["etag"] == whole.headers["etag"]

@@ -188,11 +188,14 @@ async def logged_in_parts(app: Application, path: str) -> Asked:
     return await ask(app, "POST", f"{MLFLOW}/mpu/complete/{quote(folder)}", json.dumps(body).encode(), JSON)
 
 
+BYTES: Final = {"content-type": "application/octet-stream"}
 WAYS: Final[dict[str, dict[str, Send]]] = {
     "POST /v1/stores": {
         "form": posted("/v1/stores", form_of, {"content-type": "multipart/form-data; boundary=b"}),
         "tar": posted("/v1/stores", tar_of, {"content-type": "application/x-tar"}),
         "recipe": posted("/v1/stores", recipe_of, {"content-type": RECIPE}),
+        "format=tar": posted("/v1/stores?format=tar", tar_of, BYTES),
+        "format=recipe": posted("/v1/stores?format=recipe", recipe_of, BYTES),
     },
     "PUT /v1/stores": {"raw": raw, "recipe": posted("/v1/stores", recipe_of, {"content-type": RECIPE}, "PUT")},
     "POST /v1/stores/assemble": {

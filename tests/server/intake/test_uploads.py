@@ -95,6 +95,13 @@ def test_a_tar(client: httpx.Client, model: bytes) -> None:
     answer = client.post("/v1/stores", content=body, headers={**headers, "content-digest": digest(body)})
     assert answer.status_code == 201
     assert answer.json()["root"] == "m/model.onnx"
+    plain = client.post("/v1/stores?format=tar", content=body, headers={"content-type": "application/octet-stream"})
+    assert (plain.status_code, plain.json()["id"]) == (200, answer.json()["id"])
+    assert client.post("/v1/stores?format=tar", content=body, headers=headers).json()["id"] == answer.json()["id"]
+    other = client.post("/v1/stores?format=recipe", content=body, headers=headers)
+    assert_problem(other.status_code, other.headers, other.content, expected=415)
+    unknown = client.post("/v1/stores?format=zip", content=body)
+    assert_problem(unknown.status_code, unknown.headers, unknown.content, expected=400)
 
 
 def test_a_large_file_that_is_there_and_told_is_not_written_again(client: httpx.Client) -> None:

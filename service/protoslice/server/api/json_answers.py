@@ -29,7 +29,9 @@ from protoslice.server.services import Services, given
 from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
 from protoslice.stores.paging import PAGE_BYTES
 
-Limit = Annotated[int, Query(ge=1, description="Maximum number of items; the service may return fewer.")]
+Limit = Annotated[
+    int, Query(ge=1, le=(1 << 31) - 1, description="Maximum number of items; the service may return fewer.")
+]
 Cursor = Annotated[str | None, Query(description="`next` of the previous page.")]
 """Query parameters of calls that answer with a page."""
 Since = Annotated[

@@ -20,8 +20,10 @@ from protoslice.facts import (
     ModelReport,
     Positive,
     Store,
+    StoreName,
     TensorEntry,
 )
+from protoslice.server.access.decision import Scope
 
 T = TypeVar("T")
 
@@ -119,10 +121,10 @@ class Mistake(BaseModel):
 class ProblemModel(BaseModel):
     """Problem details (RFC 9457).
 
-    Other members depend on the type.
+    Which of the optional members are present depends on the type.
     """
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", populate_by_name=True)
 
     type: str = Field(examples=["/problems/not-found"])
     title: str
@@ -132,6 +134,14 @@ class ProblemModel(BaseModel):
     request_id: str
     path: str | None = Field(default=None, description="Field path of the error.")
     offset: int | None = Field(default=None, description="Byte offset of the error.")
-    limit: int | None = None
-    offers: list[str] | None = None
-    errors: list[Mistake] | None = None
+    object: str | None = Field(default=None, description="Damaged object of the storage.")
+    limit: int | None = Field(default=None, description="The limit that the request exceeds.")
+    offers: list[str] | None = Field(default=None, description="Available media types.")
+    errors: list[Mistake] | None = Field(default=None, description="Each invalid parameter.")
+    etag: str | None = Field(default=None, description="Current entity tag, without quotes.")
+    store: str | None = Field(default=None, description="Store that the tag points at now.")
+    scope: Scope | None = Field(default=None, description="Scope that the token lacks.")
+    names: list[StoreName] | None = Field(default=None, description="Names that refer to the store.")
+    more: bool | None = Field(default=None, description="True if `names` lists only some.")
+    expected_offset: int | None = Field(default=None, alias="expected-offset", description="Offset to continue from.")
+    provided_offset: int | None = Field(default=None, alias="provided-offset", description="Offset in the request.")

@@ -41,6 +41,7 @@ class Parameters(Generic[T]):
         self._kind, self._none = kind, kind()
         self._read: dict[str, Callable[[Query], Any]] = {}
         described: list[dict[str, Any]] = []
+        hidden = set[str]()
         for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
             base, marks = _split(hints[field.name])
             if CLIENT in marks:
@@ -50,9 +51,10 @@ class Parameters(Generic[T]):
             said = next(mark for mark in marks if isinstance(mark, Described))
             schema = _SCHEMAS[str if SIZE in marks else base]
             described.append(_openapi(field.name, said, schema, field.default))
-        self.openapi: Final = tuple(described)
+            hidden |= set() if said.include_in_schema else {field.name}
+        self.names: Final = QueryNames.of(described)
+        self.openapi: Final = tuple(each for each in described if each["name"] not in hidden)
         """The parameters as OpenAPI describes them."""
-        self.names: Final = QueryNames.of(self.openapi)
 
     def read(self, query_string: bytes, client: str = "") -> T:
         """Return the parameters of a request; `InvalidInput` for unknown, repeated and invalid ones."""
@@ -212,8 +214,12 @@ class MergeQuery(StreamQuery):
 class RecordsQuery(StreamQuery):
     """Records of a stream, and the parts of them to return."""
 
-    range: Annotated[
+    slice: Annotated[
         str | None, Parameter(description="Range of record numbers: `10:20`, `10:`, `:20`.", examples=["10:20"])
+    ] = None
+    range: Annotated[
+        str | None,
+        Parameter(description="Older name of `slice`.", examples=["10:20"], include_in_schema=False),
     ] = None
     n: Annotated[
         tuple[str, ...],

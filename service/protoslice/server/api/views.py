@@ -211,8 +211,10 @@ async def get_records(store: OpenStore, rest: str, query: RecordsQuery) -> Repre
     """
     if query.summary is not None:
         return await store.records.summary(query.stream, records_summary_text)
+    if query.slice is not None and query.range is not None:
+        raise InvalidInput("Give either `slice` or `range`, its older name")
     choice = RecordChoice(
-        range=query.range,
+        range=query.slice or query.range,
         numbers=tuple(number_of("record", text) for given in query.n for text in given.split(",")),
         key=query.key,
         values=query.value,

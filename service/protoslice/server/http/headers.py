@@ -32,7 +32,12 @@ def join_fields(headers: Headers) -> Fields:
 
 def media_type_of(fields: Fields, default: str = "") -> str:
     """The media type of a body in lower case, without parameters; `default` when none is named."""
-    return fields.get(b"content-type", default).partition(";")[0].strip().lower()
+    return plain_media_type(fields.get(b"content-type", default))
+
+
+def plain_media_type(text: str) -> str:
+    """The media type of a Content-Type field in lower case, without parameters."""
+    return text.partition(";")[0].strip().lower()
 
 
 def header_lines(headers: Iterable[tuple[bytes, bytes]]) -> bytes:

@@ -16,18 +16,23 @@ from protoslice.server.access.decision import Scope
 from protoslice.server.api.problems import problem_of_error
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone
-from protoslice.server.http.headers import Fields, media_type_of, read_fields
+from protoslice.server.http.headers import plain_media_type, read_fields
 from protoslice.server.intake.bodies import files_of
+from protoslice.server.middleware.body_limits import TAR, upload_type
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import ComparedSink, Created, IngestRequest, Sink, UploadBase, follow
 
-TAR: Final = "application/x-tar"
 _SEVERAL: Final = {"multipart/form-data", TAR}
 
 
 async def take_in(
-    request: Request, services: Services, wanted: IngestRequest, filename: str | None, base: str | None = None
+    request: Request,
+    services: Services,
+    wanted: IngestRequest,
+    filename: str | None,
+    base: str | None = None,
+    form: str | None = None,
 ) -> Created:
     """The store that the body makes; nothing of it is read before all that can be checked has been.
 
@@ -39,7 +44,7 @@ async def take_in(
     over = await services.stores.bases.of(wanted.tags, base)
     async with counted(services, request):
         try:
-            return await _take_in(request, services, wanted, fields, filename, over)
+            return await _take_in(request, services, wanted, upload_type(fields, form), filename, over)
         except ProtosliceError as error:
             raise problem_of_error(error, uploading=True) from error
 
@@ -48,18 +53,19 @@ async def _take_in(
     request: Request,
     services: Services,
     wanted: IngestRequest,
-    fields: Fields,
+    content_type: str | None,
     filename: str | None,
     over: UploadBase | None,
 ) -> Created:
+    fields = read_fields(request.scope)
     digest = BodyDigest(fields)
-    media_type = media_type_of(fields)
+    media_type = plain_media_type(content_type or "")
     if media_type == RECIPE:
         return await follow_recipe(services, wanted, digest.watch(pieces_of(request)), digest.check)
     one = media_type not in _SEVERAL
     body = pieces_of(request)
     files = files_of(
-        fields.get(b"content-type"),
+        content_type,
         fields.get(b"content-disposition"),
         filename,
         body if one else digest.watch(body),

@@ -12,6 +12,7 @@ from typing import Any, Final, Never, TypeVar
 
 from starlette.types import Message, Receive
 
+from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.api.problems import (
     BAD_REQUEST,
     BUSY,
@@ -23,7 +24,8 @@ from protoslice.server.api.problems import (
 )  # fmt: skip
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone, wait_for_ever
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import Fields, plain_media_type
+from protoslice.server.http.parameters import values_of
 from protoslice.server.settings import Settings
 
 _GRACE_SECONDS: Final = 60
@@ -31,6 +33,9 @@ _WINDOW_SECONDS: Final = 30
 """Seconds of waiting per window; each is judged by itself, so that a quick start pays for no slowness."""
 SMALL_BODY_BYTES: Final = 64 << 10
 """The most of a body that comes at once; so much is read of one that waits for a place."""
+TAR: Final = "application/x-tar"
+_BYTES: Final = "application/octet-stream"
+_FORMATS: Final = {"tar": TAR, "recipe": RECIPE}
 _DIGITS: Final = 19
 _TERMS: Final = "__protoslice_body__"
 
@@ -49,21 +54,35 @@ class BodyTerms:
     digest_checked: bool = True
     """True if the guard compares the body with the digest in the headers, False if the route does."""
 
-    def longest(self, media_type: str, settings: Settings) -> int:
-        """The most bytes of a body of `media_type`."""
+    def longest(self, fields: Fields, query_string: bytes, settings: Settings) -> int:
+        """The most bytes of the body of a request."""
         limit = self.limit(settings)
-        return limit + max(1 << 20, limit // 8) if media_type in self.framed else limit
+        if not self.framed:
+            return limit
+        media_type = upload_type(fields, next(iter(values_of(query_string, "format")), None))
+        return limit + max(1 << 20, limit // 8) if plain_media_type(media_type or "") in self.framed else limit
 
 
 JSON_BODY: Final = BodyTerms(lambda settings: settings.max_json_bytes)
 SCHEMA_BODY: Final = BodyTerms(lambda settings: settings.max_schema_bytes)
 UPLOAD_BODY: Final = BodyTerms(
     lambda settings: settings.max_upload_bytes,
-    framed=frozenset({"multipart/form-data", "application/x-tar"}),
+    framed=frozenset({"multipart/form-data", TAR}),
     kept=True,
     digest_checked=False,  # an ingest makes the digest of one file off the loop
 )
 PART_BODY: Final = BodyTerms(lambda settings: settings.max_upload_bytes, kept=True, digest_checked=False)
+
+
+def upload_type(fields: Fields, form: str | None) -> str | None:
+    """The Content-Type of an upload; of plain bytes, that of the `format` in the query."""
+    given = fields.get(b"content-type")
+    wanted = _FORMATS.get(form or "")
+    if wanted is None or plain_media_type(given or "") == wanted:
+        return given
+    if plain_media_type(given or _BYTES) != _BYTES:
+        raise HttpProblem(MEDIA, f"With `format`, send the body as {_BYTES} or {wanted}", offers=[_BYTES, wanted])
+    return wanted
 
 
 def takes_body(terms: BodyTerms) -> Callable[[Handler], Handler]:

@@ -15,7 +15,7 @@ from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
 from protoslice.server.http.digests import BodyDigest
-from protoslice.server.http.headers import media_type_of, read_fields
+from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import StrictRequest
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
@@ -83,7 +83,7 @@ class GuardedRoute(APIRoute):
         terms = terms_of(self.endpoint)
         settings: Settings = scope["app"].state.services.settings
         fields = read_fields(scope)
-        limit = terms.longest(media_type_of(fields), settings)
+        limit = terms.longest(fields, scope["query_string"], settings)
         size = int(fields.get(b"content-length", "0"))
         if size > limit:
             raise too_long(limit)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from schemathesis.transport.serialization import Binary
 from tests.support.live import LiveServer
 
 import protoslice
+from protoslice.server.access.rules import RULES
+from protoslice.server.middleware.request import OPERATING
 
 COMMITTED = Path(__file__).parents[4] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
@@ -37,11 +41,7 @@ CHECKS: Any = CHECKS_BY_NAME.get_by_names(
 
 @schemathesis.serializer(
     "application/protobuf",
-    "application/x-riegeli",
-    "application/x-tar",
-    "application/vnd.protoslice.recipe",
     "application/offset+octet-stream",
-    "application/partial-upload",
 )
 def as_bytes(context: schemathesis.SerializationContext, value: Any) -> bytes:
     """Bytes as they are; for whatever else the generator thinks of, its text."""
@@ -80,6 +80,84 @@ def test_views_have_head_and_ranges() -> None:
         assert found.keys() - {"post"} == {"get", "head"}
         assert {"200", "206", "304", "412", "416"} <= found["get"]["responses"].keys() | {"412"}
         assert "content-range" in found["get"]["responses"]["206"]["headers"]
+
+
+def test_names_of_parameters_differ_by_more_than_case_and_punctuation() -> None:
+    """Generators make one name of `range` and `Range`, or of `if-match` and `if_match`."""
+    for path, method, operation in operations():
+        names = ["".join(filter(str.isalnum, each["name"])).lower() for each in operation.get("parameters", ())]
+        assert max(Counter(names).values(), default=0) <= 1, (path, method, sorted(names))
+
+
+def test_an_operation_takes_bytes_as_one_media_type() -> None:
+    """A generated client sends the same type for all bytes."""
+    for path, method, operation in operations():
+        content = operation.get("requestBody", {}).get("content", {})
+        of_bytes = [media for media, each in content.items() if each["schema"].get("format") == "binary"]
+        assert len(of_bytes) <= 1, (path, method, of_bytes)
+
+
+def test_operations_name_the_tokens_that_they_take() -> None:
+    schemes = DOCUMENT["components"]["securitySchemes"]
+    assert {name: each["scheme"] for name, each in schemes.items()} == {"bearer": "bearer", "basic": "basic"}
+    rules = {row.replace(":path}", "}"): rule for row, rule in RULES.items()}
+    for path, method, operation in operations():
+        scope = rules[f"{'GET' if method == 'head' else method.upper()} {path}"].scope
+        expected = [] if scope is None else [{"bearer": [scope.value]}, {"basic": [scope.value]}, {}]
+        assert operation["security"] == expected, (path, method)
+        assert scope is None or {"401", "403", "404"} <= operation["responses"].keys(), (path, method)
+
+
+def test_failures_that_operations_share_are_in_all_of_them() -> None:
+    for path, method, operation in operations():
+        said = operation["responses"].keys()
+        assert "429" in said or path in OPERATING, (path, method)
+        assert "requestBody" not in operation or {"413", "415"} <= said, (path, method)
+
+
+def test_integers_have_a_format_and_inclusive_bounds() -> None:
+    """Some generators take only numbers of OpenAPI 3.0: bounds that are exclusive are true or false there."""
+
+    def check(part: Any, place: str) -> None:
+        for name, each in part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ():
+            check(each, f"{place}/{name}")
+        if isinstance(part, dict) and part.get("type") == "integer":
+            assert part["format"] in {"int32", "int64"}, place
+            assert not part.keys() & {"exclusiveMaximum", "exclusiveMinimum"}, place
+
+    check(DOCUMENT, "")
+
+
+def test_parameters_of_paths_are_bounded() -> None:
+    for path, method, operation in operations():
+        for each in operation.get("parameters", ()):
+            bounds = each["schema"].keys() & {"pattern", "maxLength", "enum", "minimum"}
+            assert each["in"] != "path" or bounds, (path, method, each["name"])
+
+
+def test_a_name_outside_its_pattern_is_refused(client: httpx.Client) -> None:
+    checked = 0
+    for path, method, operation in operations():
+        schemas = {each["name"]: each["schema"] for each in operation.get("parameters", ()) if each["in"] == "path"}
+        for name, schema in schemas.items():
+            if "pattern" in schema:
+                target = "/".join(part if part != f"{{{name}}}" else "-_" for part in path.split("/"))
+                assert not re.fullmatch(schema["pattern"], "-_"), (path, name)
+                body = {"store": "0" * 64, "url": "https://hooks.example/"} if "requestBody" in operation else None
+                answer = client.request(method, target, json=body)
+                assert 400 <= answer.status_code < 500, (method, target, answer.status_code)
+                checked += 1
+    assert checked > 10
+
+
+def test_members_of_problems_are_in_the_document() -> None:
+    described = DOCUMENT["components"]["schemas"]["ProblemModel"]["properties"].keys()
+    given = {"expected-offset", "provided-offset", "path", "offset", "object", "names", "more"}
+    for source in (COMMITTED.parents[1] / "service/protoslice/server").rglob("*.py"):
+        for node in ast.walk(ast.parse(source.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "HttpProblem":
+                given |= {each.arg for each in node.keywords if each.arg is not None}
+    assert given - {"headers"} <= described
 
 
 @pytest.fixture(scope="module")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 import protoslice
+from protoslice.server.access.rules import RULES, Rule
 from protoslice.server.api.documentation.openapi_fragments import BINARY, REQUEST_ID, header, problems
 from protoslice.server.api.encoding import json_schemas
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.views import VIEWS, StoreView
 from protoslice.server.middleware.guarded_route import routes_of
+from protoslice.server.middleware.request import OPERATING
 
 _DIGEST: Final = {
     "name": "Content-Digest",
@@ -30,6 +32,28 @@ _REF: Final = {
     "schema": {"type": "string"},
     "description": "Id of the store, its first 12 or more digits, or a tag.",
     "example": "resnet50:3",
+}
+_NAME: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
+_TAG: Final = "^[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}$"
+_PATTERNS: Final = {
+    "/v1/schemas/{name}": _TAG,
+    "/v1/spaces/{space}": _NAME,
+    "/v1/stores/{id}": "^[0-9a-f]{64}$",
+    "/v1/tags/{tag}": _TAG,
+    "/v1/tokens/{id}": "^[0-9A-Za-z]{10}$",
+    "/v1/uploads/{upload}": "^[0-9a-f]{10}-[0-9a-f]{20}$",
+    "/v1/webhooks/{name}": _NAME,
+    "/problems/{slug}": "^[a-z-]+$",
+}
+"""Patterns of the parameters in which these beginnings of paths end; for others, only the length is bounded."""
+_LONGEST_PATH: Final = 65_536
+_SECURITY: Final = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An access token. A service that is open needs none.",
+    },
+    "basic": {"type": "http", "scheme": "basic", "description": "Any user name, and an access token as the password."},
 }
 _REST: Final[dict[str, dict[str, Any]]] = {
     "path": {
@@ -133,6 +157,8 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
         answers = [schemas[kind] for kind in view.json]
         methods = {method: _operation(view, method, answers) for method in ("get", "head")}
         document["paths"].setdefault(view.path.replace(":path}", "}"), {}).update(methods)
+    state = document["paths"]["/v1/uploads/{upload}"]
+    state["head"] = _head_of(state["get"])
     document["components"]["schemas"] |= definitions
     _finish(document)
     return document
@@ -150,6 +176,15 @@ def _operation(view: StoreView, method: str, answers: Sequence[Mapping[str, Any]
     }
 
 
+def _head_of(operation: Mapping[str, Any]) -> dict[str, Any]:
+    """HEAD of a route, for protocols whose clients ask by it."""
+    responses = {status: {**said} for status, said in operation["responses"].items()}
+    for each in responses.values():
+        each.pop("content", None)
+    named = {"operationId": f"{operation['operationId']}_head", "summary": f"{operation['summary']}: headers only"}
+    return {**operation, **named, "responses": responses}
+
+
 def _parameters(view: StoreView, *, ranged: bool) -> list[dict[str, Any]]:
     rest = (view.rest or "").partition(":")[0]
     found = [
@@ -160,10 +195,7 @@ def _parameters(view: StoreView, *, ranged: bool) -> list[dict[str, Any]]:
     headers = {**(_RANGE_HEADERS if ranged else {}), **_REQUEST_HEADERS}
     return [
         *found,
-        *(
-            {"name": name, "in": "header", "required": False, "description": said, "schema": {"type": "string"}}
-            for name, said in headers.items()
-        ),
+        *(_header(name, said) for name, said in headers.items()),
     ]
 
 
@@ -186,11 +218,7 @@ def _responses(view: StoreView, answers: Sequence[Mapping[str, Any]], *, head: b
         }
         found[206] = {"description": "The requested ranges.", "headers": headers, "content": parts}
         statuses.append(416)
-    failures = problems(*statuses)
-    if head:
-        for each in failures.values():
-            each.pop("content")
-    return {str(status): said for status, said in sorted({**found, **failures}.items(), key=lambda item: str(item[0]))}
+    return {str(status): said for status, said in found.items()} | _problems("head" if head else "get", statuses)
 
 
 def _media_types(view: StoreView) -> tuple[str, ...]:
@@ -210,23 +238,83 @@ def _schema(media: str, answers: Sequence[Mapping[str, Any]]) -> Mapping[str, An
 
 
 def _finish(document: dict[str, Any]) -> None:
-    """Replace the framework's own 422 by our problems, and add the parts that it leaves out."""
+    """Add what all operations share, in place of the framework's own 422."""
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     document["components"]["schemas"] = dict(sorted(schemas.items()))
+    document["components"]["securitySchemes"] = _SECURITY
+    rows = {row.replace(":path}", "}"): rule for row, rule in RULES.items()}
     shared: dict[str, Any] = {}
-    for operations in document["paths"].values():
+    for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _drop_validation(operation["responses"])
+            rule = rows[f"{'GET' if method == 'head' else method.upper()} {path}"]
+            asked = [{name: [rule.scope.value]} for name in _SECURITY] if rule.scope is not None else []
+            operation["security"] = [*asked, {}] if asked else []
+            operation["parameters"] = [_bounded(path, each) for each in operation.get("parameters", ())]
             if "requestBody" in operation:
-                operation["parameters"] = [*operation.get("parameters", ()), _DIGEST]
-            if method in _CHANGING:
-                operation["responses"].setdefault("403", problems(403)[403])
+                operation["parameters"].append(_DIGEST)
+            if "304" in operation["responses"]:
+                operation["parameters"] += _conditions(operation["parameters"])
+            said = _problems(method, _common(method, path, "requestBody" in operation, rule)) | operation["responses"]
             operation["responses"] = {
-                status: _shared(shared, status, said, method) for status, said in sorted(operation["responses"].items())
+                status: _shared(shared, status, each, method) for status, each in sorted(said.items())
             }
     document["components"]["responses"] = dict(sorted(shared.items()))
+    _bound_numbers(document)
+
+
+def _common(method: str, path: str, has_body: bool, rule: Rule) -> set[int]:
+    """Statuses of the failures that an operation shares with all others of its kind."""
+    found = {400} if path in OPERATING else {400, 429}
+    if rule.scope is not None:
+        found |= {401, 403, 404}
+    if method in _CHANGING:
+        found.add(403)
+    if has_body:
+        found |= {413, 415}
+    return found | ({507} if rule.changes(method.upper()) else set())
+
+
+def _conditions(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Conditions of a read that are not among its parameters."""
+    known = {str(each["name"]).lower() for each in parameters}
+    for name in ("If-Match", "If-None-Match"):
+        if name.lower() not in known:
+            yield _header(name, _REQUEST_HEADERS[name])
+
+
+def _header(name: str, said: str) -> dict[str, Any]:
+    return {"name": name, "in": "header", "required": False, "description": said, "schema": {"type": "string"}}
+
+
+def _problems(method: str, statuses: Iterable[int]) -> dict[str, dict[str, Any]]:
+    found = problems(*statuses)
+    if method == "head":
+        for each in found.values():
+            each.pop("content")
+    return {str(status): said for status, said in found.items()}
+
+
+def _bounded(path: str, parameter: dict[str, Any]) -> dict[str, Any]:
+    """A parameter of the path with its pattern, or at least its longest text."""
+    if parameter["in"] != "path" or parameter["schema"].get("type") != "string" or "enum" in parameter["schema"]:
+        return parameter
+    pattern = _PATTERNS.get(path.partition(f"{{{parameter['name']}}}")[0] + f"{{{parameter['name']}}}")
+    bounds = {"maxLength": _LONGEST_PATH} if pattern is None else {"pattern": pattern}
+    return {**parameter, "schema": {**parameter["schema"], "minLength": 1, **bounds}}
+
+
+def _bound_numbers(part: Any) -> None:
+    """Give integers a format and inclusive bounds, which all generators read."""
+    for each in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+        _bound_numbers(each)
+    if isinstance(part, dict) and part.get("type") == "integer":
+        for bound, name, step in (("exclusiveMaximum", "maximum", -1), ("exclusiveMinimum", "minimum", 1)):
+            if bound in part:
+                part[name] = int(part.pop(bound)) + step
+        part.setdefault("format", "int32" if -(1 << 31) <= part.get("maximum", 1 << 31) < 1 << 31 else "int64")
 
 
 def _shared(shared: dict[str, Any], status: str, said: dict[str, Any], method: str) -> dict[str, Any]:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import CorruptModel, StorageDenied
-from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import Rule, TagPlace
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
@@ -37,6 +36,13 @@ Root = Annotated[str | None, Query(description="Path of the root proto; default:
 Tags = Annotated[list[str], Query(description="Tag to point at the store; repeatable.", max_length=TAGS_AT_ONCE)]
 Filename = Annotated[
     str | None, Query(description="File name, for a body that is a single file.", examples=["model.onnx"])
+]
+Format = Annotated[
+    Literal["tar", "recipe"] | None,
+    Query(
+        description="Format of an `application/octet-stream` body that is not a single file: a tar archive of a "
+        "directory, or a recipe. Not needed with `Content-Type: application/x-tar` or the media type of recipes."
+    ),
 ]
 Base = Annotated[
     str | None,
@@ -66,32 +72,29 @@ Report = Annotated[bool, Query(description="Include a report on the model in the
 Strict = Annotated[bool, Query(description="Reject a model with missing files or wrong checksums.")]
 
 _LOCATION = {"location": header("Permanent URL of the store."), "etag": header("Entity tag of the store's JSON.")}
-_FILE = {"schema": BINARY}
-_BODY: dict[str, Any] = {
-    "requestBody": {
-        "description": "A single file, a form with one or more files, a tar archive of a directory, or a recipe.",
-        "required": True,
-        "content": {
-            "application/protobuf": _FILE,
-            "application/octet-stream": _FILE,
-            "application/x-riegeli": _FILE,
-            "multipart/form-data": {
-                "schema": {"type": "object", "properties": {"file": {"type": "array", "items": BINARY}}}
-            },
-            "application/x-tar": _FILE,
-            RECIPE: _FILE,
-        },
-    },
-    "parameters": [
-        {
-            "name": "Repr-Digest",
-            "in": "header",
-            "required": False,
-            "schema": {"type": "string"},
-            "description": "Digest of the upload, which the service verifies: `sha-256=:<base64>:`.",
-        }
-    ],
+_FORM = {"type": "object", "properties": {"file": {"type": "array", "items": BINARY}}}
+_REPR_DIGEST = {
+    "name": "Repr-Digest",
+    "in": "header",
+    "required": False,
+    "schema": {"type": "string"},
+    "description": "Digest of the upload, which the service verifies: `sha-256=:<base64>:`.",
 }
+
+
+def _body(*, with_form: bool) -> dict[str, Any]:
+    """The body in the document: one binary type, as generated clients send it, and by POST a form."""
+    content = {"application/octet-stream": BINARY} | ({"multipart/form-data": _FORM} if with_form else {})
+    return {
+        "requestBody": {
+            "description": f"A single file, or what `format` says{'; or a form with files' if with_form else ''}.",
+            "required": True,
+            "content": {media: {"schema": schema} for media, schema in content.items()},
+        },
+        "parameters": [_REPR_DIGEST],
+    }
+
+
 CREATED: dict[int | str, dict[str, Any]] = {
     200: {"description": "The store existed already.", "model": CreatedStore, "headers": _LOCATION},
     201: {"description": "The store has been created.", "headers": _LOCATION},
@@ -133,10 +136,12 @@ async def create_store(
     services: Given,
     wanted: Options,
     filename: Filename = None,
+    format: Format = None,
     base: Base = None,
 ) -> Response:
     """Create a store from the body, which is streamed and stored unchanged."""
-    return await made_answer(request, services.stores, await take_in(request, services, wanted, filename, base))
+    made = await take_in(request, services, wanted, filename, base, format)
+    return await made_answer(request, services.stores, made)
 
 
 for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_put")):
@@ -148,7 +153,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
         status=201,
         responses=CREATED,
         operation=_operation,
-        openapi_extra=_BODY,
+        openapi_extra=_body(with_form=_method == "POST"),
         summary="Upload a store",
     )(create_store)
 

@@ -55,19 +55,25 @@ _SAID: Final = {
     "link": header("The store, with `rel=related`."),
     "tus-resumable": header("1.0.0"),
 }
-_REQUEST_HEADERS: Final = {
-    "Tus-Resumable": "`1.0.0`, unless the request uses the IETF draft.",
-    "Upload-Offset": "Offset of the body in the upload; required to continue.",
-    "Upload-Length": "Total number of bytes.",
-    "Upload-Defer-Length": "`1`: the length will be sent later.",
+_TEXT: Final = {"type": "string"}
+_BYTES: Final = {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1}
+_REQUEST_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "Tus-Resumable": ("`1.0.0`, unless the request uses the IETF draft.", _TEXT),
+    "Upload-Offset": ("Offset of the body in the upload; required to continue.", _BYTES),
+    "Upload-Length": ("Total number of bytes.", _BYTES),
+    "Upload-Defer-Length": ("`1`: the length will be sent later.", _TEXT),
     "Upload-Metadata": (
         "`filename`, `type`, `root`, `tag` (several separated by spaces), `min_chunk`, `max_chunk`, "
-        "`rule` (several on separate lines), `strict`."
+        "`rule` (several on separate lines), `strict`; each word with its value in base64, separated by commas.",
+        _TEXT,
     ),
-    "Upload-Concat": "`partial`, or `final;` and the URLs of partial uploads.",
-    "Upload-Checksum": "`sha256`, `crc32c` or `sha1`, and the digest of the body in base64.",
-    "Upload-Complete": "IETF draft (experimental): `?1` if the upload ends with this body, otherwise `?0`.",
-    "Repr-Digest": "Digest of the whole upload, which the service verifies: `sha-256=:<base64>:`.",
+    "Upload-Concat": ("`partial`, or `final;` and the URLs of partial uploads.", _TEXT),
+    "Upload-Checksum": ("`sha256`, `crc32c` or `sha1`, and the digest of the body in base64.", _TEXT),
+    "Upload-Complete": (
+        "IETF draft (experimental): `?1` if the upload ends with this body, otherwise `?0`.",
+        {"type": "string", "pattern": r"^\?[01]$"},
+    ),
+    "Repr-Digest": ("Digest of the whole upload, which the service verifies: `sha-256=:<base64>:`.", _TEXT),
 }
 _STORE: Final = (
     query_parameter("filename", "Path of the file in the store.", {"type": "string"}, "model.onnx"),
@@ -110,12 +116,12 @@ def _documented(*names: str, body: bool = False, query: Sequence[dict[str, Any]]
     parameters = [
         *query,
         *(
-            {"name": name, "in": "header", "required": False, "schema": {"type": "string"}, "description": said}
-            for name, said in _REQUEST_HEADERS.items()
+            {"name": name, "in": "header", "required": False, "schema": schema, "description": said}
+            for name, (said, schema) in _REQUEST_HEADERS.items()
             if name in names
         ),
     ]
-    content = {media: {"schema": BINARY} for media in (_TUS_BODY, _DRAFT_BODY)}
+    content = {_TUS_BODY: {"schema": BINARY}}  # generators make clients that send one type; the draft has the other
     return {"parameters": parameters} | ({"requestBody": {"required": False, "content": content}} if body else {})
 
 
