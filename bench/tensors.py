@@ -51,7 +51,7 @@ def _write(path: Path, rows: list[int]) -> None:
 
 def _list(path: Path) -> list[str]:
     with protoslice.open_model(path) as model:
-        return [tensor.name for tensor in model]
+        return [tensor.name for tensor in model.matching()]
 
 
 def _upload(service: str, path: Path) -> str:

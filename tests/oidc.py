@@ -19,7 +19,7 @@ from tests.support.browser import chromium, opened, window
 from tests.support.dex import CLIENT, EMAIL, KEEPER, PASSWORD, SECRET, Dex, authenticated, enter_code, free_port
 from tests.support.process import ServiceProcess, service_process
 
-from protoslice.cli.models.credentials import end_of
+from protoslice.credentials import end_of
 
 EXPIRY: Final = {"idTokens": "80s", "signingKeys": "120s", "deviceRequests": "5m"}
 """Times of Dex: tokens are renewed from 20 s on; a key signs for at most 150 s."""

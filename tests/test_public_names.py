@@ -20,6 +20,8 @@ from protoslice.client.records import RemoteRecords
 PACKAGES = ["riegeli", "schema", "streams"]
 MODULES = [
     "library.models",
+    "models",
+    "references",
     "library.proto",
     "sizes",
     "sources.files",
@@ -36,11 +38,13 @@ def test_the_package_shows_exactly_this() -> None:
         "Chunk",
         "Client",
         "Large",
+        "LazyArray",
         "LocalModel",
         "Node",
         "Proto",
         "ProtosliceError",
         "Records",
+        "RemoteModel",
         "Rope",
         "Split",
         "View",

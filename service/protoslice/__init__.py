@@ -7,9 +7,11 @@ if TYPE_CHECKING:
     from protoslice.client import AsyncClient, Client
     from protoslice.errors import ProtosliceError
     from protoslice.facts import Node
-    from protoslice.library.models import LocalModel, open_model
+    from protoslice.formats.tensors.arrays import LazyArray
+    from protoslice.library.models import LocalModel
     from protoslice.library.opening import open_proto as open
     from protoslice.library.proto import Chunk, Large, Proto, Split, View
+    from protoslice.models import RemoteModel, open_model
     from protoslice.sources.ropes import Rope
     from protoslice.streams import Records
     from protoslice.streams import open_records as records
@@ -21,11 +23,13 @@ __all__ = [
     "Chunk",
     "Client",
     "Large",
+    "LazyArray",
     "LocalModel",
     "Node",
     "Proto",
     "ProtosliceError",
     "Records",
+    "RemoteModel",
     "Rope",
     "Split",
     "View",
@@ -40,15 +44,17 @@ _HOMES = {
     "Chunk": "library.proto",
     "Client": "client",
     "Large": "library.proto",
+    "LazyArray": "formats.tensors.arrays",
     "LocalModel": "library.models",
     "Node": "library.proto",
     "Proto": "library.proto",
     "ProtosliceError": "errors",
     "Records": "streams",
+    "RemoteModel": "models",
     "Rope": "sources.ropes",
     "Split": "library.proto",
     "View": "library.proto",
-    "open_model": "library.models",
+    "open_model": "models",
 }
 """The module that each public name comes from; `_RENAMED` has those that go by another name there."""
 

@@ -2,9 +2,11 @@
 
 ProtosliceError
 ├── InvalidInput          the caller: a path, slice, size or option that does not parse
+│   ├── InvalidIndex          an index that a tensor does not take; an `IndexError` too
 │   └── ChecksumMismatch      bytes that are not those the caller took a checksum of: send them again
 ├── NotFound              the caller: a well-formed name or path that matches nothing here
 │   ├── Gone                  it was here, and is no more
+│   ├── NoTensor              a tensor that an opened model does not have; a `KeyError` too
 │   └── NoRoot                a store of files alone, of which a view of its root is asked
 ├── Conflict              the caller: somebody else was first, or a source has changed
 │   └── StillNamed            names refer to a store that is to be removed
@@ -137,6 +139,10 @@ class InvalidInput(ProtosliceError, ValueError):
     """A path, slice, size or option that does not parse."""
 
 
+class InvalidIndex(InvalidInput, IndexError):
+    """An index that a tensor does not take."""
+
+
 class ChecksumMismatch(InvalidInput):
     """Bytes that are not those the caller took a checksum of."""
 
@@ -147,6 +153,10 @@ class NotFound(ProtosliceError, LookupError):
 
 class Gone(NotFound):
     """A name or path that matched something earlier and matches nothing now."""
+
+
+class NoTensor(NotFound, KeyError):
+    """A model has no tensor of that name."""
 
 
 class NoRoot(NotFound):

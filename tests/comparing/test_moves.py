@@ -22,13 +22,13 @@ def tensor(name: str, values: Sequence[float] = (1, 2), number: int = 0, dtype: 
     return Tensor(name, f"path:t[{number}]", DTYPES[dtype], (len(values),), "t", None, data)
 
 
-def listed(*named: str | tuple[str, int]) -> Listed:
+def listed(*named: str | tuple[str, int]) -> Listed[Tensor]:
     """Tensors by name, some with their length."""
     rows = [(each, 2) if isinstance(each, str) else each for each in named]
     return Listed([tensor(name, [1.0] * length, n) for n, (name, length) in enumerate(rows)])
 
 
-def pairs(before: Listed, after: Listed) -> list[tuple[str | None, str | None]]:
+def pairs(before: Listed[Tensor], after: Listed[Tensor]) -> list[tuple[str | None, str | None]]:
     """The names of all pairs."""
     *_, found = steps_of_pairs(before, after)
     assert found is not None

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from tests.support.stores import field
 
+from protoslice import open_model
 from protoslice.errors import CorruptModel
 from protoslice.formats.model import Fault
 from protoslice.formats.registry import tensors_of
-from protoslice.library.models import LocalModel, open_model
+from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
 
 NET: Any = bundled().message_class("caffe.NetParameter")
@@ -42,7 +43,7 @@ def net_of(**blob: Any) -> Any:
 )
 def test_dimensions(tmp_path: Path, blob: dict[str, Any], shape: tuple[int, ...]) -> None:
     model = opened(tmp_path, net_of(**blob))
-    (tensor,) = model
+    (tensor,) = model.matching()
     assert (tensor.name, tensor.shape, tensor.kind) == ("conv.blobs[0]", shape, "blob")
     assert model.read(tensor).read() == struct.pack(f"<{len(blob.get('data', []))}f", *blob.get("data", []))
 
@@ -64,7 +65,7 @@ def test_a_blob_that_makes_no_sense_is_a_fault_and_the_others_stay(
 ) -> None:
     net = net_of(**blob)
     net.layer[0].blobs.add(data=[7])
-    bad, good = opened(tmp_path, net)
+    bad, good = opened(tmp_path, net).matching()
     assert isinstance(bad.data, Fault)
     with pytest.raises(CorruptModel, match=says) as caught:
         opened(tmp_path, net).read(bad.address)
@@ -74,7 +75,8 @@ def test_a_blob_that_makes_no_sense_is_a_fault_and_the_others_stay(
 
 def test_doubles_come_before_floats_and_gradients_are_no_tensors(tmp_path: Path) -> None:
     net = net_of(data=[1], double_data=[2, 3], diff=[4], double_diff=[5])
-    (tensor,) = model = opened(tmp_path, net)
+    model = opened(tmp_path, net)
+    (tensor,) = model.matching()
     assert (tensor.dtype and tensor.dtype.name, tensor.shape) == ("F64", (2,))
     assert model.read(tensor).read() == struct.pack("<2d", 2, 3)
 
@@ -85,7 +87,8 @@ def test_a_field_of_another_wire_type_is_no_data(tmp_path: Path) -> None:
     layer = b"\x0a\x01l" + b"\x3a" + bytes([len(blob)]) + blob
     path = tmp_path / "odd.caffemodel"
     path.write_bytes(b"\xa2\x06" + bytes([len(layer)]) + layer)
-    (tensor,) = model = open_model(path, type="caffe.NetParameter")
+    model = open_model(path, type="caffe.NetParameter")
+    (tensor,) = model.matching()
     assert tensor.shape == (1,)
     assert model.read(tensor).read() == struct.pack("<f", 2)
 
@@ -93,10 +96,10 @@ def test_a_field_of_another_wire_type_is_no_data(tmp_path: Path) -> None:
 def test_unnamed_layers_and_other_messages_go_by_their_paths(tmp_path: Path) -> None:
     net = NET()
     net.layer.add(type="Scale").blobs.add(data=[1])
-    assert [each.name for each in opened(tmp_path, net)] == ["layer[0].blobs[0]"]
+    assert [each.name for each in opened(tmp_path, net).matching()] == ["layer[0].blobs[0]"]
     state: Any = bundled().message_class("caffe.SolverState")(iter=3)
     state.history.add(data=[1, 2])
-    assert [each.name for each in opened(tmp_path, state)] == ["history[0]"]
+    assert [each.name for each in opened(tmp_path, state).matching()] == ["history[0]"]
 
 
 HALVES = np.array([1.5, -2, 65504, 0], "<f2")
@@ -115,7 +118,7 @@ HALVES = np.array([1.5, -2, 65504, 0], "<f2")
 def test_raw_data_is_of_the_type_that_it_names(tmp_path: Path, number: int, values: Any, dtype: str) -> None:
     blob = {"shape": {"dim": [2, 2]}, "raw_data_type": number, "raw_data": values.tobytes()}
     model = opened(tmp_path, net_of(**blob))
-    (tensor,) = model
+    (tensor,) = model.matching()
     assert tensor.dtype is not None
     assert (tensor.dtype.name, tensor.shape) == (dtype, (2, 2))
     assert model.read(tensor).read() == values.tobytes()
@@ -138,7 +141,7 @@ def test_floats_come_before_raw_data(tmp_path: Path) -> None:
 def test_raw_data_that_makes_no_sense_is_a_fault(tmp_path: Path, blob: bytes, says: str) -> None:
     (tmp_path / "net.caffemodel").write_bytes(field(100, field(1, b"conv") + field(7, blob)))
     with open_model(tmp_path / "net.caffemodel", type="caffe.NetParameter") as model:
-        (tensor,) = model
+        (tensor,) = model.matching()
         assert isinstance(tensor.data, Fault)
         assert says in tensor.data.error.message
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from protoslice import open_model
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.model import Fault
-from protoslice.library.models import LocalModel, open_model
+from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
 
 DICTIONARY: Any = bundled().message_class("CNTK.proto.Dictionary")
@@ -53,7 +54,8 @@ def test_values(tmp_path: Path, dtype: str, name: str, shape: tuple[int, ...]) -
     values = np.random.default_rng(1).integers(-100, 100, shape).astype(dtype)
     dictionary = DICTIONARY(version=1)
     fill(variable(dictionary, uid="Parameter4", name="W"), values)
-    (tensor,) = model = opened(tmp_path, dictionary)
+    model = opened(tmp_path, dictionary)
+    (tensor,) = model.matching()
     assert (tensor.name, tensor.dtype and tensor.dtype.name, tensor.shape) == ("W", name, shape)
     assert model.read(tensor).read() == values.tobytes()
     assert (
@@ -66,7 +68,7 @@ def test_names_are_those_of_the_variables_else_uids_else_paths(tmp_path: Path) -
     for texts in ({"name": "W", "uid": "P1"}, {"name": "", "uid": "P2"}, {}):
         fill(variable(dictionary, **texts), np.array([1], "<f4"))
     fill(dictionary.data["smoothed"].nd_array_view_value, np.array([2], "<f4"))
-    names = [each.name for each in opened(tmp_path, dictionary)]
+    names = [each.name for each in opened(tmp_path, dictionary).matching()]
     last = 'data["inputs"].vector_value.value[2].dictionary_value.data["value"].nd_array_view_value'
     assert sorted(names) == sorted(["W", "P2", last, 'data["smoothed"].nd_array_view_value'])
 
@@ -76,7 +78,8 @@ def test_half_floats_are_floats_as_they_are_stored(tmp_path: Path) -> None:
     array = variable(dictionary, uid="P")
     fill(array, np.array([1.5, -2], "<f4"))
     array.data_type = 4
-    (tensor,) = model = opened(tmp_path, dictionary)
+    model = opened(tmp_path, dictionary)
+    (tensor,) = model.matching()
     assert tensor.dtype is not None
     assert tensor.dtype.name == "F32"
     assert np.frombuffer(model.read(tensor).read(), "<f4").tolist() == [1.5, -2]

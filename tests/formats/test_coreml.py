@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from tests.support.stores import in_memory, upload
 
+from protoslice import open_model
 from protoslice.errors import CorruptModel, NotFound, Unsupported
 from protoslice.formats.model import Fault, Later
 from protoslice.formats.outputs.statistics import statistics
-from protoslice.library.models import LocalModel, open_model
+from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
 
 MODEL: Any = bundled().message_class("CoreML.Specification.Model")
@@ -53,7 +54,7 @@ def test_weights_by_layer_and_field(tmp_path: Path) -> None:
     inner.innerProduct.weights.floatValue.append(5)
     model.neuralNetwork.layers.add().bias.bias.floatValue.append(6)
     model.neuralNetwork.layers.add(name="empty").bias.bias.isUpdatable = True
-    found = {each.name: (each.dtype and each.dtype.name, each.shape) for each in opened(tmp_path, model)}
+    found = {each.name: (each.dtype and each.dtype.name, each.shape) for each in opened(tmp_path, model).matching()}
     assert found == {
         "conv.weights": ("F32", (2,)),
         "conv.bias": ("F16", (1,)),
@@ -97,7 +98,7 @@ def test_the_manifest_of_a_package_says_which_model_it_is(tmp_path: Path, manife
     for place, inner in ((tmp_path, f"{FOLDER}/"), (tmp_path / "m.mlpackage", "Data/com.apple.CoreML/")):
         with open_model(place) as model:
             assert model.model.root == f"{inner}{root}.mlmodel"
-            assert [tensor.name for tensor in model] == [f"{root}.bias"]
+            assert [tensor.name for tensor in model.matching()] == [f"{root}.bias"]
     files = {path.relative_to(tmp_path).as_posix(): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     info = in_memory(lambda stores, _: upload(stores, files)).store
     assert (info.root, info.type) == (f"{FOLDER}/{root}.mlmodel", "CoreML.Specification.Model")
@@ -106,7 +107,7 @@ def test_the_manifest_of_a_package_says_which_model_it_is(tmp_path: Path, manife
 def test_half_floats_of_an_odd_number_of_bytes(tmp_path: Path) -> None:
     model = network()
     model.neuralNetwork.layers.add(name="l").bias.bias.float16Value = b"123"
-    (tensor,) = opened(tmp_path, model)
+    (tensor,) = opened(tmp_path, model).matching()
     assert isinstance(tensor.data, Fault)
     assert "3 bytes" in tensor.data.error.message
 
@@ -162,7 +163,7 @@ def test_immediate_values(tmp_path: Path, kind: str, member: str, dtype: str, sh
     getattr(tensor, member).SetInParent()
     getattr(tensor, member).values.extend(values.ravel().tolist())
     model = opened(tmp_path, program.model)
-    assert [each.name for each in model] == ["c"]
+    assert [each.name for each in model.matching()] == ["c"]
     assert model.tensor("c").shape == shape
     assert model.read("c").read() == values.tobytes()
 
@@ -201,7 +202,7 @@ def test_names_are_of_the_operation_and_its_attribute_or_input(tmp_path: Path) -
     program.model.mlProgram.attributes["build"].immediateValue.tensor.strings.values.append("not of an operation")
     model = opened(tmp_path, program.model)
     names = {"x", "out:scale", "out:y", "inner", "out:tail.immediateValue.list.values[0]"}
-    assert {each.name for each in model} == names
+    assert {each.name for each in model.matching()} == names
     assert model.read("x", form="json").read() == b'{"dtype":"STRING","shape":[],"values":["ZnAxNg=="]}'
 
 

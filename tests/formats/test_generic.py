@@ -154,5 +154,5 @@ def test_other_formats_come_first(tmp_path: Path) -> None:
     net: Any = protoslice.schema.bundled().message_class("caffe.NetParameter")(name="n")
     net.layer.add(name="l", type="T").blobs.add(data=[0.0] * 40_000)
     path.write_bytes(net.SerializeToString())
-    with protoslice.library.models.open_model(path) as model:
-        assert [each.name for each in model] == ["l.blobs[0]"]
+    with protoslice.open_model(path) as model:
+        assert [each.name for each in model.matching()] == ["l.blobs[0]"]

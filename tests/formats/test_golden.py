@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from tests.support.golden import MODELS, folder
 
+from protoslice import open_model
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Fault, MissingFile, Tensor, Tensors
 from protoslice.formats.tensors.reading import read
-from protoslice.library.models import LocalModel, open_model
+from protoslice.library.models import LocalModel
 from protoslice.sources.ropes import Rope
 
 CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.json"))

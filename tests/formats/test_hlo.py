@@ -9,8 +9,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from protoslice import open_model
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.library.models import LocalModel, open_model
+from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
 
 LITERAL: Any = bundled().message_class("xla.LiteralProto")
@@ -144,7 +145,7 @@ def test_elements_of_tuples(tmp_path: Path) -> None:
     token.shape.element_type = TYPES["TOKEN"].number
     outer.tuple_literals.extend([token, inner])
     model = opened(tmp_path, module(outer))
-    assert [each.name for each in model] == ["main/constant.1[1][0]", "main/constant.1[1][1]"]
+    assert [each.name for each in model.matching()] == ["main/constant.1[1][0]", "main/constant.1[1][1]"]
     assert model.read("main/constant.1[1][1]").read() == np.float32(2).tobytes()
 
 
@@ -155,7 +156,7 @@ def test_arguments_and_results_of_snapshots(tmp_path: Path) -> None:
     snapshot.hlo.hlo_module.CopyFrom(module(one))
     snapshot.arguments.extend([one, one])
     snapshot.result.CopyFrom(one)
-    names = {each.name: each.kind for each in opened(tmp_path, snapshot)}
+    names = {each.name: each.kind for each in opened(tmp_path, snapshot).matching()}
     assert names == {
         "main/constant.1": "constant",
         "arguments[0]": "argument",
@@ -164,7 +165,7 @@ def test_arguments_and_results_of_snapshots(tmp_path: Path) -> None:
     }
     unoptimized: Any = bundled().message_class("xla.HloUnoptimizedSnapshot")()
     unoptimized.partitions.add().arguments.append(one)
-    assert [each.name for each in opened(tmp_path, unoptimized)] == ["partitions[0].arguments[0]"]
+    assert [each.name for each in opened(tmp_path, unoptimized).matching()] == ["partitions[0].arguments[0]"]
 
 
 def test_constants_of_executables(tmp_path: Path) -> None:
@@ -172,7 +173,7 @@ def test_constants_of_executables(tmp_path: Path) -> None:
     executable.constants.add(symbol_name="buffer_for_constant_1", allocation_index=3).content.data = bytes(range(9))
     executable.constants.add(allocation_index=4).content.data = b"ab"
     model = opened(tmp_path, executable)
-    assert [each.name for each in model] == ["buffer_for_constant_1", "constants[1]"]
+    assert [each.name for each in model.matching()] == ["buffer_for_constant_1", "constants[1]"]
     tensor = model.tensor("buffer_for_constant_1")
     assert (tensor.dtype and tensor.dtype.name, tensor.shape) == ("U8", (9,))
     assert tensor.address == "path:constants[0].content.data"

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from protoslice import schema
-from protoslice.library.models import open_model
+from protoslice import open_model, schema
 
 
 def _message(name: str) -> Any:
@@ -66,7 +65,7 @@ def _optional() -> Any:
 def test_tensors_are_found_at_any_depth(message: Any, path: str, tmp_path: Path) -> None:
     (tmp_path / "input_0.pb").write_bytes(message.SerializeToString())
     with open_model(tmp_path / "input_0.pb", type=message.DESCRIPTOR.full_name) as model:
-        assert [(each.name, each.address) for each in model] == [
+        assert [(each.name, each.address) for each in model.matching()] == [
             (f"t{number}", f"path:{path}[{number}]") for number in range(2)
         ]
         assert model.read("t1").read() == np.array([2, 2], "<f4").tobytes()

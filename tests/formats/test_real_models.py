@@ -94,7 +94,7 @@ def _masked(data: bytes) -> int:
 def test_a_saved_model(unpacked: Path) -> None:
     folder = unpacked / PITCH / "nmp"
     with open_model(folder) as model:
-        variables = [tensor for tensor in model if tensor.address.startswith("bundle:")]
+        variables = [tensor for tensor in model.matching() if tensor.address.startswith("bundle:")]
         assert len(variables) > 50
         entries = _entries(model, folder / "variables/variables.index")
         for tensor in variables:
@@ -102,7 +102,7 @@ def test_a_saved_model(unpacked: Path) -> None:
             if tensor.dtype is not None and tensor.dtype.bits:
                 data = model.read(tensor).read()
                 assert (len(data), _masked(data)) == (entry.size, entry.crc32c)
-        constants = [tensor for tensor in model if tensor.address.startswith("path:")]
+        constants = [tensor for tensor in model.matching() if tensor.address.startswith("path:")]
         assert len(constants) > 1000
         assert not [tensor for tensor in constants if isinstance(tensor.data, Fault)]
 
@@ -135,7 +135,11 @@ def test_constants_are_those_that_the_runtime_reads(unpacked: Path) -> None:
     compared = 0
     with open_model(folder) as model:
         due = dict(_tensor_protos(parsed, ""))
-        found = {tensor.address.removeprefix("path:"): tensor for tensor in model if tensor.address.startswith("path:")}
+        found = {
+            tensor.address.removeprefix("path:"): tensor
+            for tensor in model.matching()
+            if tensor.address.startswith("path:")
+        }
         assert found.keys() == due.keys()
         for path, proto in due.items():
             shape = tuple(dim.size for dim in proto.tensor_shape.dim)
@@ -167,7 +171,9 @@ def test_kernels_are_the_same_in_both_formats(unpacked: Path) -> None:
 def test_a_core_ml_package(unpacked: Path) -> None:
     folder = unpacked / PITCH / "nmp.mlpackage"
     with open_model(folder) as model:
-        weights = [tensor for tensor in model if tensor.file is not None and tensor.file.endswith("weight.bin")]
+        weights = [
+            tensor for tensor in model.matching() if tensor.file is not None and tensor.file.endswith("weight.bin")
+        ]
         blob = (folder / "Data/com.apple.CoreML/weights/weight.bin").read_bytes()
         records = [at for at in range(64, len(blob), 64) if blob[at : at + 4] == b"\xef\xbe\xad\xde"]
         sizes = sorted(struct.unpack_from("<Q", blob, at + 8)[0] for at in records)

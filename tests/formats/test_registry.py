@@ -57,7 +57,7 @@ def _model(folder: Path, rows: int) -> Path:
 
 def test_the_format_of_the_page_works(columns: type[Any], tmp_path: Path) -> None:
     with open_model(_model(tmp_path, 12)) as model:
-        assert [tensor.name for tensor in model] == ["a"]
+        assert [tensor.name for tensor in model.matching()] == ["a"]
         assert model.read("column:a", "3:9:2").read() == np.arange(3, 9, 2, dtype="<f4").tobytes()
 
 
@@ -82,7 +82,7 @@ def test_a_format_is_registered_and_taken_back(columns: type[Any], tmp_path: Pat
     (tmp_path / "m.more").write_text(json.dumps({"a": 12}))
     registry.register("more", More)
     with open_model(tmp_path, "m.more") as model:
-        assert [tensor.name for tensor in model] == ["a"]
+        assert [tensor.name for tensor in model.matching()] == ["a"]
     with pytest.raises(InvalidInput, match="The format for 'onnx' is already registered by protoslice"):
         registry.register("onnx", More)
     registry.unregister("more")

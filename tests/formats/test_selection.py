@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from tests.support.tensors import tensor
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.formats.model import Listed, Tensors
+from protoslice.formats.model import Listed, Tensor, Tensors
 from protoslice.formats.selection import chosen, single, wanted
 
 
-class Counted(Listed):
+class Counted(Listed[Tensor]):
     """Counts how often a name is asked for."""
 
     asked = 0

@@ -27,9 +27,9 @@ def test_the_root_alone_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     assert seen == {"model.onnx": 1}
     seen.clear()
     with open_model(tmp_path / "model.onnx") as model:
-        assert [tensor.name for tensor in model] == ["weight-0"]
+        assert [tensor.name for tensor in model.matching()] == ["weight-0"]
     assert seen == {"model.onnx": 1}
     seen.clear()
     with open_model(tmp_path / "model.onnx", type="onnx.ModelProto") as model:
-        assert len(list(model)) == 1
+        assert len(list(model.matching())) == 1
     assert seen == {"model.onnx": 1}

@@ -56,8 +56,8 @@ def test_a_proto_is_opened_and_read_in_part(bucket: CountedBucket) -> None:
 
 def test_a_slice_of_a_tensor_reads_no_other(bucket: CountedBucket) -> None:
     with open_model(f"{bucket.uri}/d/model.onnx") as model:
-        assert [tensor.name for tensor in model] == [f"w{number}" for number in range(8)]
-        assert model.read("w3", "0:10").read() == b"\x03" * 40
+        assert list(model) == [f"w{number}" for number in range(8)]
+        assert model["w3"][0:10].tobytes() == b"\x03" * 40
         assert len(bucket.requests) <= 2 + 8 + 1
         assert bucket.bytes_read < len(MODEL) / 10
     assert bucket.closed == 1
@@ -70,8 +70,7 @@ def test_a_saved_model_in_a_bucket(bucket: CountedBucket) -> None:
     variables = bundle("saved/variables/variables", [Variable("w", 1, (1 << 20,), values.tobytes())])
     bucket.fill({"saved/saved_model.pb": saved.SerializeToString(), **variables})
     with open_model(f"{bucket.uri}/saved") as model:
-        assert model.model.type == "tensorflow.SavedModel"
-        assert model.read("w", "1000:1002").read() == values[1000:1002].tobytes()
+        assert model["w"][1000:1002].tolist() == values[1000:1002].tolist()
     assert bucket.bytes_read < (4 << 20) / 4
     assert len(bucket.requests) <= 12
 

@@ -15,7 +15,7 @@ import pytest
 from tests.support.golden import CHUNKED, folder
 
 import protoslice
-from protoslice import _core, identity, pieces
+from protoslice import _core, identity, open_model, pieces
 from protoslice.errors import ProtosliceError
 from protoslice.facts import File
 from protoslice.formats.bytes import Bytes
@@ -27,7 +27,6 @@ from protoslice.formats.outputs.listing import row_text
 from protoslice.formats.outputs.references import references
 from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.formats.tensors.reading import read
-from protoslice.library.models import open_model
 from protoslice.schema import bundled
 from protoslice.schema.rendering import render
 from protoslice.sources.ropes import Rope

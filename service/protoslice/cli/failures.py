@@ -28,6 +28,7 @@ from types import FrameType
 from typing import Any, NoReturn, TextIO
 
 from protoslice.cli.terminal.show import note
+from protoslice.credentials import CredentialsWarning
 from protoslice.errors import (
     Conflict,
     InvalidInput,
@@ -85,11 +86,11 @@ def end_on_signals() -> None:
 
 
 def warnings_in_lines() -> None:
-    """Shows warnings about plug-ins as lines of ours."""
+    """Show warnings about plug-ins and kept tokens as lines of ours."""
     plainly = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
-        if issubclass(category, PluginWarning):
+        if issubclass(category, PluginWarning | CredentialsWarning):
             _note(f"note: {message}")
         else:
             plainly(message, category, *rest, **more)

@@ -185,10 +185,25 @@ class Tensors(Protocol):
         """The numbers of all tensors with that name, or of the one with that address; empty if there is none."""
 
 
-class Listed:
-    """`Tensors` over a sequence of finished tensors."""
+class Named(Protocol):
+    """A tensor, or the facts of one."""
 
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
+    @property
+    def name(self) -> str:
+        """Name, which may be shared by several tensors."""
+
+    @property
+    def address(self) -> str:
+        """Unique in the model."""
+
+
+Row = TypeVar("Row", bound=Named)
+
+
+class Listed(Generic[Row]):
+    """`Tensors` over a sequence of finished tensors, or of their facts."""
+
+    def __init__(self, tensors: Sequence[Row]) -> None:
         self._tensors = tensors
         self._numbers: dict[str, list[int]] = {}
         for number, tensor in enumerate(tensors):
@@ -199,10 +214,10 @@ class Listed:
     def __len__(self) -> int:
         return len(self._tensors)
 
-    def __getitem__(self, number: int, /) -> Tensor:
+    def __getitem__(self, number: int, /) -> Row:
         return self._tensors[number]
 
-    def __iter__(self) -> Iterator[Tensor]:
+    def __iter__(self) -> Iterator[Row]:
         return iter(self._tensors)
 
     def numbers(self, name_or_address: str) -> Sequence[int]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import Final
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
@@ -17,6 +19,9 @@ _LONGEST: Final = 200
 """Characters of a name that an error quotes."""
 _SHOWN: Final = 20
 """Addresses that the error for an ambiguous name lists."""
+_MOST_COMPARED: Final = 20_000
+"""Names that are compared with one that does not exist."""
+_SUGGESTED: Final = 3
 
 _NUMBER: Final = re.compile("[0-9]+")
 _MOST_DIGITS: Final = 31
@@ -69,6 +74,14 @@ def naming(found: Tensors) -> Callable[[int], tuple[str, str]]:
     return known or made
 
 
+def keys(found: Tensors) -> Iterator[str]:
+    """The names of all tensors, in order; the addresses of those whose name means several, or another one."""
+    called = naming(found)
+    for number in range(len(found)):
+        name, address = called(number)
+        yield name if list(found.numbers(name)) == [number] else address
+
+
 def chosen(found: Tensors, names: Sequence[str]) -> Iterator[Sequence[int]]:
     """The numbers of the tensors that match any of `names`, slice by slice, unordered and with duplicates.
 
@@ -82,7 +95,7 @@ def chosen(found: Tensors, names: Sequence[str]) -> Iterator[Sequence[int]]:
     for first in range(0, len(found), _SLICE) if patterns else ():
         yield _fitting_any(patterns, found, range(first, min(first + _SLICE, len(found))), met)
     for name in patterns.keys() - met:
-        raise NotFound(f"No tensor {name[:_LONGEST]!r}")
+        raise NotFound(no_tensor(name))
 
 
 def _fitting_any(
@@ -104,7 +117,7 @@ def _exactly(found: Tensors, name: str) -> Sequence[int]:
     called = naming(found)
     numbers = [number for number in found.numbers(name) if name in called(number)]
     if not numbers:
-        raise NotFound(f"No tensor {name[:_LONGEST]!r}")
+        raise NotFound(no_tensor(name))
     return numbers
 
 
@@ -112,15 +125,25 @@ def single(found: Tensors, name: str) -> Tensor:
     """The one tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""
     numbers = found.numbers(name)
     if not numbers:
-        raise NotFound(f"No tensor {name[:_LONGEST]!r}")
+        raise NotFound(no_tensor(name))
     if len(numbers) > 1:
-        addresses = [repr(found[number].address[:_LONGEST]) for number in numbers[:_SHOWN]]
-        more = f" and {len(numbers) - _SHOWN} more" if len(numbers) > _SHOWN else ""
-        raise Conflict(
-            f"{len(numbers)} tensors are named {name[:_LONGEST]!r}: use an address instead, such as "
-            f"{', '.join(addresses)}{more}"
-        )
+        raise several(name, [found[number].address for number in numbers[: _SHOWN + 1]], len(numbers))
     return found[numbers[0]]
+
+
+def no_tensor(name: object) -> str:
+    """Return the message for a tensor that does not exist."""
+    return f"No tensor {name[:_LONGEST] if isinstance(name, str) else name!r}"
+
+
+def several(name: str, addresses: Sequence[str], count: int | None = None) -> Conflict:
+    """Return the error for a name of several tensors, of which `addresses` are the first."""
+    count = count or len(addresses)
+    more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
+    return Conflict(
+        f"{count} tensors are named {name[:_LONGEST]!r}: use an address instead, such as "
+        f"{', '.join(repr(address[:_LONGEST]) for address in addresses[:_SHOWN])}{more}"
+    )
 
 
 def _fitting(name: str) -> Wanted:
@@ -151,3 +174,14 @@ def _matches(name: str, first: str, parts: Sequence[str], last: str) -> bool:
             return False
         at += len(part)
     return True
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """Return a suggestion of names in `known` that contain `name` or are spelled like it; None without any."""
+    names = list(dict.fromkeys(islice(known, _MOST_COMPARED)))
+    folded = name.casefold()
+    found = [each for each in names if folded and folded in each.casefold()]
+    # Comparing spellings takes long: names of a quite different length are no typing errors.
+    alike = [each for each in names if abs(len(each) - len(name)) <= max(3, len(name) // 4)]
+    found = (found or get_close_matches(name, alike, _SUGGESTED, 0.7))[:_SUGGESTED]
+    return f"did you mean {' or '.join(map(repr, found))}?" if found else None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 from heapq import nlargest
 from html import escape
 from itertools import chain
@@ -18,22 +19,24 @@ from protoslice.errors import (
     InvalidInput,
     LimitExceeded,
     NoRoot,
+    NoTensor,
     NotFound,
     ProtosliceError,
     Unsupported,
-    named_options,
 )
-from protoslice.facts import Neighbourhood, Signature
+from protoslice.facts import Neighbourhood, Signature, TensorEntry
 from protoslice.formats.coreml.packages import is_manifest
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import RootProto as Root
+from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
-from protoslice.formats.selection import each, single, wanted
+from protoslice.formats.selection import did_you_mean, each, keys, no_tensor, several, single, wanted
 from protoslice.formats.signatures import signatures_of
 from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
-from protoslice.formats.tensors.arrays import as_array, require_numpy, strings_array
+from protoslice.formats.tensors.arrays import LazyArray, as_array, strings_array
 from protoslice.formats.tensors.reading import ReadableTensor, read, strings
+from protoslice.formats.tensors.slices import parsed_slice
 from protoslice.graphs import Graphs, Question, neighbourhood
 from protoslice.library.opening import look_at, open_looked_at
 from protoslice.library.proto import Proto
@@ -48,8 +51,63 @@ _SHOWN: Final = 10
 """Tensors that a notebook shows of a model."""
 
 
-class LocalModel(ClosedAtEnd):
-    """A model in files that are read here; close it after use, or use it in a `with`."""
+class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
+    """A model in files or on a service: a mapping of names to tensors, whose elements are read when they are needed.
+
+    Of tensors that share a name, each is listed by its address. Close the model after use, or use it in a `with`.
+    """
+
+    @abstractmethod
+    def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
+        """The inputs and outputs of the model."""
+
+    @abstractmethod
+    def _entries(self) -> Iterator[TensorEntry]:
+        """All tensors."""
+
+    @abstractmethod
+    def _named(self, name: str) -> Sequence[TensorEntry]:
+        """The tensors of this name, or the one with this address."""
+
+    @abstractmethod
+    def _elements(self, address: str, slice: str | None) -> Any:
+        """The elements of a tensor, or of a slice, as a NumPy array."""
+
+    def __getitem__(self, name: str) -> LazyArray:
+        """The tensor of this name or address; `NoTensor`, a `KeyError`, if there is none, `Conflict` for several."""
+        found = self._named(name) if isinstance(name, str) else ()
+        if not found:
+            hint = did_you_mean(name, (each.name for each in self._entries())) if isinstance(name, str) else None
+            raise NoTensor(f"{no_tensor(name)}{f': {hint}' if hint else ''}")
+        if len(found) > 1:
+            raise several(name, [each.address for each in found])
+        return LazyArray(found[0], partial(self._elements, found[0].address))
+
+    def __contains__(self, name: object) -> bool:
+        """True for a name that one tensor has, and for an address."""
+        return isinstance(name, str) and len(self._named(name)) == 1
+
+    def __bool__(self) -> bool:
+        return True
+
+    __eq__ = object.__eq__
+    __hash__ = object.__hash__
+
+    def _repr_html_(self) -> str:
+        """A table of the largest tensors, for notebooks."""
+        largest = nlargest(_SHOWN, self.values(), key=lambda tensor: tensor.facts.size or 0)
+        rows = "".join(
+            f"<tr><td>{escape(each.name)}</td><td>{each.facts.dtype or '?'}</td><td>{each.dimensions}</td>"
+            f"<td>{format_size(each.facts.size or 0)}</td></tr>"
+            for each in largest
+        )
+        more = f"<p>… {len(self) - _SHOWN} more</p>" if len(self) > _SHOWN else ""
+        head = "<tr><th>tensor</th><th>type</th><th>shape</th><th>size</th></tr>"
+        return f"<p>{escape(repr(self))}</p><table>{head}{rows}</table>{more}"
+
+
+class LocalModel(OpenedModel):
+    """A model in files that are read here."""
 
     def __init__(self, model: Model, proto: Proto | None, held: ExitStack, tags: Sequence[str] | None = None) -> None:
         self._tags = tags
@@ -79,43 +137,25 @@ class LocalModel(ClosedAtEnd):
         """Number of tensors."""
         return len(self.tensors)
 
-    def __bool__(self) -> bool:
-        return True
+    def __iter__(self) -> Iterator[str]:
+        return keys(self.tensors)
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return each(self.tensors)
+    def _entries(self) -> Iterator[TensorEntry]:
+        return map(entry_of, each(self.tensors))
 
-    def __contains__(self, name: object) -> bool:
-        """True for the name or address of a tensor."""
-        return isinstance(name, str) and bool(self.tensors.numbers(name))
+    def _named(self, name: str) -> Sequence[TensorEntry]:
+        return [entry_of(self.tensors[number]) for number in self.tensors.numbers(name)]
 
-    def __getitem__(self, name: str) -> Any:
-        """The tensor of this name or address as a NumPy array, one of strings as an array of `bytes`.
-
-        `NotFound` if there is none, `Conflict` for several, `Unsupported` without numpy, or without ml_dtypes for the
-        types that it adds.
-        """
-        require_numpy()
-        tensor = self.tensor(name)
+    def _elements(self, address: str, slice: str | None) -> Any:
+        tensor = self.tensor(address)
         if tensor.dtype is not None and not tensor.dtype.bits:
-            return strings_array(*strings(tensor))
-        found = self.look(tensor)
+            whole = strings_array(*strings(tensor))
+            return whole if slice is None else parsed_slice(slice, whole.shape).of(whole)
+        found = self.look(tensor, slice)
         return as_array(Rope(found.bytes.rope, found.bytes.sources).read(), found.dtype.name, found.shape)
 
     def __repr__(self) -> str:
         return f"<LocalModel {self.model.root!r}: {self.model.type or 'unknown type'}, {_counted(self)}>"
-
-    def _repr_html_(self) -> str:
-        """A table of the largest tensors, for notebooks."""
-        largest = nlargest(_SHOWN, self, key=lambda tensor: tensor.size or 0)
-        cells = ((each.name, each.dtype.name if each.dtype else "?", _shape(each), each.size) for each in largest)
-        rows = "".join(
-            f"<tr><td>{escape(name)}</td><td>{dtype}</td><td>{shape}</td><td>{format_size(size or 0)}</td></tr>"
-            for name, dtype, shape, size in cells
-        )
-        more = f"<p>… {len(self) - _SHOWN} more</p>" if len(self) > _SHOWN else ""
-        head = "<tr><th>tensor</th><th>type</th><th>shape</th><th>size</th></tr>"
-        return f"<p>{escape(repr(self))}</p><table>{head}{rows}</table>{more}"
 
     def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
         """The signatures of a SavedModel, or of its first meta graph with exactly `tags`.
@@ -147,7 +187,7 @@ class LocalModel(ClosedAtEnd):
 
     def matching(self, name: str | None = None, dtype: str | None = None) -> Iterator[Tensor]:
         """Tensors by name or address, with `*` for any characters in a name, and by dtype; None matches any."""
-        return filter(wanted(name, dtype), self)
+        return filter(wanted(name, dtype), each(self.tensors))
 
     def read(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Rope:
         """The elements of a tensor or of a slice as `raw`, `npy`, `packed` or `json`; read on demand.
@@ -174,12 +214,7 @@ def _counted(model: LocalModel) -> str:
         return "no tensors"
 
 
-def _shape(tensor: Tensor) -> str:
-    return "?" if tensor.shape is None else " × ".join(map(str, tensor.shape)) or "scalar"
-
-
-@named_options
-def open_model(
+def open_files(
     path: str | os.PathLike[str],
     root: str | None = None,
     type: str | None = None,
@@ -211,7 +246,7 @@ def files_in(folder: FileSet) -> LocalModel:
 
 
 def root_in(folder: FileSet, type: str | None = None, progress: Progress | None = None) -> str:
-    """The path in `folder` of the model's root, chosen as in `open_model`; `NoRoot` if there is none.
+    """The path in `folder` of the model's root, chosen as in `open_files`; `NoRoot` if there is none.
 
     `progress` receives the number of files looked at, and of all.
     """

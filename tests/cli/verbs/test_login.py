@@ -16,8 +16,8 @@ from tests.support.issuer import AUDIENCE, FakeIssuer, running_issuer
 from tests.support.process import service_process
 from typer.testing import Result
 
-from protoslice.cli.models import credentials
-from protoslice.cli.models.credentials import Kept
+from protoslice import credentials
+from protoslice.credentials import Kept
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,12 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from tests.support.golden import folder
 
+from protoslice import open_model
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.onnx_files import external
 from protoslice.formats.onnx_files.external import check_alignment, in_one_file, with_external_data
 from protoslice.formats.onnx_files.messages import OnnxProto, without
-from protoslice.library.models import open_model
 from protoslice.sources.ropes import Rope
 
 CASES = ("onnx_external_many", "onnx_external_one", "onnx_subgraphs", "onnx_types_raw", "onnx_types_typed")

@@ -18,7 +18,7 @@ from tests.support.paddle import TYPES, Parameter, blob, combined, json_program,
 from tests.support.tensors import content
 
 import protoslice
-from protoslice import schema
+from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Model, Tensors
 from protoslice.formats.paddle import models, programs
@@ -26,7 +26,7 @@ from protoslice.formats.paddle.blobs import Heads
 from protoslice.formats.paddle.models import Paddle
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import place, read
-from protoslice.library.models import LocalModel, open_model
+from protoslice.library.models import LocalModel
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
@@ -95,7 +95,7 @@ def test_what_is_saved_is_listed_and_read(
     tmp_path_factory: pytest.TempPathFactory, parameters: list[Parameter], layout: str
 ) -> None:
     with written(saved(parameters, layout), tmp_path_factory.mktemp("model")) as model:
-        found = list(model)
+        found = list(model.matching())
         ordered = sorted(parameters, key=lambda parameter: parameter.name)
         facts = [(tensor.name, tensor.dtype, tensor.shape) for tensor in found]
         assert facts == [(each.name, DTYPES[each.dtype], each.shape) for each in ordered]

@@ -14,6 +14,7 @@ from tests.support.golden import MODELS, folder
 from tests.support.paddle import TYPES, Parameter, blob, combined, json_program, program
 from tests.support.tensors import content
 
+from protoslice import open_model
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError
 from protoslice.formats.model import Fault, Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import row_text
@@ -22,7 +23,7 @@ from protoslice.formats.paddle import parameters as parameters_module
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import read
-from protoslice.library.models import open_model, root_in
+from protoslice.library.models import root_in
 from protoslice.schema import detect
 from protoslice.sources.files import BytesSource
 from protoslice.sources.folder import Folder
@@ -108,8 +109,8 @@ def test_a_file_of_paddles_own_without_its_program(case: str, tmp_path: Path) ->
     )
     with open_model(tmp_path) as alone, open_model(folder(case), root.name) as whole:
         assert alone.model.root == file.name
-        assert [(each.dtype, each.shape, content(read(each).bytes)) for each in alone] == [
-            (each.dtype, each.shape, content(read(each).bytes)) for each in whole
+        assert [(each.dtype, each.shape, content(read(each).bytes)) for each in alone.matching()] == [
+            (each.dtype, each.shape, content(read(each).bytes)) for each in whole.matching()
         ]
 
 
@@ -213,7 +214,7 @@ def test_a_program_has_the_levels_of_its_parameters(layout: str, tmp_path: Path)
     if layout == "combined":
         (tmp_path / "__params__").write_bytes(combined(THREE))
     with open_model(tmp_path) as model:
-        assert [told(each, "lod")["levels"] for each in model] == [[], [[0, 2, 4]], []]
+        assert [told(each, "lod")["levels"] for each in model.matching()] == [[], [[0, 2, 4]], []]
 
 
 def test_levels_of_a_file_of_paddles_own() -> None:
@@ -246,7 +247,7 @@ def test_files_of_one_tensor_each_are_one_model(tmp_path: Path) -> None:
     (tmp_path / "model/notes.txt").write_text("no parameter")
     (tmp_path / "model/w_3x").write_bytes(blob(parameters[3]) + b"?")
     with open_model(tmp_path / "model") as model:
-        found = {tensor.name: tensor for tensor in model}
+        found = {tensor.name: tensor for tensor in model.matching()}
         assert found.keys() == {*(each.name for each in parameters), "w_3x"}
         for parameter in parameters:
             assert content(read(found[parameter.name]).bytes) == parameter.data

@@ -16,13 +16,12 @@ from hypothesis import strategies as st
 from tests.support.bundles import Box, Layout, Variable, bundle, crc32c, masked, table
 from tests.support.golden import MODELS
 
-from protoslice import schema
+from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
 from protoslice.formats.outputs.listing import items, row, row_text
 from protoslice.formats.tensorflow.bundle import Bundle, BundleTensors
 from protoslice.formats.tensors.reading import read
-from protoslice.library.models import open_model
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
 
@@ -72,7 +71,7 @@ def test_all_of_nine_thousand_tensors() -> None:
         found = model.tensors
         assert len(found) == 9000
         digest = hashlib.sha256()
-        for tensor in model:
+        for tensor in model.matching():
             assert tensor.dtype is not None
             assert tensor.shape is not None
             shape = json.dumps(list(tensor.shape), separators=(",", ":"))
@@ -242,14 +241,14 @@ def test_the_fast_listing_says_what_the_tensors_say(case: str) -> None:
     with open_model(MODELS / case, expected(case)["root"]) as model:
         found = model.tensors
         assert isinstance(found, BundleTensors)
-        assert listed(found, 1000) == [shown(tensor) for tensor in model]
-        floats = [shown(tensor) for tensor in model if tensor.dtype and tensor.dtype.name == "F32"]
+        assert listed(found, 1000) == [shown(tensor) for tensor in model.matching()]
+        floats = [shown(tensor) for tensor in model.matching() if tensor.dtype and tensor.dtype.name == "F32"]
         assert json.loads(b"[" + found.items(0, 10_000, "F32")[0] + b"]") == floats
 
 
 def test_joined_listings_say_what_the_tensors_say() -> None:
     with open_model(MODELS / "tf_sm_functions") as model:
-        rows = [json.loads(row_text(tensor)) for tensor in model]
+        rows = [json.loads(row_text(tensor)) for tensor in model.matching()]
         for dtype in (None, "F32"):
             due = [each for each in rows if dtype is None or each["dtype"] == dtype]
             for limit in (1, 3, 1000):

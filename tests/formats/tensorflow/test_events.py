@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 from tests.support.streams import FRAMED
 
-from protoslice import schema
+from protoslice import open_model, schema
 from protoslice.errors import LimitExceeded
 from protoslice.formats.tensorflow import warmup
-from protoslice.library.models import open_model
 
 EVENT: Any = schema.bundled().message_class("tensorflow.Event")
 NAME = "events.out.tfevents.1700000000.host.1.0.v2"
@@ -39,7 +38,7 @@ def test_tensors_of_summaries_are_listed_and_read(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(FRAMED["tfrecord"](events()))
     with open_model(tmp_path / NAME) as model:
         assert model.model.type == "tensorflow.Event"
-        assert [(each.address, each.kind, each.shape) for each in model] == [
+        assert [(each.address, each.kind, each.shape) for each in model.matching()] == [
             ("path:record[1].summary.value[0].tensor", "summary", ()),
             ("path:record[2].summary.value[0].tensor", "summary", (1, 3)),
         ]

@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_model_has_the_tensors_of_its_meta_graph_and_the_variables(folder: Path, number: int) -> None:
     with protoslice.open_model(folder) as model:
         found = model.tagged(GRAPHS[number][::-1])
-        assert sorted(tensor.name for tensor in found) == sorted(["w", f"own{number}", "v"])
+        assert sorted(found) == sorted(["w", f"own{number}", "v"])
         assert np.frombuffer(found.read("w").read(), "<f4").tolist() == VALUES[number].tolist()
         assert found.tensor(found.tensor("w").address).address == f"path:meta_graphs[{number}].graph_def" + (
             '.node[0].attr["value"].tensor'

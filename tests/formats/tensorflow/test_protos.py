@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from tests.support.bundles import crc32c, masked
 from tests.support.golden import MODELS
 
-from protoslice import schema
+from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, ProtosliceError, Unsupported
 from protoslice.formats.model import Model, RootProto, Tensor
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
-from protoslice.library.models import open_model
 from protoslice.library.opening import open_proto
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.support.golden import MODELS, folder
 
+from protoslice import open_model
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.formats.tensors.conversion import converted, dequantized, float_type
 from protoslice.formats.tensors.reading import ReadableTensor, read
-from protoslice.library.models import open_model
 from protoslice.sources.ropes import Rope
 
 CASE = "gguf_types"

@@ -12,9 +12,9 @@ import pytest
 from safetensors.numpy import save, save_file
 from tests.support.stores import open_stores, upload
 
+from protoslice import open_model
 from protoslice.formats.model import MissingFile
 from protoslice.formats.report import report_on
-from protoslice.library.models import open_model
 from protoslice.storage import MemoryStorage
 
 NAME = "diffusion_pytorch_model"
@@ -53,7 +53,7 @@ def test_a_component_is_one_variant_with_all_its_shards(case: str, tmp_path: Pat
     for order in (names, [*names][::-1]):
         written(tmp_path / "unet", order)
     with open_model(tmp_path) as model:
-        assert sorted(each.name for each in model) == sorted(f"unet/{name}" for name in expected)
+        assert sorted(each.name for each in model.matching()) == sorted(f"unet/{name}" for name in expected)
         assert report_on(model.model).missing == ()
 
 
@@ -94,7 +94,7 @@ def test_the_file_without_a_variant_is_the_root(case: str, tmp_path: Path) -> No
         save_file({name: np.zeros(9 if "." in name else 1)}, tmp_path / f"{name}.safetensors")
     with open_model(tmp_path) as model:
         assert model.model.root == f"{expected}.safetensors"
-        listed = sorted(each.name for each in model)
+        listed = sorted(each.name for each in model.matching())
     shards = [name for name in names if name.replace("2-of", "1-of") == expected]
     assert listed == sorted(shards or [expected])
 

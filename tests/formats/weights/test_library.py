@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 import safetensors
 
+from protoslice import open_model
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
-from protoslice.library.models import open_model
 
 Found = dict[str, tuple[str, tuple[int, ...], bytes]]
 """Type, shape and bytes of each tensor."""
@@ -51,7 +51,7 @@ def by_us(path: Path) -> Found | None:
     found: Found = {}
     try:
         with open_model(path) as model:
-            for tensor in model:
+            for tensor in model.matching():
                 elements = model.read(tensor, form="packed").read()
                 assert tensor.dtype is not None
                 assert tensor.shape is not None

@@ -27,7 +27,7 @@ NAMES = st.lists(st.text("ab12./", min_size=1, max_size=8), max_size=25)
 STEP = re.compile(r"(?<=[^./:])[./:]")
 
 
-def tensors(names: Sequence[str]) -> Listed:
+def tensors(names: Sequence[str]) -> Listed[Tensor]:
     """Tensors of one byte, two bytes …, with these names."""
     found = [
         Tensor(name, f"path:t[{n}]", DTYPES["U8"], (n + 1,), "t", None, Fault(CorruptModel("nothing is read")))
@@ -43,7 +43,9 @@ def last(steps: Any) -> ResultPage[Any]:
     return page
 
 
-def page_of(found: Listed, order: Sequence[int], search: NameSearch, limit: int, first: int = 0) -> ResultPage[bytes]:
+def page_of(
+    found: Listed[Tensor], order: Sequence[int], search: NameSearch, limit: int, first: int = 0
+) -> ResultPage[bytes]:
     """The page of the tensors that `search` finds."""
     return last(steps_of_page(found, order, first, search, lambda tensor: True, PageBudget(limit), entry_text))
 

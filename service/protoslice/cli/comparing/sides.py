@@ -11,7 +11,6 @@ from typing import Any, Protocol
 from protoslice import LocalModel, Proto, Split, _core, schema
 from protoslice.cli.comparing.fetched import Fetched, LocalPieces
 from protoslice.cli.comparing.shifts import Local
-from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import NamedFiles, named_files
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.types import RootType
@@ -26,6 +25,7 @@ from protoslice.formats.model import Listed, Model, Tensors
 from protoslice.formats.selection import each
 from protoslice.library.models import files_in, model_over
 from protoslice.pieces import cut, extents_of
+from protoslice.references import address_of, is_address
 from protoslice.sources.source import RangeSource
 
 

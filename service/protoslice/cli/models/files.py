@@ -13,13 +13,13 @@ from typing import IO, BinaryIO, cast
 import protoslice
 from protoslice import LocalModel, Proto
 from protoslice._core import DEFAULT_FLOOR
-from protoslice.cli.models.addresses import store_hint
 from protoslice.cli.models.output import STDIO, blaming
 from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
-from protoslice.errors import NotFound, ProtosliceError, Unsupported
+from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.library.indexing import SMALLEST_FLOOR
 from protoslice.library.models import model_over, root_in
+from protoslice.references import saying_what_was_tried
 from protoslice.sources.opening import files_at
 from protoslice.sources.source import FileSet, RangeSource
 
@@ -138,16 +138,11 @@ def errors_about(name: str) -> Iterator[None]:
     """Errors inside say which file they are about."""
     shown = "standard input" if name == STDIO else name
     try:
-        yield
+        with saying_what_was_tried(name):
+            yield
     except ProtosliceError as error:
         if shown not in error.message:
             error.message = f"{shown}: {error.message}"
-        if (
-            isinstance(error, NotFound)
-            and not os.path.lexists(name)
-            and (hint := store_hint(name)) not in error.message
-        ):
-            error.message += hint
         raise
 
 

@@ -25,6 +25,7 @@ from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.safetensors import Safetensors, metadata_of
 from protoslice.formats.outputs.statistics import statistics
 from protoslice.formats.report import report_on
+from protoslice.formats.selection import each
 from protoslice.graphs import Question
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.library.documents import (
@@ -129,7 +130,7 @@ class LocalSubject(Subject):
     def _facts_of_tensors(self) -> dict[str, object] | None:
         """Facts about a root that is no proto, such as the index of a bundle; None for one without tensors."""
         try:
-            tensors = sorted(self._model, key=lambda tensor: -(tensor.size or 0))
+            tensors = sorted(each(self._model.tensors), key=lambda tensor: -(tensor.size or 0))
         except Unsupported:
             return None
         model = self._model.model
@@ -225,7 +226,8 @@ class LocalSubject(Subject):
         return None if report.tensors is None else report
 
     def largest(self, limit: int) -> Sequence[TensorEntry]:
-        return [entry_of(each) for each in nlargest(limit, self._around, key=lambda tensor: tensor.size or 0)]
+        largest = nlargest(limit, each(self._around.tensors), key=lambda tensor: tensor.size or 0)
+        return [entry_of(tensor) for tensor in largest]
 
     @property
     def _around(self) -> LocalModel:

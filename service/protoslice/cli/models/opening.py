@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.subjects import Subject
 from protoslice.cli.models.types import RootType
 from protoslice.errors import Unsupported
+from protoslice.references import is_address
 
 
 @contextmanager

@@ -10,17 +10,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from protoslice.cli.models.addresses import Address, address_of, authorization, is_trusted
-from protoslice.cli.models.credentials import end_of
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
-from protoslice.cli.terminal.near import did_you_mean
 from protoslice.cli.terminal.show import utc
+from protoslice.credentials import end_of
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, ProtosliceError, UnknownCaller, Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import HEADER, Omitted
+from protoslice.formats.selection import did_you_mean
 from protoslice.formats.signatures import TYPES
 from protoslice.graphs import Question
+from protoslice.references import Address, address_of, authorization, is_trusted
 
 T = TypeVar("T")
 

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from protoslice import _core, schema
-from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import errors_about, is_stream, spooled
 from protoslice.cli.models.remote import RemoteContent, client_of
 from protoslice.cli.models.subjects import Content
@@ -17,6 +16,7 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import NotFound, Unsupported
 from protoslice.facts import RecordsSummary
 from protoslice.library.documents import StreamDocument
+from protoslice.references import address_of, is_address
 from protoslice.sources.ropes import Rope
 from protoslice.streams import Records, open_records
 from protoslice.streams.choice import WHOLE, RecordChoice, RecordPart

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from protoslice.cli.models.addresses import authorization, same_origin
 from protoslice.errors import InvalidInput, StorageUnavailable
+from protoslice.references import authorization, same_origin
 
 PATIENCE_SECONDS: Final = 5.0
 """Seconds that a service may take to refuse an upload once it has seen the head."""

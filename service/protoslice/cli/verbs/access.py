@@ -13,12 +13,12 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from protoslice.cli.models.addresses import service_url, store_of
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.service import opened, service_settings
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say, utc
 from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.references import service_url, store_of
 from protoslice.sizes import format_size, parse_size
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}

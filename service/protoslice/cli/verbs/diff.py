@@ -13,7 +13,6 @@ from typing import Annotated, Final
 import typer
 
 from protoslice.cli.comparing.sides import both_sides, differences
-from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.types import RootType
@@ -25,6 +24,7 @@ from protoslice.facts import Difference, TensorDelta
 from protoslice.formats.model import Tensors
 from protoslice.formats.selection import single
 from protoslice.formats.tensors.reading import ready
+from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
 
 DIFFERENT: Final = 8

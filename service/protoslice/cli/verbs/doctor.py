@@ -10,7 +10,6 @@ from urllib.parse import quote
 
 import typer
 
-from protoslice.cli.models.addresses import ref_on, service_url
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.probing.probed_service import CannotTell, ProbedService
@@ -18,6 +17,7 @@ from protoslice.cli.probing.probes import PROBES, Probe
 from protoslice.cli.service import check_environment
 from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
+from protoslice.references import ref_on, service_url
 from protoslice.splitting.planning.shape import varint
 
 NOT_WELL: Final = 3

@@ -11,7 +11,6 @@ from typing import Annotated, Final
 import typer
 
 from protoslice import Rope
-from protoslice.cli.models.addresses import is_address
 from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import STDIO, write_content
@@ -38,6 +37,7 @@ from protoslice.defaults import LARGEST_MESSAGE
 from protoslice.errors import NotFound, ProtosliceError, Unsupported
 from protoslice.formats.report import report_on
 from protoslice.library.chunk_sizes import LargeChunkWarning
+from protoslice.references import is_address
 from protoslice.sizes import format_size, parse_size
 from protoslice.splitters import splitter_named
 

@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.models.addresses import service_url
 from protoslice.cli.models.remote import client_of, first_of
 from protoslice.cli.options import Json, Limit, ServiceUrl, Since, Until
 from protoslice.cli.terminal.show import note, print_json, print_table, utc
+from protoslice.references import service_url
 
 
 def log(  # noqa: PLR0913 - each is an option

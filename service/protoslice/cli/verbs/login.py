@@ -8,12 +8,12 @@ from typing import Annotated, Final
 
 import typer
 
-from protoslice.cli.models.addresses import header_of, origin_of, service_url
-from protoslice.cli.models.credentials import Kept, credentials_file, end_of, forget_token, keep, others_that_accept
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.terminal.show import note, utc
+from protoslice.credentials import Kept, credentials_file, end_of, forget_token, keep, others_that_accept
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, UnknownCaller, Unsupported
 from protoslice.facts import SignInTerms
+from protoslice.references import header_of, origin_of, service_url
 
 _LONGEST: Final = 1 << 14
 """Characters of a token; JWTs of large companies have thousands."""
@@ -70,7 +70,7 @@ def _signed_in(service: str, terms: SignInTerms) -> Kept:
     Everyone who has it gets in wherever this issuer and client are accepted. A service could name those of another one
     to get in there as its user, so none gets a token that another origin accepts unless the user agrees.
     """
-    from protoslice.cli.openid.device import Prompt, sign_in
+    from protoslice.openid.device import Prompt, sign_in
 
     origin, client = origin_of(service), f"client {terms.client_id!r} of {terms.issuer}"
     if others := others_that_accept(terms.issuer, terms.client_id, origin):

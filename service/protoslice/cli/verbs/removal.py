@@ -12,12 +12,12 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice.cli.models.addresses import Address, store_of
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.options import Json, ServiceUrl
 from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.show import escaped, note, print_json, say, utc
 from protoslice.errors import InvalidInput, NotFound, StillNamed
+from protoslice.references import Address, store_of
 
 _ID = re.compile("[0-9a-f]{12,64}")
 """An id, or the beginning of one; no tag looks like that."""

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from protoslice import Rope, _core, schema
-from protoslice.cli.models.addresses import service_url
 from protoslice.cli.models.output import write_content
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import descriptor_set_in
 from protoslice.cli.options import Force, Json, ServiceUrl
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, print_table, say, utc
+from protoslice.references import service_url
 from protoslice.sizes import format_size
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schema on the service.")]

@@ -17,14 +17,13 @@ from protoslice.cli.models.output import STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
 from protoslice.cli.options import FileName, Force, Json, MetaGraphTags, SchemaFile, TypeName
-from protoslice.cli.terminal.near import did_you_mean
 from protoslice.cli.terminal.numbers import array_lines, reader_of
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import Omitted
-from protoslice.formats.selection import natural, tags_of
+from protoslice.formats.selection import did_you_mean, natural, tags_of
 from protoslice.formats.tensors.slices import parsed_slice, whole
 from protoslice.sizes import format_size
 

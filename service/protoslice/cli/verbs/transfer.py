@@ -12,7 +12,6 @@ from warnings import catch_warnings, simplefilter
 
 import typer
 
-from protoslice.cli.models.addresses import Address, is_address, ref_on, service_url, store_of
 from protoslice.cli.models.files import errors_about, named_files
 from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.parts import pull_parts
@@ -27,6 +26,7 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
+from protoslice.references import Address, is_address, ref_on, service_url, store_of
 from protoslice.sizes import format_size, parse_size
 from protoslice.uris import is_uri, local_path
 

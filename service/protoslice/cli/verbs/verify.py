@@ -15,7 +15,6 @@ import typer
 import protoslice
 from protoslice import LocalModel, Proto, _core, schema
 from protoslice.cli.comparing.streamed_digest import StreamedDigest, watch
-from protoslice.cli.models.addresses import address_of, is_address
 from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.remote import client_of
@@ -28,6 +27,8 @@ from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Tensor
 from protoslice.formats.report import comparing
+from protoslice.formats.selection import each
+from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
 from protoslice.streams.framing import DEFLATED
 
@@ -198,7 +199,7 @@ def _records(name: str) -> Check | None:
 
 def _tensors(model: LocalModel) -> Iterator[Tensor]:
     try:
-        yield from model
+        yield from each(model.tensors)
     except Unsupported:
         return  # a proto that is no model has none
 

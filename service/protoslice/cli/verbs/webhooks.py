@@ -7,12 +7,12 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli.models.addresses import service_url
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
 from protoslice.cli.verbs.access import Service
 from protoslice.facts import EventLetter, WebhookFacts
+from protoslice.references import service_url
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the webhook, as shown by `webhook ls`.")]
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+import operator
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any, Final
 
-from protoslice.errors import IntegrityError, Unsupported
+from protoslice.errors import CorruptModel, IntegrityError, InvalidIndex, Unsupported
+from protoslice.facts import TensorEntry
 from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,6 +34,168 @@ _ML_DTYPES: Final[Mapping[str, str]] = {
     "F6_E2M3FN": "float6_e2m3fn", "F6_E3M2FN": "float6_e3m2fn", "F4_E2M1": "float4_e2m1fn",
 }  # fmt: skip
 """Types that the package ml_dtypes adds to numpy."""
+
+
+class LazyArray:
+    """A tensor of an opened model, of which an index reads the elements that it selects.
+
+    Use it as an array: `tensor[17, :5]` and `tensor[...]` are NumPy arrays, and NumPy's functions take it as it is. A
+    tensor of strings has elements of `bytes`; a quantized one has rows of bytes, which consist of blocks.
+    """
+
+    def __init__(self, facts: TensorEntry, read: Callable[[str | None], np.ndarray[Any, Any]]) -> None:
+        self.facts = facts
+        """Name, address, type and shape as the model has them, and more."""
+        self._read = read
+
+    def __repr__(self) -> str:
+        size = "" if self.facts.size is None else f", {format_size(self.facts.size)}"
+        problem = "" if self.facts.problem is None else f", {self.facts.problem}"
+        kind = f"{self.facts.dtype or 'unknown type'} {self.dimensions}"
+        return f"<LazyArray {self.name or self.address!r}: {kind}{size}{problem}>"
+
+    @property
+    def name(self) -> str:
+        """Name in the model; several tensors may share one."""
+        return self.facts.name
+
+    @property
+    def address(self) -> str:
+        """Identifies the tensor in the model, even if several share its name."""
+        return self.facts.address
+
+    @property
+    def dimensions(self) -> str:
+        """Shape as people write it, such as `3×4`."""
+        return "?" if self.facts.shape is None else "×".join(map(str, self.facts.shape)) or "scalar"
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the array; `CorruptModel` if the model has no valid one."""
+        if self.facts.shape is None:
+            raise CorruptModel(self.facts.problem or f"The shape of tensor {self.name!r} is unknown", path=self.address)
+        dtype = DTYPES.get(self.facts.dtype or "")
+        return self.facts.shape if dtype is None or dtype.block is None else dtype.bytes_shape(self.facts.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Type of the array's elements; `Unsupported` if NumPy has none, `CorruptModel` if the model has none."""
+        require_numpy()
+        if self.facts.dtype is None:
+            raise CorruptModel(self.facts.problem or f"The type of tensor {self.name!r} is unknown", path=self.address)
+        if self.facts.dtype == "STRING":
+            import numpy as np
+
+            return np.dtype(object)
+        return _dtype("U8" if self._block is not None else self.facts.dtype)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the array."""
+        return self.size * self.dtype.itemsize
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without dimensions")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self[...])
+
+    def __getitem__(self, index: Any) -> Any:
+        """The elements that NumPy's basic indexing selects: integers, slices, `...` and None.
+
+        `InvalidIndex`, which is an `IndexError`, for other indices and those out of range.
+        """
+        require_numpy()
+        wanted, left = _basic(index, self.shape, self._block)
+        return self._read(wanted)[left]
+
+    @property
+    def _block(self) -> tuple[int, int] | None:
+        dtype = DTYPES.get(self.facts.dtype or "")
+        return None if dtype is None else dtype.block
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        if copy is False:
+            raise ValueError("A tensor of a model is always copied when it becomes an array: use copy=None")
+        import numpy as np
+
+        return np.asarray(self[...], dtype)
+
+
+def _basic(
+    index: Any, shape: tuple[int, ...], block: tuple[int, int] | None
+) -> tuple[str | None, tuple[slice | int | EllipsisType | None, ...]]:
+    """Return the slice to read as text, None for all, and the index that remains to apply to what was read."""
+    items = [_item(each) for each in (index if isinstance(index, tuple) else (index,))]
+    count = sum(each is not None and each is not ... for each in items)
+    if count > len(shape):
+        raise InvalidIndex(f"Too many indices: the tensor has {len(shape)} dimensions, but {count} are indexed")
+    if items.count(...) > 1:
+        raise InvalidIndex("An index may contain '...' only once")
+    if ... not in items and count < len(shape):
+        items.append(...)
+    texts: list[str] = []
+    left: list[slice | int | EllipsisType | None] = []
+    for item in items:
+        if item is ...:
+            texts += [":"] * (len(shape) - count)
+        if item is None or item is ...:
+            left.append(item)
+            continue
+        length, is_last = shape[len(texts)], len(texts) == len(shape) - 1
+        text, more = _step_of(item, length, block if is_last else None)
+        texts.append(text)
+        left += more
+    return (None if set(texts) <= {":"} else ",".join(texts)), tuple(left)
+
+
+def _item(each: Any) -> int | slice | EllipsisType | None:
+    if each is None or isinstance(each, slice | EllipsisType):
+        return each
+    try:
+        if not isinstance(each, bool):
+            return operator.index(each)
+    except TypeError:
+        pass
+    raise InvalidIndex(
+        f"A tensor takes integers, slices, '...' and None as indices, not {type(each).__name__}: for a mask or a list "
+        "of indices, read the tensor first, as in model[name][...][mask]"
+    )
+
+
+def _step_of(item: int | slice, length: int, block: tuple[int, int] | None) -> tuple[str, list[slice | int]]:
+    """Return the slice of one dimension as text, and what remains of its index; a row of blocks is cut between them."""
+    if isinstance(item, slice):
+        rows = range(*item.indices(length))
+    elif -length <= item < length:
+        rows = range(item % length, item % length + 1)
+    else:
+        raise InvalidIndex(f"Index {item} is out of range: the dimension has length {length}")
+    forward = rows if rows.step > 0 else rows[::-1]
+    if not rows or (isinstance(item, slice) and forward == range(length)):
+        return ":" if rows else "0:0", [slice(None, None, rows.step if rows else None)]
+    if block is None:
+        if not isinstance(item, slice):
+            return str(rows.start), []
+        step = f":{forward.step}" if len(forward) > 1 and forward.step > 1 else ""
+        return f"{forward[0]}:{forward[-1] + 1}{step}", [slice(None, None, 1 if rows.step > 0 else -1)]
+    elements, size = block
+    first, end = forward[0] // size, forward[-1] // size + 1
+    start, step_, after = rows[0] - first * size, rows.step, rows[-1] - first * size + (1 if rows.step > 0 else -1)
+    more = slice(start, None if after < 0 else after, step_) if isinstance(item, slice) else start
+    return f"{first * elements}:{end * elements}", [more]
 
 
 def require_numpy() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from types import EllipsisType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from protoslice.errors import InvalidInput
 from protoslice.formats.tensors.dtypes import Dtype
@@ -32,6 +32,11 @@ class TensorSlice:
     def count(self) -> int:
         """Number of selected elements."""
         return prod(self.counts)
+
+    def of(self, array: Any) -> Any:
+        """The selected elements of a NumPy array of the tensor."""
+        ranges = zip(self.starts, self.steps, self.counts, strict=True)
+        return array[tuple(slice(at, at + step * count, step) for at, step, count in ranges)].reshape(self.shape)
 
 
 def whole(shape: Sequence[int]) -> TensorSlice:

@@ -8,11 +8,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protoslice.cli.models.credentials import LONGEST, Renewal, is_plain
-from protoslice.cli.openid.issuers import IssuerEndpoints, checked_url, exchange
-from protoslice.cli.terminal.show import shorten
+from protoslice.credentials import LONGEST, Renewal, is_plain
 from protoslice.errors import StorageDenied, StorageUnavailable, Unsupported
 from protoslice.facts import SignInTerms
+from protoslice.openid.issuers import IssuerEndpoints, checked_url, exchange
 
 _GRANT: Final = "urn:ietf:params:oauth:grant-type:device_code"
 _LONGEST_WAIT: Final = 1800.0
@@ -135,4 +134,4 @@ def _error(status: int, said: Mapping[str, Any]) -> str:
     """Error of an issuer for people, without anything that a terminal obeys."""
     told = " ".join(str(said[name]) for name in ("error", "error_description") if isinstance(said.get(name), str))
     plain = "".join(letter for letter in told if letter.isprintable())
-    return shorten(plain, 200) if plain else f"status {status}"
+    return plain[:200] if plain else f"status {status}"

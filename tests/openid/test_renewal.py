@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.support.issuer import FakeIssuer, running_issuer
 
-from protoslice.cli.models.addresses import authorization
-from protoslice.cli.models.credentials import Kept, Renewal, credentials_file, keep, kept_for
+from protoslice.credentials import CredentialsWarning, Kept, Renewal, credentials_file, keep, kept_for
+from protoslice.references import authorization
 
 ORIGIN = "https://models.example:443"
 
@@ -85,13 +85,11 @@ def test_many_at_once_renew_once(issuer: FakeIssuer) -> None:
         (500, b""),
     ],
 )
-def test_what_is_kept_stays_when_the_issuer_gives_nothing(
-    issuer: FakeIssuer, answer: tuple[int, object], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_kept_stays_when_the_issuer_gives_nothing(issuer: FakeIssuer, answer: tuple[int, object]) -> None:
     token = kept_ending_in(issuer, 30)
     issuer.answers = [answer]
-    assert sent() == token
-    assert "Could not renew" in capsys.readouterr().err
+    with pytest.warns(CredentialsWarning, match="Could not renew"):
+        assert sent() == token
     assert kept_for(ORIGIN) == Kept(token, Renewal(issuer.url, "cli", "r0"))
 
 
@@ -103,8 +101,8 @@ def test_a_refresh_token_that_is_none_is_not_kept(issuer: FakeIssuer) -> None:
     assert kept_for(ORIGIN) == Kept(following, Renewal(issuer.url, "cli", "r0"))
 
 
-def test_an_issuer_that_is_away_costs_a_line(issuer: FakeIssuer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_issuer_that_is_away_costs_a_line(issuer: FakeIssuer) -> None:
     token = kept_ending_in(issuer, 30)
     issuer.away = True
-    assert sent() == token
-    assert "Could not renew" in capsys.readouterr().err
+    with pytest.warns(CredentialsWarning, match="Could not renew"):
+        assert sent() == token

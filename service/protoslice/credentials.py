@@ -23,6 +23,10 @@ LONGEST: Final = 16 << 10
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
+class CredentialsWarning(UserWarning):
+    """A kept token that could not be renewed."""
+
+
 def is_plain(value: object, longest: int = LONGEST) -> TypeGuard[str]:
     """True for printable ASCII of at most `longest` characters, as tokens and codes of an issuer are."""
     return isinstance(value, str) and 0 < len(value) <= longest and value.isascii() and value.isprintable()

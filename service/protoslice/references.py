@@ -1,18 +1,26 @@
-"""Addresses of services, and of stores and tags on them, as the command line names them."""
+"""Addresses of services, and of stores and tags on them, as the command line and `open_model` name them."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from protoslice.cli.models.credentials import kept_for
-from protoslice.errors import InvalidInput
+from protoslice.credentials import kept_for
+from protoslice.errors import InvalidInput, NotFound
+from protoslice.uris import is_uri
 
-_STORE = re.compile(r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/(?:v1/stores|m)/(?P<ref>[^/?#]+)/?", re.IGNORECASE)
-"""The address of a store, or of its page."""
+_STORE = re.compile(
+    r"(?P<service>https?://[^/?#]+(?:/[^?#]*?)?)/"
+    r"(?:v1/stores/(?P<store>[^/?#]+)/?|m/(?P<page>[^/?#]+)(?:/[a-z]*)?(?:[?#].*)?)",
+    re.IGNORECASE,
+)
+"""The address of a store, or that of its page, of any view of it."""
 _REF = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}"
     # owner/name@revision, name/of/artifact:tag
@@ -22,6 +30,7 @@ _REF = re.compile(
 _BARE = re.compile(r"https?://[^/]*/?", re.IGNORECASE)
 _SERVICE = re.compile(r"https?://[^?#]+", re.IGNORECASE)
 _PORTS = {"http": 80, "https": 443}
+_TRIED: Final = "was tried as"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +53,7 @@ def is_address(name: str) -> bool:
     """True if `name` means a store on a service, and no file; URLs without a path count as such."""
     if name.startswith("@"):
         return True
-    return _SERVICE.fullmatch(name) is not None and (_STORE.fullmatch(name) or _BARE.fullmatch(name)) is not None
+    return (_STORE.fullmatch(name) or _BARE.fullmatch(name)) is not None
 
 
 def address_of(name: str, service: str | None = None) -> Address:
@@ -58,7 +67,7 @@ def address_of(name: str, service: str | None = None) -> Address:
         raise InvalidInput(
             f"{name} does not name a store: use http://HOST/v1/stores/TAG, or @TAG with PROTOSLICE_URL set"
         )
-    return Address(found["service"], unquote(found["ref"]))
+    return Address(found["service"], unquote(found["store"] or found["page"]))
 
 
 def store_of(name: str, service: str | None = None) -> Address:
@@ -75,19 +84,24 @@ def ref_on(service: str, name: str) -> str:
     return address.ref
 
 
-def store_hint(name: str) -> str:
-    """Hint for a missing file whose name could be that of a store; else an empty text."""
-    if _SERVICE.fullmatch(name):
-        return " (to name a store, use http://HOST/v1/stores/TAG)"
-    known = os.environ.get("PROTOSLICE_URL") and _REF.fullmatch(name)
-    return f" (to use the store with that name, write @{name})" if known else ""
+@contextmanager
+def saying_what_was_tried(name: str) -> Iterator[None]:
+    """Add to an error about a file that does not exist what `name` was taken for, and how to name a store."""
+    try:
+        yield
+    except NotFound as error:
+        if not os.path.lexists(name) and _TRIED not in error.message:
+            kind = "the URL of a file" if is_uri(name) else "a local path"
+            store = "http://HOST/v1/stores/TAG" if is_uri(name) or not _REF.fullmatch(name) else f"@{name}"
+            error.message += f" ({name} {_TRIED} {kind}; for a store of a service, use {store})"
+        raise
 
 
 def service_url(given: str | None) -> str:
     """URL of the service: as given, else as PROTOSLICE_URL says."""
     url = given or os.environ.get("PROTOSLICE_URL")
     if not url:
-        raise InvalidInput("No service given: pass --url, or set PROTOSLICE_URL to http://HOST:PORT")
+        raise InvalidInput("No service given: set PROTOSLICE_URL to http://HOST:PORT, or pass --url")
     if _SERVICE.fullmatch(url) is None:
         raise InvalidInput(f"Invalid service address {url}: use http://HOST:PORT")
     return _without_secrets(url).rstrip("/")
@@ -137,7 +151,7 @@ def _kept_token(origin: str) -> str | None:
     kept = kept_for(origin)
     if kept is None or kept.renewal is None:
         return None if kept is None else kept.token
-    from protoslice.cli.openid.renewal import ends_soon, renewed  # httpx, for those alone who need it
+    from protoslice.openid.renewal import ends_soon, renewed  # httpx, for those alone who need it
 
     return renewed(origin) if ends_soon(kept) else kept.token
 

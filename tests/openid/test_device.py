@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from tests.support.issuer import FakeIssuer, running_issuer
 
-from protoslice.cli.openid import issuers
-from protoslice.cli.openid.device import Clock, Given, Prompt, sign_in
 from protoslice.errors import ProtosliceError, StorageDenied, StorageUnavailable, Unsupported
 from protoslice.facts import SignInTerms
+from protoslice.openid import issuers
+from protoslice.openid.device import Clock, Given, Prompt, sign_in
 
 PENDING = (400, {"error": "authorization_pending"})
 BEGUN = {"device_code": "d", "user_code": "ABCD", "verification_uri": "https://i.example/device", "expires_in": 600}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from protoslice.cli.models.credentials import Kept, Renewal, changing, end_of
-from protoslice.cli.openid.device import id_token_in
-from protoslice.cli.openid.issuers import IssuerEndpoints, exchange
-from protoslice.cli.terminal.show import note
+from protoslice.credentials import CredentialsWarning, Kept, Renewal, changing, end_of
 from protoslice.errors import ProtosliceError, StorageDenied
+from protoslice.openid.device import id_token_in
+from protoslice.openid.issuers import IssuerEndpoints, exchange
 
 _AHEAD: Final = timedelta(seconds=60)
 """Time before its end at which a token is renewed."""
@@ -31,7 +31,7 @@ def renewed(origin: str) -> str | None:
         try:
             all_kept[origin] = _renewed(kept.renewal)
         except ProtosliceError as error:
-            note(f"Could not renew the token for {origin}: {error.message}")
+            warnings.warn(f"Could not renew the token for {origin}: {error.message}", CredentialsWarning, stacklevel=2)
         return all_kept[origin].token
 
 

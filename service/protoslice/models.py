@@ -1,0 +1,120 @@
+"""Models by every name that the command line takes: on a service, or in files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast, overload
+
+from protoslice import schema
+from protoslice.errors import Unsupported, named_options
+from protoslice.facts import Signature, TensorEntry
+from protoslice.formats.model import Listed
+from protoslice.formats.selection import keys
+from protoslice.library.models import LocalModel, OpenedModel, Progress, open_files
+from protoslice.references import address_of, authorization, is_address, saying_what_was_tried
+
+if TYPE_CHECKING:
+    from protoslice.client import Client
+
+
+class RemoteModel(OpenedModel):
+    """A model on a service; of a tag, the store that it points at now."""
+
+    def __init__(self, client: Client, ref: str, held: ExitStack | None = None) -> None:
+        self.client = client
+        """The client that asks the service."""
+        self.store = client.store(ref, names=False)
+        """Facts of the store that holds the model."""
+        self._held = held or ExitStack()
+
+    @cached_property
+    def _tensors(self) -> Listed[TensorEntry]:
+        return Listed([*self.client.tensors(self.store.id)])
+
+    def __len__(self) -> int:
+        """Number of tensors."""
+        return len(self._tensors)
+
+    def __iter__(self) -> Iterator[str]:
+        return keys(cast(Any, self._tensors))
+
+    def __repr__(self) -> str:
+        return f"<RemoteModel {self.client.url_of(self.store.id)}: {self.store.type or 'unknown type'}>"
+
+    def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
+        """The inputs and outputs of the model; of a SavedModel, of its meta graph with exactly `tags`."""
+        return self.client.signatures(self.store.id, tags=tags)
+
+    def close(self) -> None:
+        """Close the connections that this model opened."""
+        self._held.close()
+
+    def _entries(self) -> Iterator[TensorEntry]:
+        return iter(self._tensors) if "_tensors" in self.__dict__ else self.client.tensors(self.store.id)
+
+    def _named(self, name: str) -> Sequence[TensorEntry]:
+        if "_tensors" in self.__dict__ or "*" in name:  # which stands for any characters in a request
+            tensors = self._tensors
+        else:
+            tensors = Listed([*self.client.tensors(self.store.id, name=name)])
+        return [tensors[number] for number in tensors.numbers(name)]
+
+    def _elements(self, address: str, slice: str | None) -> Any:
+        return self.client.tensor(self.store.id, address, slice)
+
+
+@overload
+def open_model(
+    path: os.PathLike[str],
+    root: str | None = None,
+    type: str | None = None,
+    *,
+    types: schema.MessageTypes | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> LocalModel: ...
+@overload
+def open_model(
+    path: str,
+    root: str | None = None,
+    type: str | None = None,
+    *,
+    types: schema.MessageTypes | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> OpenedModel: ...
+@named_options
+def open_model(
+    path: str | os.PathLike[str],
+    root: str | None = None,
+    type: str | None = None,
+    *,
+    types: schema.MessageTypes | None = None,
+    progress: Progress | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> OpenedModel:
+    """Open a model: a file or directory at a path or URI, or a store of a service.
+
+    A store is `@TAG` on the service in PROTOSLICE_URL, or a URL such as `http://HOST/v1/stores/TAG`, or that of its
+    page. Credentials are those that the command line uses.
+
+    The other arguments are for files. Files beside the root belong to the model: for a file those of its directory. For
+    a directory, `root` is the path of the root in it; without one, the likeliest file is taken, and `NoRoot` raised if
+    there is none. `type` is the root's message type, if detection fails; `types` declares types that are not bundled.
+    `progress` is called as in `open`. `storage_options` are those of the storage at a URI.
+    """
+    if not isinstance(path, str) or not is_address(path):
+        with saying_what_was_tried(os.fspath(path)):
+            return open_files(path, root, type, types=types, progress=progress, storage_options=storage_options)
+    if (root, type, types, storage_options) != (None,) * 4:
+        raise Unsupported("root, type, types and storage_options are only for files: those of a store are fixed")
+    from protoslice import Client
+
+    address = address_of(path)
+    with ExitStack() as held:
+        client = held.enter_context(Client(address.service, headers=authorization(address.service)))
+        return RemoteModel(client, address.ref, held.pop_all())
+    raise AssertionError("a with block that returns")  # pragma: no cover

@@ -1,0 +1,140 @@
+"""Models on a service, opened by every name that the command line takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+import onnx
+import pytest
+from numpy.testing import assert_array_equal
+from tests.support.proxy import FaultyProxy
+
+import protoslice
+from protoslice.client import Client
+from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
+from protoslice.references import address_of, is_address
+
+LARGE = (5000, 5000)
+"""Shape of a tensor of 100 MB."""
+
+
+@pytest.fixture(scope="module")
+def arrays() -> dict[str, Any]:
+    """Tensors by name, two of which have names that search patterns and paths have a meaning for."""
+    return {
+        "large": np.arange(LARGE[0] * LARGE[1], dtype="<f4").reshape(LARGE),
+        "block.0/w*": np.arange(24).reshape(2, 3, 4),
+        "block.1/w*": np.float32(7).reshape(()),
+        "words": np.array([[b"a", b""], [b"\x00\xff", b"four"]], object),
+        "none": np.zeros((0, 3), "i1"),
+    }
+
+
+@pytest.fixture(scope="module")
+def model(arrays: dict[str, Any]) -> bytes:
+    """An ONNX model of the tensors, and of two with one name."""
+    tensors = [onnx.numpy_helper.from_array(array, name) for name, array in arrays.items()]
+    twice = [onnx.numpy_helper.from_array(np.zeros(1, np.float32), "twice")] * 2
+    made = onnx.helper.make_graph([], "g", [], [], [*tensors, *twice])
+    return bytes(onnx.helper.make_model(made).SerializeToString())
+
+
+@pytest.fixture(scope="module")
+def ref(client: Client, model: bytes) -> str:
+    return client.push(model, filename="bert.onnx", tags=["bert:1", "ann.bert~1"]).store.id
+
+
+NAMES = [
+    "@bert:1", "@{id}", "@{short}", "@ann.bert~1", "{url}/v1/stores/bert:1", "{url}/v1/stores/bert:1/",
+    "{url}/m/bert:1", "{url}/m/{id}/", "{url}/m/{quoted}", "{url}/m/bert:1/tensors?tensor=path%3Agraph#map",
+    "{url}/spaces/default/v1/stores/bert:1", "{url}/spaces/default/m/bert:1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("form", NAMES)
+def test_every_name_of_the_command_line_opens_the_store(
+    form: str, client: Client, ref: str, arrays: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = form.format(url=client.url, id=ref, short=ref[:12], quoted=quote("bert:1", safe=""))
+    monkeypatch.setenv("PROTOSLICE_URL", client.url)
+    with protoslice.open_model(name) as opened:
+        assert isinstance(opened, protoslice.RemoteModel)
+        assert opened.store.id == ref
+        assert_array_equal(opened["block.0/w*"], arrays["block.0/w*"])
+        assert repr(opened).endswith(f"/v1/stores/{ref}: onnx.ModelProto>")
+    assert is_address(name)
+    assert client.store(address_of(name).ref).id == ref, "the command line asks for the same"
+
+
+def test_what_cannot_be_opened_says_why(client: Client, ref: str) -> None:
+    with pytest.raises(NotFound, match="bert:9"):
+        protoslice.open_model(f"{client.url}/v1/stores/bert:9")
+    with pytest.raises(Unsupported, match="only for files"):
+        protoslice.open_model(f"{client.url}/m/bert:1", type="onnx.ModelProto")
+    with pytest.raises(InvalidInput, match="credentials"):
+        protoslice.open_model("http://ann:secret@127.0.0.1:9/m/bert:1")
+
+
+def test_a_model_on_a_service_is_what_its_file_is(
+    client: Client, ref: str, model: bytes, arrays: dict[str, Any], tmp_path: Path
+) -> None:
+    (tmp_path / "bert.onnx").write_bytes(model)
+    with (
+        protoslice.open_model(tmp_path / "bert.onnx") as local,
+        protoslice.open_model(f"{client.url}/m/bert:1") as remote,
+    ):
+        assert isinstance(remote, Mapping)
+        assert list(remote) == list(local)
+        assert (len(remote), remote.keys()) == (7, local.keys())
+        assert remote._repr_html_().partition("<table>")[2] == local._repr_html_().partition("<table>")[2]
+        assert list(remote.signatures()) == list(local.signatures())
+        for name, array in arrays.items():
+            one, other = remote[name], local[name]
+            assert one.facts == other.facts
+            assert repr(one) == repr(other)
+            assert (one.shape, one.dtype, one.nbytes) == (other.shape, other.dtype, array.nbytes)
+            assert_array_equal(one[..., None], array[..., None])
+        assert_array_equal(remote["large"][::-999, 17:3:-2], arrays["large"][::-999, 17:3:-2])
+        assert remote["words"][1, ::-1].tolist() == local["words"][1, ::-1].tolist() == [b"four", b"\x00\xff"]
+
+
+def test_membership_and_missing_names_are_those_of_mappings(client: Client, ref: str) -> None:
+    for listed in (False, True):  # a listing that is there answers without requests
+        with protoslice.open_model(f"{client.url}/m/bert:1") as opened:
+            if listed:
+                list(opened)
+            names = ["large", "block.0/w*", "path:graph.initializer[1]", "block*", "*", "twice", "larg", 3]
+            assert [name in opened for name in names] == [True, True, True, False, False, False, False, False]
+            assert opened.get("larg") is None
+            with pytest.raises(KeyError, match="did you mean 'large'"):
+                opened["larg"]
+            with pytest.raises(Conflict, match="2 tensors are named 'twice'"):
+                opened["twice"]
+
+
+def test_a_slice_of_a_large_tensor_costs_a_request_or_two_and_little_of_it(
+    proxy: FaultyProxy, ref: str, arrays: dict[str, Any]
+) -> None:
+    with protoslice.open_model(f"{proxy.url}/m/{ref}") as opened:
+        for index in ((17, slice(None, 5)), (-1, -1), (slice(4990, None, 3), 2), (0, slice(None, None, -1))):
+            before, sent = len(proxy.done), proxy.sent_down
+            found = opened["large"][index]
+            assert_array_equal(found, arrays["large"][index])
+            assert len(proxy.done) - before <= 2, proxy.done[before:]
+            assert proxy.sent_down - sent <= 64 << 10
+        listed, before = list(opened), len(proxy.done)
+        assert opened["large"][17, :5].tolist() == arrays["large"][17, :5].tolist()
+        assert (len(listed), len(proxy.done) - before) == (7, 1), "a listing spares the look at the name"
+
+
+def test_a_model_stays_the_store_that_a_tag_pointed_at(client: Client, ref: str, model: bytes) -> None:
+    other = client.push(model + b"\x12\x01x", filename="bert.onnx", type="onnx.ModelProto").store.id
+    client.tag("moving:1", ref)
+    with protoslice.open_model(f"{client.url}/m/moving:1") as opened:
+        client.tag("moving:1", other)
+        assert isinstance(opened, protoslice.RemoteModel)
+        assert (opened.store.id, opened["large"][0, 1]) == (ref, 1)
