@@ -287,7 +287,7 @@ class Services:
         if self.admission is None:
             return lambda method, url: url
         signer, end = await self.admission.signer(), time.time() + self.settings.upload_lifetime_seconds
-        prefix = urlsplit(self.settings.public_url).path  # which a proxy takes off, so that it is not signed
+        prefix = self.settings.public_path  # which a proxy takes off, so that it is not signed
 
         def signed(method: str, url: str) -> str:
             parts = urlsplit(url)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 from pydantic import (
     AfterValidator,
@@ -475,6 +476,11 @@ class Settings(BaseSettings):
         default=None,
         description="File with the value of `PROTOSLICE_SIGNING_SECRET`; set only one of the two.",
     )
+
+    @property
+    def public_path(self) -> str:
+        """Path of the public URL, which a proxy takes off; empty without one."""
+        return urlsplit(self.public_url).path
 
     def connections_per_client(self) -> int:
         """Limit of connections of one client; 0 is no limit."""

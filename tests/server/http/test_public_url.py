@@ -13,14 +13,19 @@ from tests.server.access.closed import bearer, closed_service, token_for
 from tests.server.access.worlds.things import lines
 from tests.server.access.worlds.world import answers_of_own
 from tests.support.asgi import ask
+from tests.support.live import exchange, live_server
 from tests.support.receiver import running_receiver
 
 from protoslice.server.access.decision import EVERY_SPACE, Scope
+from protoslice.server.access.rules import RULES
+from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 PUBLIC: Final = "https://models.example/hub"
 URLS: Final = ("location", "content-location", "link", "x-xet-cas-url", "x-linked-location")
 OWN: Final = re.compile(r"https?://localhost\b|\blocalhost(?::80)?/")
+LINKS: Final = re.compile(r'\b(?:href|src|action)="(/[^"]*)"')
 TUS: Final = {"tus-resumable": "1.0.0", "content-type": "application/offset+octet-stream"}
 LFS: Final = {"content-type": "application/vnd.git-lfs+json", "accept": "application/vnd.git-lfs+json"}
 
@@ -98,6 +103,22 @@ async def test_a_signed_url_is_valid_behind_the_proxy(client: httpx.AsyncClient)
     assert ok(await client.get(signed)).content == b"12345"
 
 
+async def test_a_path_is_signed_as_answers_spell_it(client: httpx.AsyncClient) -> None:
+    made = ok(await client.put("v1/stores?filename=f", content=b"12345"))
+    spelled = made.headers["location"]
+    assert spelled.startswith("/hub/spaces/own/v1/stores/")
+    signed = ok(await client.post("v1/sign", json={"path": f"{spelled}/files/f"})).json()["url"]
+    for wrong in (
+        "/hub/v1/stores/x",
+        "/hub/spaces/other/v1/stores/x",
+        "/hub/hub/spaces/own/v1/stores/x",
+        "/hub/v1/tags",
+    ):
+        assert (await client.post("v1/sign", json={"path": wrong})).status_code == 400
+    del client.headers["authorization"]
+    assert ok(await client.get(signed)).content == b"12345"
+
+
 def test_every_url_in_an_answer_begins_with_the_public_one() -> None:
     """Of every route that reads, in headers and bodies; those of writes are followed above."""
     with running_receiver() as receiver:
@@ -112,6 +133,32 @@ def _wrong(headers: Mapping[str, str], text: str) -> Iterator[str]:
         for url in re.findall(r"<([^>]*)>", headers.get(name, "")) or [headers.get(name, "")]:
             if url.startswith(("/", "http:", "https:")) and not url.startswith((f"{PUBLIC}/", "/hub/")):
                 yield f"{name}: {url}"
+    kind = headers.get("content-type", "").partition(";")[0]
+    links = LINKS.findall(text) if kind == "text/html" else []
+    if kind == "application/problem+json":
+        problem = json.loads(text)
+        links = [each for each in (problem["type"], problem.get("instance", "")) if each.startswith("/")]
+    yield from (f"{kind}: {url}" for url in links if not url.startswith("/hub/"))
+
+
+async def test_every_url_in_a_problem_begins_with_the_public_one() -> None:
+    """Of every route, called without a token; those that need none get a query that they refuse."""
+    problems = 0
+    async with closed_service(public_url=PUBLIC) as app:
+        for row in RULES:
+            method, _, path = row.partition(" ")
+            got = await ask(app, method, f"/spaces/own{re.sub('{[^}]*}', 'x', path)}?unknown=1")
+            wrong = list(_wrong(got.headers, got.text))
+            assert not wrong, row
+            problems += got.headers.get("content-type") == "application/problem+json"
+    assert problems > 50
+
+
+def test_refusals_of_the_transport_begin_with_the_public_one() -> None:
+    app = create_app(Settings(storage="memory://", space_watermark_bytes=0, auth="tokens", public_url=PUBLIC))
+    with live_server(uvicorn_config(app, app.services.settings)) as live:
+        raw = exchange(live, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (80 << 10) + b"\r\n\r\n")
+    assert json.loads(raw.body)["type"].startswith("/hub/problems/")
 
 
 @pytest.mark.parametrize(

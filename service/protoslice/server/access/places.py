@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from typing import Annotated, Final, NamedTuple
-from urllib.parse import quote, unquote_to_bytes, urlsplit
+from urllib.parse import quote, unquote_to_bytes
 
 from pydantic import AfterValidator
 from starlette.requests import Request
 from starlette.types import Scope
 
+from protoslice.server.middleware.context import public_path
 from protoslice.stores.names import DEFAULT_SPACE
 
 _SPACE: Final = "protoslice.space"
@@ -57,7 +58,7 @@ def space_of(scope: Scope) -> str:
 
 def url_of(scope: Scope, path: str) -> str:
     """Return the URL of `path` in the space of the request, without scheme and host."""
-    return urlsplit(_public_url(scope)).path + _in_space(scope, path)
+    return public_path(scope) + _in_space(scope, path)
 
 
 def absolute_url(scope: Scope, path: str) -> str:
@@ -68,7 +69,7 @@ def absolute_url(scope: Scope, path: str) -> str:
 def asked_url(scope: Scope) -> str:
     """Return the path of the request as it was spelled, as clients reach it, without its query."""
     raw: bytes = scope["raw_path"]
-    return urlsplit(_public_url(scope)).path + raw.decode("latin-1")
+    return public_path(scope) + raw.decode("latin-1")
 
 
 def lasting_url(scope: Scope, store_id: str) -> str:

@@ -40,6 +40,10 @@ class Problem:
         """The stable URI."""
         return f"{self.type_base}{self.slug}"
 
+    def type_below(self, path: str) -> str:
+        """Return the URI in an answer, where clients reach the pages of the service below `path`."""
+        return f"{path}{self.type}" if self.type.startswith("/") else self.type
+
 
 _IANA: Final = "https://iana.org/assignments/http-problem-types#"
 
@@ -316,10 +320,15 @@ def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) 
     return HttpProblem(problem, problem.advice if hidden else error.message, headers=headers, **known)
 
 
-def problem_response(failure: HttpProblem, *, request_id: str, instance: str | None = None) -> Response:
-    """The answer: `application/problem+json`, never to be cached."""
+def problem_response(failure: HttpProblem, *, request_id: str, instance: str | None = None, base: str = "") -> Response:
+    """The answer: `application/problem+json`, never to be cached; clients reach the service below the path `base`."""
     problem = failure.problem
-    body = {"type": problem.type, "title": problem.title, "status": problem.status, "detail": failure.detail}
+    body = {
+        "type": problem.type_below(base),
+        "title": problem.title,
+        "status": problem.status,
+        "detail": failure.detail,
+    }
     if instance is not None:
         body["instance"] = instance
     content = json.dumps(body | failure.members | {"request_id": request_id}, ensure_ascii=True, default=str)

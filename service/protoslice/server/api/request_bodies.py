@@ -96,9 +96,9 @@ class SignUrl(RequestBody):
     """What to share with a signed URL, and for how long."""
 
     path: str = Field(
-        pattern=r"^/v1/stores/[!$-~]*$",
+        pattern=r"^/[!$-~]*$",
         max_length=8000,
-        description="Path and query of the URL, percent-encoded, without the `/spaces/NAME` of a space.",
+        description="Path and query of the URL, percent-encoded, from `/v1/stores/` on or as in URLs of answers.",
         examples=["/v1/stores/model/files/weights.safetensors"],
     )
     expires_seconds: Annotated[StrictInt, Field(gt=0, le=604_800)] = Field(

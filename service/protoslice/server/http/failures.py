@@ -21,12 +21,11 @@ from protoslice.server.api.problems import (
     INVALID,
     STATUSES,
     HttpProblem,
-    Problem,
     problem_of_error,
     problem_response,
 )
 from protoslice.server.http.disconnect import ClientGone
-from protoslice.server.middleware.context import context_of, request_id_of
+from protoslice.server.middleware.context import context_of, public_path, request_id_of
 
 P = ParamSpec("P")
 
@@ -127,9 +126,7 @@ async def send_failure(scope: Scope, receive: Receive, send: Send, error: Except
 def _response(scope: Scope, error: Exception) -> Response:
     failure = problem_of(error)
     note_failure(scope, failure, error)
-    return problem_response(failure, request_id=request_id_of(scope), instance=_instance(scope, failure.problem))
-
-
-def _instance(scope: Scope, problem: Problem) -> str:
     path: bytes = scope.get("raw_path") or scope["path"].encode("ascii", "replace")
-    return path.decode("ascii", "replace")[:2048]
+    base = public_path(scope)
+    instance = base + path.decode("ascii", "replace")[:2048]
+    return problem_response(failure, request_id=request_id_of(scope), instance=instance, base=base)

@@ -106,6 +106,12 @@ def context_of(scope: Scope) -> RequestContext:
     return cast(RequestContext, scope[KEY])
 
 
+def public_path(scope: Scope) -> str:
+    """Return the path below which clients reach the service through a proxy that takes it off; mostly empty."""
+    found: str = scope["app"].services.settings.public_path
+    return found
+
+
 def request_id_of(scope: Scope) -> str:
     """The id of the request, as text."""
     return context_of(scope).id.decode()

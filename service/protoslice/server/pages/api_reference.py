@@ -14,6 +14,7 @@ from protoslice.server.pages.shell import MARK, page, rich, template
 
 _READS: Final = "get"
 _ORIGIN: Final = "\N{SYMBOL FOR SUBSTITUTE}"
+_ROOT: Final = "\N{SYMBOL FOR SUBSTITUTE FORM TWO}"
 _UNSAID: Final = "Successful Response"  # the framework's text for a response without a description
 _PLACES: Final = ("path", "query", "header")
 _REFERENCE: Final = template("reference.html")
@@ -39,11 +40,11 @@ class ApiPage:
     """The page of one document, rendered once: where the examples go is put in for each reader."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
-        self._between = _whole(document, _ORIGIN).split(_ORIGIN)
+        self._text = _whole(document, _ORIGIN)
 
-    def show(self, origin: str) -> str:
-        """The page whose examples go to `origin`."""
-        return escape(origin).join(self._between)
+    def show(self, origin: str, root: str = "") -> str:
+        """The page whose examples go to `origin`, and whose links begin with `root`."""
+        return self._text.replace(_ROOT, root).replace(_ORIGIN, escape(origin))
 
 
 def _whole(document: Mapping[str, Any], origin: str) -> str:
@@ -55,7 +56,7 @@ def _whole(document: Mapping[str, Any], origin: str) -> str:
     info = document["info"]
     title, lead = escape(info["title"]), rich(info["description"])
     body = _REFERENCE.substitute(
-        mark=MARK, contents=contents, title=title, lead=lead, sections=sections, models=_models(document)
+        mark=MARK, root=_ROOT, contents=contents, title=title, lead=lead, sections=sections, models=_models(document)
     )
     return page(f"{info['title']}: API reference", body)
 
@@ -197,7 +198,8 @@ def _problems(call: _Call, document: Mapping[str, Any]) -> str:
         known = document["components"]["responses"][str(said["$ref"]).rpartition("/")[2]]
         examples = known["content"]["application/problem+json"]["examples"]
         links = ", ".join(
-            f'<a href="/problems/{escape(slug)}">{rich(each["value"]["title"])}</a>' for slug, each in examples.items()
+            f'<a href="{_ROOT}/problems/{escape(slug)}">{rich(each["value"]["title"])}</a>'
+            for slug, each in examples.items()
         )
         rows.append(f"<dt>{status}</dt><dd>{links}</dd>")
     return f"<details><summary>Problems</summary><dl>{''.join(rows)}</dl></details>" if rows else ""

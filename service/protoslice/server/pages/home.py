@@ -40,13 +40,13 @@ def home_body(stores: Sequence[Store] | None, origin: str, root: str = "", note:
     else:
         table = _table(stores, root) if stores else '<p class="soft">None yet.</p>'
         table += f'<p class="soft">{rich(_OPEN)}</p>'
-    return _HOME.substitute(mark=MARK, origin=escape(origin), stores=table, note=note)
+    return _HOME.substitute(mark=MARK, origin=escape(origin), root=root, stores=table, note=note)
 
 
-def problem_page(problem: Problem) -> str:
-    """Page about one problem: its meaning, and what to do."""
+def problem_page(problem: Problem, root: str = "") -> str:
+    """Page about one problem: its meaning, and what to do. `root` is the beginning of paths."""
     fields = {name: rich(str(getattr(problem, name))) for name in ("title", "status", "type", "advice")}
-    return page(f"{problem.title} — Protoslice", _PROBLEM.substitute(fields))
+    return page(f"{problem.title} — Protoslice", _PROBLEM.substitute(fields, root=root))
 
 
 def _table(stores: Sequence[Store], root: str) -> str:

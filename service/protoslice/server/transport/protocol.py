@@ -47,6 +47,8 @@ class ConnectionLimits:
     """Counts the connections of each client; None counts none."""
     send_timeout_seconds: float = 30
     send_min_bytes_per_second: int = 1024
+    public_path: str = ""
+    """Path below which clients reach the service, for URLs in refusals."""
 
 
 class GuardedProtocol(PacedProtocol):
@@ -358,7 +360,7 @@ class GuardedProtocol(PacedProtocol):
         if self.transport.is_closing() or self._linger is not None:
             return
         context = RequestContext(client=self.client[0] if self.client else None)
-        answer = refusal(problem, detail, context.id, self.server_state.default_headers)
+        answer = refusal(problem, detail, context.id, self.server_state.default_headers, self.limits.public_path)
         self.transport.write(answer)
         record = type(self).record
         if record is not None:

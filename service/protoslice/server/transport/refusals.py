@@ -11,9 +11,12 @@ from protoslice.server.http.headers import Headers, header_lines
 from protoslice.server.http.safety import secured
 
 
-def refusal(problem: Problem, detail: str, request_id: bytes, defaults: Headers) -> bytes:
-    """Return the response with a problem that closes the connection; `defaults` are headers of every response."""
-    members = {"type": problem.type, "title": problem.title, "status": problem.status, "detail": detail}
+def refusal(problem: Problem, detail: str, request_id: bytes, defaults: Headers, base: str = "") -> bytes:
+    """Return the response with a problem that closes the connection; `defaults` are headers of every response.
+
+    Clients reach the pages of the service below the path `base`.
+    """
+    members = {"type": problem.type_below(base), "title": problem.title, "status": problem.status, "detail": detail}
     body = json.dumps(members | {"request_id": request_id.decode()}).encode()
     headers = [
         *defaults,

@@ -32,6 +32,7 @@ def uvicorn_config(app: ASGIApp, settings: Settings, *, answerer: Answerer | Non
         clients=Clients(settings),
         send_timeout_seconds=settings.send_timeout_seconds,
         send_min_bytes_per_second=settings.send_min_bytes_per_second,
+        public_path=settings.public_path,
     )
     return uvicorn.Config(
         app,

@@ -10,7 +10,7 @@ from fastapi import Request
 from starlette.responses import HTMLResponse, Response
 
 from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import absolute_url
+from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.access.rules import OPEN, Rule
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
@@ -82,12 +82,12 @@ async def metrics(services: Given) -> Response:
     response_class=HTMLResponse,
     summary="Explain a problem",
 )
-async def problem(slug: str) -> Response:
+async def problem(request: Request, slug: str) -> Response:
     """The page that the `type` of a problem refers to."""
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
         raise HttpProblem(NOT_FOUND, "No such problem type")
-    return HTMLResponse(problem_page(found), headers=PAGE_HEADERS)
+    return HTMLResponse(problem_page(found, url_of(request.scope, "")), headers=PAGE_HEADERS)
 
 
 @endpoint(
@@ -109,4 +109,4 @@ async def document(request: Request) -> Response:
 async def docs(request: Request) -> Response:
     """Every call, from the OpenAPI document."""
     shown = await asyncio.to_thread(lambda: request.app.api_page)
-    return HTMLResponse(shown.show(absolute_url(request.scope, "")), headers=PAGE_HEADERS)
+    return HTMLResponse(shown.show(absolute_url(request.scope, ""), url_of(request.scope, "")), headers=PAGE_HEADERS)

@@ -16,6 +16,7 @@ from protoslice.server.access.rules import OPEN
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.problems import NOT_FOUND, HttpProblem
 from protoslice.server.http.headers import read_fields
+from protoslice.server.middleware.context import public_path
 from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
 from protoslice.server.pages.home import home_body, home_page
@@ -47,8 +48,8 @@ async def home(
         except ProtosliceError:
             stores = ()
     origin, root = absolute_url(request.scope, ""), url_of(request.scope, "")
-    built = shell(f"<style>{STYLE}</style>{home_body(stores, origin, root)}")
-    if built is not None:
+    if _has_shell(request):
+        built = shell(f"<style>{STYLE}</style>{home_body(stores, origin, root)}")
         return HTMLResponse(built, headers=BUILT_HEADERS)
     return HTMLResponse(home_page(stores, origin, root), headers=PAGE_HEADERS)
 
@@ -58,26 +59,26 @@ async def home(
 async def model(request: Request, rest: str) -> Response:
     """The page of a model; the facts of its store where the page was not built."""
     # Clients print this address.
-    if not is_built():
+    if not _has_shell(request):
         # The raw path, as a slash within a reference is encoded there.
         raw = request.scope["raw_path"].decode("ascii", "replace").removeprefix(request.scope.get("root_path", ""))
         ref = quote(unquote(raw.removeprefix("/m/").partition("/")[0]), safe=":@~+")
         return RedirectResponse(url_of(request.scope, f"/v1/stores/{ref}"), 302)
-    return _shell()
+    return _shell(request)
 
 
 @endpoint(router, "GET /diff/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False)
 @foreign_query
-async def diff(rest: str) -> Response:
+async def diff(request: Request, rest: str) -> Response:
     """The page of what changed between two stores."""
-    return _shell()
+    return _shell(request)
 
 
 @endpoint(router, "GET /operations", OPEN, response_class=HTMLResponse, include_in_schema=False)
 @foreign_query
-async def operations() -> Response:
+async def operations(request: Request) -> Response:
     """The page for operators."""
-    return _shell()
+    return _shell(request)
 
 
 @endpoint(router, "GET /assets/{name}", OPEN, include_in_schema=False)
@@ -92,10 +93,16 @@ async def asset(request: Request, name: str) -> Response:
     return Response(found.coded[coding], headers=headers, media_type=found.media_type)
 
 
-def _shell() -> Response:
-    built = shell(
-        '<p>This page needs JavaScript. <a href="/">Without it</a>, there is a list of the newest stores.</p>'
+def _has_shell(request: Request) -> bool:
+    """True where the page was built, and is at the root of its host, which its scripts need."""
+    return is_built() and not public_path(request.scope)
+
+
+def _shell(request: Request) -> Response:
+    if not _has_shell(request):
+        why = "needs the root of a host" if is_built() else "was not built: run `make web`"
+        raise HttpProblem(NOT_FOUND, f"The web page {why}")
+    return HTMLResponse(
+        shell('<p>This page needs JavaScript. <a href="/">Without it</a>, there is a list of the newest stores.</p>'),
+        headers=BUILT_HEADERS,
     )
-    if built is None:
-        raise HttpProblem(NOT_FOUND, "The web page was not built: run `make web`")
-    return HTMLResponse(built, headers=BUILT_HEADERS)

@@ -32,7 +32,7 @@ from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.problems import CROSS_SITE, NOT_FOUND, HttpProblem
 from protoslice.server.api.request_bodies import RequestBody
 from protoslice.server.http.headers import read_fields
-from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.context import context_of, public_path
 from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.middleware.origin_policy import is_own_page
 from protoslice.server.pages.shell import PAGE_HEADERS, page
@@ -164,13 +164,13 @@ async def end_session(request: Request, services: Given) -> Response:
 
 @endpoint(router, "GET /session/login", OPEN, include_in_schema=False)
 async def begin_sign_in(
-    request: Request, services: Given, following: Annotated[str, Query(alias="next", max_length=1024)] = "/"
+    request: Request, services: Given, following: Annotated[str, Query(alias="next", max_length=1024)] = ""
 ) -> Response:
     """Send the person to the issuer."""
     found, key = services.gate.sign_in, services.gate.key
     if found is None or key is None:
         raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
-    place = following if _PLACE.fullmatch(following) else "/"
+    place = following if _PLACE.fullmatch(following) else f"{public_path(request.scope)}/"
     try:
         address, kept = await found.begin(await key.get(), f"{service_url(request.scope)}{_CALLBACK}", place)
     except ProtosliceError:
@@ -212,7 +212,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
 def _failed(request: Request, why: str, status: int) -> Response:
     """Page about a sign-in that failed, whose state is forgotten."""
     body = f'<main class="plain"><h1>Not signed in</h1><p class="lead">{escape(why)}.</p>'
-    body += '<ul class="links"><li><a href="/">Try again</a></li></ul></main>'
+    body += f'<ul class="links"><li><a href="{public_path(request.scope)}/">Try again</a></li></ul></main>'
     answer = HTMLResponse(page("Not signed in — Protoslice", body), status, {**PAGE_HEADERS, **_NO_STORE})
     answer.headers.append("set-cookie", set_cookie(request.scope, LOGIN, "", 0, "Lax"))
     return answer

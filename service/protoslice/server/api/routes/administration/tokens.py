@@ -9,10 +9,10 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from protoslice.errors import Unsupported
+from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import AccessToken, SignedUrl
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
-from protoslice.server.access.places import service_url, space_of
+from protoslice.server.access.places import service_url, space_of, url_of
 from protoslice.server.access.records import NewToken, TokenRecord
 from protoslice.server.access.rules import ADMIN, READ
 from protoslice.server.api.encoding import encode_items
@@ -87,9 +87,12 @@ async def sign_url(request: Request, services: Given, body: SignUrl) -> Response
     """Create a URL with which anyone can read `path` as the caller can, until the URL or the caller's token expires."""
     if services.admission is None:
         raise Unsupported("This service is open: its URLs need no signature")
+    path = body.path.removeprefix(url_of(request.scope, ""))
+    if not path.startswith("/v1/stores/"):
+        raise InvalidInput("Invalid `path`: use a path of this space that starts with /v1/stores/")
     signer = await services.admission.signer()
     wanted = time.time() + body.expires_seconds
-    signed, end = signer.sign("GET", request.scope["root_path"] + body.path, wanted)
+    signed, end = signer.sign("GET", request.scope["root_path"] + path, wanted)
     url = service_url(request.scope) + signed
     return json_answer(request, SignedUrl(url, datetime.fromtimestamp(end, UTC)), status=201, headers=_NO_STORE)
 
