@@ -327,7 +327,7 @@ async def change_and_seal_new(database: Database) -> None:
 
 RACES: Final = {
     "abandoned.purge_commits": Race(an_unreached_commit, name_commit, purge_commits_of_a),
-    "abandoned._remove_stores": Race(a_removed_repository, purge, put_tag),
+    "abandoned.remove_stores": Race(a_removed_repository, purge, put_tag),
     "artifacts.ArtifactTable.put_manifest#1": both(an_empty_image, put_image),
     "artifacts.ArtifactTable.put_manifest#2": Race(an_image, put_image, remove_image),
     "artifacts.ArtifactTable.put_manifest#3": Race(an_image, put_image, remove_image_tag),

@@ -87,7 +87,7 @@ class ExportedRepository:
                     for place, file in places.items()
                 }
             )
-            await self._records.put_manifest(made)
+            await self._records.put_manifest(made, computed=True)
         return made
 
     async def llama(self, ref: str) -> dict[str, object]:
@@ -155,7 +155,7 @@ class ExportedRepository:
                 for path, file in without_version_control(files).items()
             }
         )
-        await self._records.put_manifest(made)
+        await self._records.put_manifest(made, computed=True)
         return made
 
 

@@ -78,13 +78,19 @@ class ArtifactRecords:
         return {Digest(text): size for text, size in found.items()}
 
     async def put_manifest(
-        self, manifest: StoredManifest, *, referrer: tuple[Digest, str] | None = None, tags: Sequence[str] = ()
+        self,
+        manifest: StoredManifest,
+        *,
+        referrer: tuple[Digest, str] | None = None,
+        tags: Sequence[str] = (),
+        computed: bool = False,
     ) -> None:
         """Create or replace a manifest and point tags at it, in one transaction.
 
         `referrer` is the subject of the manifest, and the descriptor in JSON by which it is listed there.
+        One that is `computed` does not name its store.
         """
-        await self._table.put_manifest(manifest.row(referrer), tags)
+        await self._table.put_manifest(manifest.row(referrer), tags, computed=computed)
 
     async def delete_manifest(self, digest: Digest) -> None:
         """Remove a manifest and all its tags; raise `ManifestUnknown` if there is none."""

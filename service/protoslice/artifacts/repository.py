@@ -192,7 +192,10 @@ class ArtifactRepository:
         return await self._records.of_store(digits)
 
     async def delete_manifest(self, ref: str) -> None:
-        """Remove a tag, or by its digest a manifest and all its tags; `ManifestUnknown` when there is none."""
+        """Remove a tag, or by its digest a manifest, all its tags, and its store if nothing else names that.
+
+        `ManifestUnknown` when there is none.
+        """
         if ":" in ref:
             await self._records.delete_manifest(Digest(ref))
         else:
@@ -269,7 +272,7 @@ class ArtifactRepository:
             for path in paths[digest]
         }
         taken = await self._stores.file_refs(shared)
-        made = await self._stores.uploads.assemble(uploads, IngestRequest(source="upload"), taken=taken)
+        made = await self._stores.uploads.assemble(uploads, IngestRequest(of_commit=True), taken=taken)
 
         noted = {
             digest: KeptFile(size=blob.size, store=made.store.id, path=paths[digest][0])

@@ -1,13 +1,15 @@
-"""Commits that no name leads to any more, and the stores that only they have made."""
+"""Commits that no name leads to any more, removed repositories, and the stores that only these have made."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Collection
 from typing import Final
 
 from protoslice.catalog.database import Database, Transaction
+from protoslice.catalog.kept_files import COUNTED
 from protoslice.catalog.labels import REMOVED
-from protoslice.catalog.live_stores import LIVE
+from protoslice.catalog.live_stores import LIVE, is_named
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import mark_removed
 
@@ -19,7 +21,12 @@ _OF_REPOSITORIES: Final = {
     "former_names": "folded",
 }
 """Tables whose rows belong to repositories, and the columns that tell the rows of one repository apart."""
-_REFERRING: Final = ("names", "commits", "manifests", "kept_files")
+_RETURNED: Final = {
+    "commits": "store, 0, 1",
+    "manifests": "store, length(body) + length(coalesce(referrer, '')), 1",
+    "kept_files": f"NULL, 0, CASE WHEN kind IN {COUNTED} THEN 1 ELSE 0 END",
+}
+"""Store of a deleted row, bytes that counted for it, and 1 if the row counted itself; of other tables each row did."""
 # Without joins: PostgreSQL cannot know the size of `reached`, and may read all commits for each of its rows.
 _UNREACHED: Final = """
     DELETE FROM commits WHERE space = :space AND repository = :repository AND id IN (
@@ -40,25 +47,25 @@ async def purge_repositories(database: Database) -> None:
 
     def work(tx: Transaction, limit: int) -> int:
         sql = f"SELECT space, id FROM repositories WHERE protocol = '{REMOVED}' LIMIT :limit"
-        done, counted, stores = 0, dict[str, int](), dict[str, set[str]]()
+        done, counted, sizes, stores = 0, Counter[str](), Counter[str](), defaultdict[str, set[str]](set)
         for space, id in tx.all(sql, limit=limit):
             for table, columns in _OF_REPOSITORIES.items():
                 these = f"{table} WHERE space = :space AND repository = :id"
                 picked = f"({columns}) IN (SELECT {columns} FROM {these} LIMIT :rest)"
-                returned = "store" if table == "commits" else "NULL"
+                returned = _RETURNED.get(table, "NULL, 0, 1")
                 rows = tx.all(
                     f"DELETE FROM {these} AND {picked} RETURNING {returned}", space=space, id=id, rest=limit - done
                 )
                 done += len(rows)
-                stores.setdefault(space, set()).update(store for (store,) in rows if store is not None)
-                # Files of the hub are staged or git's own, which do not count.
-                counted[space] = counted.get(space, 0) + (len(rows) if table != "kept_files" else 0)
+                stores[space].update(store for store, _, _ in rows if store is not None)
+                sizes[space] += sum(size for _, size, _ in rows)
+                counted[space] += sum(count for _, _, count in rows)
             if done >= limit:
                 break
             deleted = tx.run("DELETE FROM repositories WHERE space = :space AND id = :id", space=space, id=id)
             done, counted[space] = done + deleted, counted[space] + deleted
         for space, entries in sorted(counted.items()):
-            _remove_stores(tx, space, stores[space], entries=entries)
+            remove_stores(tx, space, stores[space], entries=entries, size=sizes[space])
         return done
 
     async for _ in database.write_in_batches(work):
@@ -73,26 +80,29 @@ async def purge_commits(database: Database, account: Account, repository: int) -
         # Requests that point a name at a commit wait: the name would go with the commit.
         tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :repository FOR UPDATE", **key)
         rows = tx.all(f"{_UNREACHED} RETURNING store", **key, limit=limit)
-        _remove_stores(tx, account.space, {store for (store,) in rows if store is not None}, entries=len(rows))
+        remove_stores(tx, account.space, {store for (store,) in rows if store is not None}, entries=len(rows))
         return len(rows)
 
     async for _ in database.write_in_batches(work):
         pass
 
 
-def _remove_stores(tx: Transaction, space: str, stores: Collection[str], *, entries: int) -> None:
-    """Remove those of `stores` that only commits have made and that nothing names; count `entries` fewer."""
+def remove_stores(tx: Transaction, space: str, stores: Collection[str], *, entries: int, size: int = 0) -> None:
+    """Remove those of `stores` that only commits or manifests have made and that nothing names.
+
+    Count `entries` and `size` bytes of records fewer.
+    """
     locked = f"SELECT 1 FROM stores WHERE {LIVE} AND of_commits = 1 FOR UPDATE"
-    named = " OR ".join(
-        f"EXISTS (SELECT 1 FROM {table} WHERE space = :space AND store = :digest)" for table in _REFERRING
-    )
-    count = size = 0
+    computed = f"DELETE FROM manifests WHERE space = :space AND store = :digest RETURNING {_RETURNED['manifests']}"
+    count = logical = 0
     for digest in sorted(stores):
         key = {"space": space, "digest": digest}
         # The second statement sees the names that were written while this one waited for the lock.
-        if tx.first(locked, **key) is None or tx.all(f"SELECT {named}", **key)[0][0]:
+        if tx.first(locked, **key) is None or tx.all(f"SELECT {is_named(':digest')}", **key)[0][0]:
             continue
         removed = mark_removed(tx, space, digest)
         if removed is not None:
-            count, size, entries = count + 1, size + removed[0], entries + len(removed[1])
-    Account(space).charge(tx, stores=-count, logical_bytes=-size, entries=-entries)
+            count, logical, entries = count + 1, logical + removed[0], entries + len(removed[1])
+            rows = tx.all(computed, **key)
+            entries, size = entries + len(rows), size + sum(held for _, held, _ in rows)
+    Account(space).charge(tx, stored_bytes=-size, stores=-count, logical_bytes=-logical, entries=-entries)

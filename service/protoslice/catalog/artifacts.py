@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from protoslice.catalog.abandoned import remove_stores
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import LAST, Database, Row, Transaction, Unaudited
+from protoslice.catalog.database import LAST, Database, Row, Transaction, Transient, Unaudited
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
 from protoslice.catalog.labels import OCI, label
 from protoslice.catalog.letters import tell
@@ -24,7 +25,7 @@ _MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referr
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManifestRow:
-    """A manifest; `pushed` is in microseconds since the epoch."""
+    """A manifest; `pushed` is in microseconds since the epoch, 0 for one that only the service has computed."""
 
     digest: str
     media_type: str
@@ -131,8 +132,8 @@ class ArtifactTable:
         rows = await self._database.read(lambda tx: tx.all(sql, **self._key, most=most))
         return sorted({store for (store,) in rows if store is not None})
 
-    async def put_manifest(self, manifest: ManifestRow, tags: Sequence[str]) -> None:
-        """Create or replace a manifest and point tags at it."""
+    async def put_manifest(self, manifest: ManifestRow, tags: Sequence[str], *, computed: bool = False) -> None:
+        """Create or replace a manifest and point tags at it; one that is `computed` does not name its store."""
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, manifest.store)
@@ -149,17 +150,18 @@ class ArtifactTable:
             tx.run(
                 """
                 INSERT INTO manifests (space, repository, digest, media_type, body, store, subject, referrer, pushed)
-                VALUES (:space, :id, :digest, :media_type, :body, :store, :subject, :referrer, :now)
+                VALUES (:space, :id, :digest, :media_type, :body, :store, :subject, :referrer, :pushed)
                 ON CONFLICT (space, repository, digest) DO UPDATE SET
                     media_type = excluded.media_type, body = excluded.body, store = excluded.store,
-                    subject = excluded.subject, referrer = excluded.referrer, pushed = excluded.pushed""",
+                    subject = excluded.subject, referrer = excluded.referrer,
+                    pushed = CASE WHEN excluded.pushed > 0 THEN excluded.pushed ELSE manifests.pushed END""",
                 **key,
                 media_type=manifest.media_type,
                 body=manifest.body,
                 store=manifest.store,
                 subject=manifest.subject,
                 referrer=manifest.referrer,
-                now=tx.now,
+                pushed=0 if computed else tx.now,
             )
             named = f"SELECT name FROM names WHERE {_OF_TAGS} AND name IN {{listed}} FOR UPDATE"
             created += len(set(tags)) - len(tx.among(named, sorted(set(tags)), space=self._space, id=id))
@@ -198,7 +200,7 @@ class ArtifactTable:
         await self._database.write(work)
 
     async def remove_manifest(self, digest: str) -> bool:
-        """Delete a manifest and its tags; return False if there is none."""
+        """Delete a manifest and its tags, and its store if only manifests made it; return False if there is none."""
 
         def work(tx: Transaction) -> bool:
             row = tx.first(
@@ -214,7 +216,9 @@ class ArtifactTable:
                 self._tell(tx, "artifact.untagged", tag, digest)
             tx.run(f"DELETE FROM manifests WHERE {_THESE} AND digest = :digest", **self._key, digest=digest)
             record(tx, self._space, "manifest.removed", f"{self._repository}@{digest}", self._named(digest))
-            self._account.charge(tx, stored_bytes=-_manifest(row).size, entries=-1 - len(untagged))
+            found = _manifest(row)
+            stores = [] if found.store is None else [found.store]
+            remove_stores(tx, self._space, stores, entries=1 + len(untagged), size=found.size)
             return True
 
         return await self._database.write(work)
@@ -270,7 +274,8 @@ class ArtifactTable:
         if row is None:
             created = ensure_repository(tx, self._space, OCI, self._repository, FIRST_ID + secrets.randbits(62))
             row = tx.first(sql, **self._key)
-        assert row is not None  # repositories of OCI are never deleted
+        if row is None:
+            raise Transient("The repository is being removed")
         return int(row[0]), created
 
     def _blobs(self, tx: Transaction) -> tuple[dict[str, Any], int]:

@@ -9,6 +9,16 @@ from protoslice.catalog.labels import REMOVED
 from protoslice.errors import Conflict
 
 LIVE: Final = "space = :space AND digest = :digest AND deleted IS NULL"
+_NAMING: Final = {"names": "", "commits": "", "manifests": " AND r.pushed > 0", "kept_files": " AND r.kind <> 'blob'"}
+"""Tables whose rows name stores. Manifests that the service computed do not, nor do blobs: their manifests do."""
+
+
+def is_named(digest: str) -> str:
+    """Return the condition that a store has a name: a tag, or one in a registry."""
+    return " OR ".join(
+        f"EXISTS (SELECT 1 FROM {table} r WHERE r.space = :space AND r.store = {digest}{more})"
+        for table, more in _NAMING.items()
+    )
 
 
 def lock_store(tx: Transaction, space: str, digest: str) -> bool:

@@ -80,8 +80,15 @@ class Repositories:
             raise await self._exists(new) from None
 
     async def remove(self, name: str) -> None:
-        """Remove a repository, its history, and the stores that only its commits have made and nothing else names."""
-        if not await self._table.remove(check_repository(name)):
+        """Remove a repository, its history, its artifacts, and the stores that only these have made.
+
+        Stores that something else names stay.
+        """
+        artifacts = RepositoryTable(self._stores.database, self._stores.room.account, OCI)
+        removed = await self._table.remove(check_repository(name))
+        if await self._table.get(name) is None:  # not one of older repositories that differ in case
+            removed |= await artifacts.remove(name.lower() if removed else name)
+        if not removed:
             raise NoRepository(name)
         await purge_repositories(self._stores.database)
 

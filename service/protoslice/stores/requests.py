@@ -32,7 +32,7 @@ class IngestRequest:
     report: bool = False
     """True to return a report on the model."""
     of_commit: bool = False
-    """True for the store of a commit, which goes with its last name."""
+    """True for the store of a commit or of a manifest, which goes with its last name."""
     strict: bool = False
     """True to refuse a model that lacks files or fails checksums of its own."""
 

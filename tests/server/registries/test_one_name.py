@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import httpx
 import pytest
-from tests.server.registries.test_oci import descriptor, digest_of, push, put_manifest
+from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.access.test_quotas import entries
+from tests.server.registries.test_oci import MANIFEST, descriptor, digest_of, push, put_manifest
+from tests.support.asgi import ask
 from tests.support.hub import commit
 from tests.support.stores import onnx
+
+from protoslice.server.access.decision import Scope
 
 OLD, NEW = onnx(1000, 2000), onnx(1000, 3000)
 NAME = "team/resnet-one"
@@ -163,3 +170,121 @@ def test_a_repository_without_commits_has_no_manifest(client: httpx.Client) -> N
     for ref in ("main", "latest", "v1", "0" * 40, "sha256:" + "0" * 64):
         assert client.get(f"/v2/ann/empty/manifests/{ref}").status_code == 404
     assert client.get("/v2/ann/empty/tags/list").json()["tags"] == []
+
+
+def pushed_store(client: httpx.Client, name: str, model: bytes, tag: str = "v1") -> tuple[str, str]:
+    """Push a model; the store and the digest of its manifest."""
+    base = f"/v2/{name}"
+    push(client, model, base)
+    put = put_manifest(client, tag, base, layers=[descriptor(model, "m.onnx")])
+    return put.headers["protoslice-store"], put.headers["docker-content-digest"]
+
+
+def is_there(client: httpx.Client, store: str) -> bool:
+    return client.get(f"/v1/stores/{store}").status_code == 200
+
+
+def removed(client: httpx.Client, name: str) -> int:
+    return client.request("DELETE", "/api/repos/delete", json={"name": name}).status_code
+
+
+def test_a_store_goes_with_its_last_manifest_and_can_be_restored(client: httpx.Client) -> None:
+    model = onnx(1000, 5001)
+    store, digest = pushed_store(client, "gone/one", model)
+    assert pushed_store(client, "gone/two", model) == (store, digest)
+    mounted = client.post(f"/v2/gone/three/blobs/uploads/?mount={digest_of(model)}&from=gone/one")
+    assert mounted.status_code == 201
+    shared = put_manifest(client, "v1", "/v2/gone/three", layers=[descriptor(model, "shared.onnx")])
+    assert client.delete("/v2/gone/one/manifests/v1").status_code == 202
+    assert client.delete(f"/v2/gone/one/manifests/{digest}").status_code == 202
+    assert is_there(client, store), "another repository names it"
+    assert client.delete(f"/v2/gone/two/manifests/{digest}").status_code == 202
+    assert not is_there(client, store)
+    assert is_there(client, shared.headers["protoslice-store"])
+    assert client.get(f"/v2/gone/three/blobs/{digest_of(model)}").content == model
+    assert client.post(f"/v1/stores/{store}/restore").status_code == 200
+    assert client.get(f"/v1/stores/{store}/files/m.onnx").content == model
+    client.delete(f"/v1/stores/{store}")
+    assert client.head(f"/v2/gone/one/blobs/{digest_of(model)}").status_code == 404, "clients send it again"
+    assert pushed_store(client, "gone/one", model)[0] == store
+
+
+@pytest.mark.parametrize("by", ["tag", "upload before", "upload after", "commit"])
+def test_a_store_of_a_manifest_stays_by_another_name(client: httpx.Client, by: str) -> None:
+    model = f"stays by {by}".encode()
+
+    def upload() -> None:
+        client.put("/v1/stores?filename=m.onnx", content=model).raise_for_status()
+
+    if by == "upload before":
+        upload()
+    store, digest = pushed_store(client, "stays/one", model)
+    if by == "tag":
+        client.put("/v1/tags/stays", json={"store": store}).raise_for_status()
+    elif by == "upload after":
+        upload()
+    elif by == "commit":
+        client.post("/api/repos/create", json={"organization": "stays", "name": "committed"})
+        assert commit(client, "models/stays/committed", {"m.onnx": model}).status_code == 200
+    assert client.delete(f"/v2/stays/one/manifests/{digest}").status_code == 202
+    assert is_there(client, store)
+    client.delete("/v1/tags/stays")
+
+
+def test_the_artifacts_of_a_name_go_with_its_repository(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "gone", "name": "both"})
+    assert commit(client, "models/gone/both", {"m.onnx": b"committed"}).status_code == 200
+    committed = client.get("/v2/gone/both/manifests/main").headers["protoslice-store"]
+    first, _ = pushed_store(client, "gone/both", b"pushed with a commit")
+    only, _ = pushed_store(client, "gone/only", b"pushed alone")
+    assert {is_there(client, each) for each in (committed, first, only)} == {True}
+    assert removed(client, "gone/Only") == 404, "its name is in lower case"
+    assert (removed(client, "gone/both"), removed(client, "gone/only")) == (200, 200)
+    assert {is_there(client, each) for each in (committed, first, only)} == {False}
+    assert client.get("/v2/gone/both/manifests/v1").status_code == 404
+    assert client.get("/api/models/gone/only").status_code == 404
+    assert removed(client, "gone/only") == 404
+
+
+def test_a_squashed_commit_that_was_pulled_as_an_artifact_goes(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "gone", "name": "squashed"})
+    stores = []
+    for text in (b"first of two", b"second of two"):
+        assert commit(client, "models/gone/squashed", {"m.onnx": text}).status_code == 200
+        stores.append(client.get("/v2/gone/squashed/manifests/main").headers["protoslice-store"])
+    digest = client.get("/v2/gone/squashed/manifests/main").headers["docker-content-digest"]
+    assert client.post("/api/models/gone/squashed/super-squash/main", json={}).status_code == 200
+    assert [is_there(client, each) for each in stores] == [False, True]
+    assert client.get(f"/v2/gone/squashed/manifests/{digest}").status_code == 200
+
+
+@pytest.mark.anyio
+async def test_a_removed_repository_counts_no_more() -> None:
+    async with closed_service() as app:
+        caller = bearer(await token_for(app, *Scope))
+
+        async def push_to(name: str, query: str) -> None:
+            base = f"/spaces/own/v2/{name}"
+            url = f"{base}/blobs/uploads/?{query}={digest_of(OLD)}"
+            assert (await ask(app, "POST", url, OLD if query == "digest" else b"", caller)).status == 201
+            body = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": [descriptor(OLD)]}).encode()
+            for ref in ("v1", digest_of(body)):
+                kind = {"content-type": MANIFEST}
+                assert (await ask(app, "PUT", f"{base}/manifests/{ref}", body, caller | kind)).status == 201
+
+        async def counted() -> tuple[int, ...]:
+            sql = "SELECT sum(stored_bytes), sum(stores), sum(logical_bytes) FROM usage WHERE space = 'own'"
+            assert app.services.opened is not None
+            there = await app.services.opened.database.read(lambda tx: tx.all(sql)[0])
+            one_by_one, together = await entries(app)
+            assert one_by_one == together
+            return (*map(int, there), together)
+
+        await push_to("a/x", "digest")
+        before = await counted()
+        await push_to("a/y", "from=a%2Fx&mount")
+        assert all(each > one for each, one in zip((await counted())[::3], before[::3], strict=True))
+        body, path = json.dumps({"name": "a/y"}).encode(), "/spaces/own/api/repos/delete"
+        kind = {"content-type": "application/json"}
+        assert (await ask(app, "DELETE", path, body, caller | kind)).status == 200
+        assert await counted() == before
