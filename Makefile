@@ -21,7 +21,7 @@ dev: .venv/ready .venv/core .make/models ## set up: a virtual environment with e
 LOUD_PIP := $(BIN)/pip --disable-pip-version-check
 PIP := $(LOUD_PIP) --quiet
 INPUTS := pyproject.toml constraints.txt
-SERVING := server,client,cloud,otel
+SERVING := server,client,cloud,otel,numpy
 
 .venv/serving: $(INPUTS)
 	@sh tests/house/needs.sh $(PYTHON) run

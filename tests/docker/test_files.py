@@ -78,7 +78,12 @@ def test_every_verb_of_the_image_has_what_it_needs() -> None:
     found = re.search(r"\$1\[([a-z,]+)\]", (DOCKER / "Dockerfile").read_text())
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert found
-    assert set(found[1].split(",")) == extras.keys() - {"dask", "dev", "ray"}  # no verb computes on a cluster
+    assert set(found[1].split(",")) == extras.keys() - {
+        "dask",
+        "dev",
+        "numpy",
+        "ray",
+    }  # no verb needs arrays or a cluster
 
 
 def test_the_image_serves_as_nobody_and_says_how_it_is() -> None:

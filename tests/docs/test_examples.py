@@ -75,4 +75,6 @@ def test_examples_run_as_shown(name: str, tmp_path: Path, service: str) -> None:
         assert _timeless(shown) == _timeless(expected), command
     code = "\n".join(block for block in blocks if not any(package in block for package in ELSEWHERE))
     (tmp_path / "example.py").write_text(code.replace(ADDRESS, service))
-    assert "Traceback" not in _run("python example.py", tmp_path, service)
+    shown = _run("python example.py", tmp_path, service)
+    assert "Traceback" not in shown
+    assert all(said in shown for said in re.findall(r"# prints (.*)$", code, re.MULTILINE))

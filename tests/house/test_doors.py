@@ -69,7 +69,7 @@ SERVE = "protoslice serve"
 
 
 def test_run_installs_what_serving_needs_and_builds_the_core_once(checkout: Path) -> None:
-    installed = "pip install constraints.txt .[server,client,cloud,otel]"
+    installed = "pip install constraints.txt .[server,client,cloud,otel,numpy]"
     assert make(checkout, "run") == [installed, PAGE, SERVE]
     assert make(checkout, "run") == [SERVE]
 
