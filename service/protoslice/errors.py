@@ -9,6 +9,7 @@ ProtosliceError
 │   ├── NoTensor              a tensor that an opened model does not have; a `KeyError` too
 │   └── NoRoot                a store of files alone, of which a view of its root is asked
 ├── Conflict              the caller: somebody else was first, or a source has changed
+│   ├── Changed               it is not what the caller has seen, and was to be changed only if it is
 │   └── StillNamed            names refer to a store that is to be removed
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
 │   └── TooMany               for now
@@ -165,6 +166,10 @@ class NoRoot(NotFound):
 
 class Conflict(ProtosliceError):
     """Somebody else was first, or a source has changed."""
+
+
+class Changed(Conflict):
+    """Something is not, or no longer, what the caller has seen; nothing was done."""
 
 
 class StillNamed(Conflict):

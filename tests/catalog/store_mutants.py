@@ -182,7 +182,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "9: a tag is moved on its condition", "catalog/tags.py",
-        "if there is None or there.version != if_match:", "if there is None:", SIMULATION,
+        "there and there.version, if_match)", "there and there.version, None)", SIMULATION,
     ),
     Mutant(
         "12: published bytes are charged", "catalog/stores.py",

@@ -11,7 +11,7 @@ import asyncio
 import re
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -44,13 +44,15 @@ MANIFEST: Final = ManifestRow(digest="sha256:a", media_type="m", body=b"12345")
 HOOK: Final = Webhook("h", SPACE, "hook", "https://example.org", (), 0, b"secret")
 UPLOAD: Final = UploadRow(id="u", client="c", state="open", used=False, record="{}")
 FACTS: Final = (
-    "SELECT digest, deleted IS NULL, tags FROM stores",
+    "SELECT digest, deleted IS NULL, tags, description FROM stores",
     "SELECT sum(stored_bytes), sum(stores), sum(logical_bytes), sum(entries) FROM usage",
     "SELECT kind, name, store, manifest FROM names",
     "SELECT name FROM repositories",
     "SELECT digest FROM manifests",
     "SELECT name, size FROM kept_files",
     "SELECT name FROM schemas",
+    "SELECT name, quota_stores FROM spaces",
+    "SELECT name, url FROM webhooks",
     """
     SELECT due IS NULL, writer IS NULL, EXISTS (SELECT 1 FROM derived d WHERE d.object = o.id),
         EXISTS (SELECT 1 FROM upload_objects u WHERE u.object = o.id) FROM objects o""",
@@ -213,6 +215,39 @@ async def a_letter(database: Database) -> None:
     await put_tag(database)
 
 
+async def put_new_hook(database: Database) -> None:
+    await WebhookRecords(database).put(HOOK, if_none_match=True)
+
+
+async def put_other_hook(database: Database) -> None:
+    await WebhookRecords(database).put(replace(HOOK, id="i", url="https://example.com"), if_none_match=True)
+
+
+async def limit_seen_space(database: Database) -> None:
+    await SpaceTable(database).change_limits(SPACE, {"quota_stores": 2}, if_match=(None, 1, None, None))
+
+
+async def limit_space(database: Database) -> None:
+    await SpaceTable(database).change_limits(SPACE, {"quota_stores": 3})
+
+
+SEEN: Final[dict[str, str]] = {}
+"""Versions of stores before a race."""
+
+
+async def a_seen_store(database: Database) -> None:
+    await put_store(database, "old")
+    SEEN["old"] = await StoreTable(database, ACCOUNT).version("old") or ""
+
+
+async def describe_seen_store(database: Database) -> None:
+    await StoreTable(database, ACCOUNT).describe("old", "first", if_match=SEEN["old"])
+
+
+async def describe_store(database: Database) -> None:
+    await StoreTable(database, ACCOUNT).describe("old", "second")
+
+
 async def put_tag(database: Database) -> None:
     await TagTable(database, ACCOUNT).put(["tag"], "old")
 
@@ -346,10 +381,13 @@ RACES: Final = {
     "repositories.RepositoryTable.rename": Race(a_repository, renaming("b"), renaming("c")),
     "schemas.SchemaRecords.put": Race(nothing, putting_schema("a"), putting_schema("b")),
     "spaces.Account._check": Race(a_space_of_one, publishing("a"), publishing("b")),
+    "spaces._change": Race(a_space_of_one, limit_seen_space, limit_space),
     "stores.StoreTable.restore": both(a_removed_store, restore_store),
+    "stores._version": Race(a_seen_store, describe_seen_store, describe_store),
     "tags._locked": Race(two_tagged_stores, put_seen_tag, move_tag),
     "uploads.UploadTable.add_xorb": Race(a_session, add_xorb, end_session),
     "uploads.end_uploads": Race(an_expired_upload, prolong, end_uploads),
+    "webhooks.WebhookRecords.put": Race(nothing, put_new_hook, put_other_hook),
 }
 """By the function of the statement; with a number where a function has several."""
 

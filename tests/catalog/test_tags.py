@@ -13,9 +13,9 @@ from protoslice.catalog import Database, open_database, tags
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
-from protoslice.catalog.tags import SetTag, TagChanged, TagTable
+from protoslice.catalog.tags import SetTag, TagTable
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
-from protoslice.errors import LimitExceeded, NotFound
+from protoslice.errors import Changed, LimitExceeded, NotFound
 
 Work = Callable[[Database, TagTable, TagTable], Awaitable[None]]
 
@@ -58,7 +58,7 @@ def test_of_moves_on_one_condition_one_takes_effect(catalogue: str) -> None:
             *((one, other)[n % 2].put(["t"], "a", if_none_match=True) for n in range(8)), return_exceptions=True
         )
         ((found,),) = [each for each in made if isinstance(each, list)]
-        assert sum(isinstance(each, TagChanged) for each in made) == 7, made
+        assert sum(isinstance(each, Changed) for each in made) == 7, made
         for _number in range(3):
             version = found.row.version
             moves = await asyncio.gather(
@@ -66,13 +66,13 @@ def test_of_moves_on_one_condition_one_takes_effect(catalogue: str) -> None:
                 return_exceptions=True,
             )
             done = [each for each in moves if isinstance(each, list)]
-            assert sum(isinstance(each, TagChanged) for each in moves) == 7, moves
+            assert sum(isinstance(each, Changed) for each in moves) == 7, moves
             found: SetTag = done[0][0]  # type: ignore[no-redef]
             assert await one.get("t") == found.row
         for condition in (b"other", version):
-            with pytest.raises(TagChanged):
+            with pytest.raises(Changed):
                 await one.remove("t", condition)
-            with pytest.raises(TagChanged):
+            with pytest.raises(Changed):
                 await one.put(["none"], "a", if_match=condition)
         assert await other.remove("t", found.row.version)
         assert not await other.remove("t", None)

@@ -27,7 +27,7 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
 
-from protoslice.errors import Conflict, DatabaseUnavailable, ProtosliceError, Unsupported
+from protoslice.errors import Changed, Conflict, DatabaseUnavailable, ProtosliceError, Unsupported
 
 T = TypeVar("T")
 Row: TypeAlias = tuple[Any, ...]
@@ -52,6 +52,14 @@ _FIRST_PAUSE: Final = 0.005
 def time_of(microseconds: int) -> datetime:
     """Return the time of a column."""
     return datetime.fromtimestamp(microseconds / SECOND, UTC)
+
+
+def check_unchanged(what: str, found: T | None, if_match: T | None, if_none_match: bool = False) -> None:
+    """Raise `Changed` unless `found` is `if_match`, if that is given, and None for `if_none_match`."""
+    if if_match is not None and found != if_match:
+        raise Changed(f"{what} has changed, or is gone")
+    if if_none_match and found is not None:
+        raise Changed(f"{what} exists already")
 
 
 class UniqueViolation(Conflict):

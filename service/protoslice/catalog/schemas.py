@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import Database, Row, Transaction, time_of
+from protoslice.catalog.database import Database, Row, Transaction, check_unchanged, time_of
 from protoslice.errors import Conflict, NotFound
 
 _COLUMNS = "name, version, modified, size"
@@ -55,10 +55,19 @@ class SchemaRecords:
             raise NotFound(f"No schema {name!r}")
         return _row(row[:-1]), bytes(row[-1])
 
-    async def put(self, name: str, data: bytes, others: Mapping[str, str]) -> tuple[SchemaRow, bool]:
+    async def put(
+        self,
+        name: str,
+        data: bytes,
+        others: Mapping[str, str],
+        *,
+        if_match: str | None = None,
+        if_none_match: bool = False,
+    ) -> tuple[SchemaRow, bool]:
         """Create or replace a schema and return it, and True if it is new.
 
-        Raise `SchemasChanged` unless the other schemas of the space have the versions in `others`.
+        Raise `SchemasChanged` unless the other schemas of the space have the versions in `others`, and `Changed` unless
+        this one has the version `if_match`, or there is none for `if_none_match`.
         """
         version = secrets.token_bytes(12)
         existing = "SELECT name, version FROM schemas WHERE space = :space"
@@ -66,9 +75,10 @@ class SchemaRecords:
         def work(tx: Transaction) -> tuple[SchemaRow, bool]:
             tx.all("SELECT one FROM meta FOR UPDATE")  # one schema at a time, so that no two contradict each other
             found = {row[0]: bytes(row[1]).hex() for row in tx.all(existing, space=self._space)}
-            is_new = found.pop(name, None) is None
+            before = found.pop(name, None)
             if found != others:
                 raise SchemasChanged("Other schemas were changed meanwhile")
+            check_unchanged(f"Schema {name!r}", before, if_match, if_none_match)
             row = tx.first(
                 f"""
                 INSERT INTO schemas (space, {_COLUMNS}, data)
@@ -86,17 +96,19 @@ class SchemaRecords:
             )
             record(tx, self._space, "schema.set", name, {"size": len(data)})
             assert row is not None  # RETURNING gives the row that was inserted or updated
-            return _row(row), is_new
+            return _row(row), before is None
 
         return await self._database.write(work)
 
-    async def remove(self, name: str) -> None:
-        """Remove a schema; raise `NotFound` if there is none of that name."""
-        sql = "DELETE FROM schemas WHERE space = :space AND name = :name"
+    async def remove(self, name: str, *, if_match: str | None = None) -> None:
+        """Remove a schema; raise `NotFound` if there is none, `Changed` unless it has the version `if_match`."""
+        sql = "DELETE FROM schemas WHERE space = :space AND name = :name RETURNING version"
 
         def work(tx: Transaction) -> bool:
-            if not tx.run(sql, space=self._space, name=name):
+            row = tx.first(sql, space=self._space, name=name)
+            if row is None:
                 return False
+            check_unchanged(f"Schema {name!r}", bytes(row[0]).hex(), if_match)
             record(tx, self._space, "schema.removed", name, {})
             return True
 

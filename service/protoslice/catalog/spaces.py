@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice.catalog.audit import EVERY_SPACE, record
-from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.database import Database, Row, Transaction, check_unchanged
 from protoslice.errors import QuotaExceeded
 from protoslice.sizes import format_size
 
@@ -128,13 +128,28 @@ class SpaceTable:
 
     async def create(self, name: str) -> bool:
         """Insert a space; return False if there is one of that name."""
+        return await self.put(name, {})
+
+    async def put(
+        self,
+        name: str,
+        limits: Mapping[str, int | None],
+        *,
+        if_match: Sequence[int | None] | None = None,
+        if_none_match: bool = False,
+    ) -> bool:
+        """Insert a space if there is none of that name, set these of its limits, and return True if it is new.
+
+        Raise `Changed` unless its limits are `if_match`, if given, or there is no such space for `if_none_match`.
+        """
         sql = "INSERT INTO spaces (name, created) VALUES (:name, :now) ON CONFLICT DO NOTHING"
 
         def work(tx: Transaction) -> bool:
-            if not tx.run(sql, name=name, now=tx.now):
-                return False
-            record(tx, EVERY_SPACE, "space.created", name, {})
-            return True
+            created = if_match is None and tx.run(sql, name=name, now=tx.now) == 1
+            if created:
+                record(tx, EVERY_SPACE, "space.created", name, {})
+            _change(tx, name, limits, if_match, if_none_match and not created)
+            return created
 
         return await self._database.write(work)
 
@@ -152,20 +167,14 @@ class SpaceTable:
         """Replace the limits of a space; return False if there is none of that name."""
         return await self.change_limits(name, dict(zip(LIMITS, limits, strict=True)))
 
-    async def change_limits(self, name: str, limits: Mapping[str, int | None]) -> bool:
-        """Set these of the `LIMITS` of a space, and leave the others; return False if there is none of that name."""
-        assert limits.keys() <= set(LIMITS), limits
-        sql = f"UPDATE spaces SET {', '.join(f'{each} = :{each}' for each in limits)} WHERE name = :name"
+    async def change_limits(
+        self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
+    ) -> bool:
+        """Set these of the `LIMITS` of a space, and leave the others; return False if there is none of that name.
 
-        def work(tx: Transaction) -> bool:
-            if not limits:
-                return tx.first("SELECT 1 FROM spaces WHERE name = :name", name=name) is not None
-            if not tx.run(sql, name=name, **limits):
-                return False
-            record(tx, EVERY_SPACE, "space.changed", name, dict(limits))
-            return True
-
-        return await self._database.write(work)
+        Raise `Changed` unless its limits are `if_match`, if given.
+        """
+        return await self._database.write(lambda tx: _change(tx, name, limits, if_match, False))
 
     async def totals(self) -> tuple[Held, int]:
         """Return what all spaces hold, and the number of their tags."""
@@ -175,6 +184,24 @@ class SpaceTable:
             return _held(tx), int(tx.all(tags)[0][0])
 
         return await self._database.read(work, background=True)
+
+
+def _change(
+    tx: Transaction,
+    name: str,
+    limits: Mapping[str, int | None],
+    if_match: Sequence[int | None] | None,
+    if_none_match: bool,
+) -> bool:
+    assert limits.keys() <= set(LIMITS), limits
+    row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name FOR UPDATE", name=name)
+    check_unchanged(f"Space {name!r}", row and tuple(row), if_match and tuple(if_match), if_none_match)
+    if row is None or not limits:
+        return row is not None
+    sql = f"UPDATE spaces SET {', '.join(f'{each} = :{each}' for each in limits)} WHERE name = :name"
+    tx.run(sql, name=name, **limits)
+    record(tx, EVERY_SPACE, "space.changed", name, dict(limits))
+    return True
 
 
 def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from protoslice.catalog.database import (
     Transaction,
     Transient,
     UniqueViolation,
+    check_unchanged,
 )
 from protoslice.catalog.letters import tell
 from protoslice.catalog.listing import FoundStore, Key, StoreListing, StoreQuery, found_store
@@ -159,10 +161,18 @@ class StoreTable:
         except UniqueViolation:  # another process has this id
             return await self.publish(replace(new, id=new_id()), tags, replaces=replaces)
 
-    async def remove(self, digest: str) -> list[str] | None:
-        """Remove a store with its tags, which are returned; return None if it does not exist."""
+    async def version(self, digest: str) -> str | None:
+        """Return a text that changes with the description and the tags of a store; None if there is no store."""
+        return await self._database.read(lambda tx: _version(tx, self._space, digest))
+
+    async def remove(self, digest: str, *, if_match: str | None = None) -> list[str] | None:
+        """Remove a store with its tags, which are returned; return None if it does not exist.
+
+        Raise `Changed` unless it has the version `if_match`, if that is given.
+        """
 
         def work(tx: Transaction) -> list[str] | None:
+            _check_version(tx, self._space, digest, if_match)
             removed = mark_removed(tx, self._space, digest)
             if removed is None:
                 return None
@@ -212,10 +222,11 @@ class StoreTable:
                 return await self._database.write(work)
         raise Conflict("The store is being restored and sent at the same time: try again")
 
-    async def describe(self, digest: str, text: str) -> bool:
-        """Set the description of a store; return False if there is none."""
+    async def describe(self, digest: str, text: str, *, if_match: str | None = None) -> bool:
+        """Set the description of a store; return False if there is none. See `remove` for `if_match`."""
 
         def work(tx: Transaction) -> bool:
+            _check_version(tx, self._space, digest, if_match)
             row = tx.first(
                 f"UPDATE stores SET description = :text WHERE {LIVE} AND description <> :text RETURNING id",
                 text=text, space=self._space, digest=digest,
@@ -373,6 +384,23 @@ def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[st
         tell(tx, space, "tag.removed", tag, {"tag": tag, "store": digest})
     tell(tx, space, "store.removed", digest, {"store": digest})
     return row[1], tags
+
+
+def _version(tx: Transaction, space: str, digest: str, *, locks: bool = False) -> str | None:
+    """Return a text that changes with what `describe` and `remove` change; None if there is no store."""
+    lock = " FOR UPDATE" if locks else ""
+    row = tx.first(f"SELECT id, description FROM stores WHERE {LIVE}{lock}", space=space, digest=digest)
+    if row is None:
+        return None
+    tags = tx.all(f"SELECT name, version FROM names WHERE {TAGS} AND store = :store", space=space, store=digest)
+    known = [row[0], row[1], sorted((name, bytes(version).hex()) for name, version in tags)]
+    return hashlib.sha256(json.dumps(known).encode()).hexdigest()
+
+
+def _check_version(tx: Transaction, space: str, digest: str, if_match: str | None) -> None:
+    """Raise `Changed` if a store has another version than `if_match`; its row stays as it is for the transaction."""
+    if if_match is not None:
+        check_unchanged(f"Store {digest[:12]}", _version(tx, space, digest, locks=True), if_match)
 
 
 def _keep(tx: Transaction, space: str, digest: str) -> None:

@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protoslice.catalog.database import LAST, Database, Row, Transaction
+from protoslice.catalog.database import LAST, Database, Row, Transaction, check_unchanged
 from protoslice.catalog.labels import STORES, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import lock_store
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
-from protoslice.errors import Conflict, LimitExceeded, NotFound
+from protoslice.errors import Changed, LimitExceeded, NotFound
 
 TAGS: Final = "space = :space AND repository = 0 AND kind = 'tag'"
 TAGS_OF_A_STORE: Final = 1000
@@ -22,10 +22,6 @@ _COLUMNS: Final = "name, store, version, updated"
 _ID: Final = 0
 _FAMILY: Final = 1000
 """Tags of one family that are looked at for the one that was set last."""
-
-
-class TagChanged(Conflict):
-    """The tag has another version, is gone, or exists already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +82,7 @@ class TagTable:
     ) -> list[SetTag]:
         """Point tags at a store, in one transaction; raise `NotFound` if it does not exist.
 
-        `if_match` is the version that the tag must have, `if_none_match` requires that there is none: `TagChanged`.
+        `if_match` is the version that the tag must have, `if_none_match` requires that there is none: `Changed`.
         """
 
         def work(tx: Transaction) -> list[SetTag]:
@@ -96,11 +92,10 @@ class TagTable:
             for name in sorted(names):
                 if if_match is not None:
                     there = _locked(tx, self._space, name)
-                    if there is None or there.version != if_match:
-                        raise TagChanged(f"tag {name!r} has changed")
+                    check_unchanged(f"Tag {name!r}", there and there.version, if_match)
                 each = set_tag(tx, self._space, name, store, new=if_none_match)
                 if not each.is_set:
-                    raise TagChanged(f"tag {name!r} exists already")
+                    raise Changed(f"Tag {name!r} exists already")
                 found.append(each)
             self._account.charge(tx, entries=sum(each.created for each in found))
             return found
@@ -108,14 +103,13 @@ class TagTable:
         return await self._database.write(work)
 
     async def remove(self, name: str, if_match: bytes | None) -> bool:
-        """Delete a tag; return False if there is none. Raise `TagChanged` unless it has the version `if_match`."""
+        """Delete a tag; return False if there is none. Raise `Changed` unless it has the version `if_match`."""
 
         def work(tx: Transaction) -> bool:
             there = _locked(tx, self._space, name)
             if there is None:
                 return False
-            if if_match is not None and there.version != if_match:
-                raise TagChanged(f"tag {name!r} has changed")
+            check_unchanged(f"Tag {name!r}", there.version, if_match)
             tx.run(f"DELETE FROM names WHERE {TAGS} AND name = :name", space=self._space, name=name)
             tell(tx, self._space, "tag.removed", name, {"tag": name, "store": there.store})
             self._account.charge(tx, entries=-1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import SECOND, Database, Row, Transaction
+from protoslice.catalog.database import SECOND, Database, Row, Transaction, check_unchanged
 from protoslice.errors import LimitExceeded, NotFound
 
 MOST_HOOKS: Final = 16
@@ -63,13 +63,20 @@ class WebhookRecords:
             raise NotFound(f"Unknown webhook {name[:80]!r} in this space")
         return _webhook(row)
 
-    async def put(self, hook: Webhook) -> tuple[Webhook, bool]:
+    async def put(
+        self, hook: Webhook, *, if_match: bytes | None = None, if_none_match: bool = False
+    ) -> tuple[Webhook, bool]:
         """Create or replace a webhook and return it with the id that it had, and True if it is new.
 
-        Raise `LimitExceeded` if the space has too many.
+        Raise `LimitExceeded` if the space has too many, and `Changed` unless the webhook has the secret `if_match`,
+        which is another one after each change, or there is none for `if_none_match`.
         """
+        sql = "SELECT secret FROM webhooks WHERE space = :space AND name = :name"
 
         def work(tx: Transaction) -> Row | None:
+            tx.all("SELECT one FROM meta FOR UPDATE")  # one webhook at a time: there may be none to lock
+            there = tx.first(sql, space=hook.space, name=hook.name)
+            check_unchanged(f"Webhook {hook.name!r}", there and bytes(there[0]), if_match, if_none_match)
             others = "SELECT count(*) FROM webhooks WHERE space = :space AND name <> :name"
             if tx.all(others, space=hook.space, name=hook.name)[0][0] >= MOST_HOOKS:
                 raise LimitExceeded(f"A space can have at most {MOST_HOOKS} webhooks: remove one")
@@ -94,11 +101,13 @@ class WebhookRecords:
         assert row is not None  # RETURNING gives the row that was inserted or updated
         return _webhook(row), row[0] == hook.id
 
-    async def remove(self, hook: Webhook) -> None:
-        """Remove a webhook; no error if it is gone."""
+    async def remove(self, hook: Webhook, *, if_match: bytes | None = None) -> None:
+        """Remove a webhook; no error if it is gone. Raise `Changed` unless it has the secret `if_match`, if given."""
 
         def work(tx: Transaction) -> None:
-            if tx.run("DELETE FROM webhooks WHERE id = :id", id=hook.id):
+            row = tx.first("DELETE FROM webhooks WHERE id = :id RETURNING secret", id=hook.id)
+            check_unchanged(f"Webhook {hook.name!r}", row and bytes(row[0]), if_match)
+            if row is not None:
                 record(tx, hook.space, "webhook.removed", hook.name, {})
 
         await self._database.write(work)

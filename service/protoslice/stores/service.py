@@ -337,11 +337,18 @@ class Stores:
         """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first."""
         return await self._store_pages.family(tag, type=type, limit=limit, cursor=cursor)
 
-    async def delete(self, ref: str, check: Callable[[str, Collection[str]], Awaitable[None]] | None = None) -> Removed:
+    async def delete(
+        self,
+        ref: str,
+        check: Callable[[str, Collection[str]], Awaitable[None]] | None = None,
+        *,
+        if_match: str | None = None,
+    ) -> Removed:
         """Remove a store, named by its id or a prefix of it, and the tags that point at it.
 
         Objects stay for the grace period, so that readers finish and `restore` can undo the removal. `check` gets the
-        id and the tags before anything is removed, and raises to refuse. Raises `Conflict` when `ref` is a tag.
+        id and the tags before anything is removed, and raises to refuse. Raises `Conflict` when `ref` is a tag, and
+        `Changed` unless the store has the version `if_match`, when given.
         """
         self._check_writable()
         if not is_id_prefix(ref):
@@ -356,7 +363,7 @@ class Stores:
                 store_id, [tag.name for tag in (await self._tags.page(TAGS_OF_A_STORE, None, store=store_id)).items]
             )
         try:
-            tags = await self._table.remove(store_id)
+            tags = await self._table.remove(store_id, if_match=if_match)
         finally:
             self._open_stores.forget(store_id)
         if tags is None:
@@ -364,10 +371,14 @@ class Stores:
         self._tags.forget(tags)
         return Removed(store_id, tuple(tags), now() + timedelta(seconds=GRACE_SECONDS))
 
-    async def describe(self, store_id: str, text: str) -> Store:
-        """Set the description of a store, and return the store."""
+    async def version(self, store_id: str) -> str | None:
+        """Return a text that changes with the description and the tags of a store; None if there is no store."""
+        return await self._table.version(store_id)
+
+    async def describe(self, store_id: str, text: str, *, if_match: str | None = None) -> Store:
+        """Set the description of a store, and return the store; `Changed` unless it has the version `if_match`."""
         self._check_writable()
-        return await self._store_pages.describe(store_id, text)
+        return await self._store_pages.describe(store_id, text, if_match=if_match)
 
     async def restore(self, store_id: str) -> Restored:
         """Undo the last removal of a store and set its tags again, except those that point elsewhere by now.
@@ -470,14 +481,14 @@ class Stores:
     async def put_tag(
         self, name: str, store: str, *, if_match: str | None = None, if_none_match: bool = False
     ) -> tuple[StoredTag, bool]:
-        """Point a tag at a store; returns the tag and True when it is new. `Conflict` for a failed condition."""
+        """Point a tag at a store; returns the tag and True when it is new. `Changed` for a failed condition."""
         self._check_writable()
         check_tag(name)
         store_id = await self.resolve(store)
         return (await self._tags.put([name], store_id, if_match=if_match, if_none_match=if_none_match))[0]
 
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
-        """Remove a tag; `Conflict` unless its entity tag is `if_match`, when given."""
+        """Remove a tag; `Changed` unless its entity tag is `if_match`, when given."""
         self._check_writable()
         await self._tags.delete(name, if_match=if_match)
 
@@ -489,15 +500,17 @@ class Stores:
         """The schema called `name` and its descriptor set."""
         return await self._schemas.get(name)
 
-    async def put_schema(self, name: str, data: bytes) -> tuple[StoredSchema, bool]:
-        """Store a descriptor set under `name`; returns the schema and True when it is new."""
+    async def put_schema(
+        self, name: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False
+    ) -> tuple[StoredSchema, bool]:
+        """Store a descriptor set under `name`; returns the schema and True when it is new. `Changed` as for a tag."""
         self._check_writable()
-        return await self._schemas.put(name, data)
+        return await self._schemas.put(name, data, if_match=if_match, if_none_match=if_none_match)
 
-    async def delete_schema(self, name: str) -> None:
-        """Remove a schema."""
+    async def delete_schema(self, name: str, *, if_match: str | None = None) -> None:
+        """Remove a schema; `Changed` unless its entity tag is `if_match`, when given."""
         self._check_writable()
-        await self._schemas.delete(name)
+        await self._schemas.delete(name, if_match=if_match)
 
     async def _is_sound(self, manifest: Manifest) -> bool:
         return await is_sound(self._storage, manifest, self._worker, verify=self._options.verify_reads)

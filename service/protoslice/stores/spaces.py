@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.catalog.spaces import Held, SpaceRow, SpaceTable
+from protoslice.catalog.spaces import LIMITS, Held, SpaceRow, SpaceTable
 from protoslice.concurrency.gather import in_turns
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import InvalidInput, NotFound
@@ -33,6 +33,8 @@ class SpaceUsage:
     name: str
     used: Held
     quota: Quota
+    limits: Sequence[int | None]
+    """Its own limits, None where it has none."""
 
 
 class Spaces:
@@ -52,13 +54,30 @@ class Spaces:
         """The stores of a space; `NotFound` when there is none of that name."""
         return self._opened.get(name) or await self._opening.get(name, lambda: self._open(name))
 
-    async def create(self, name: str) -> bool:
-        """Create a space; True when it is new. `InvalidInput` for a name that no space may have."""
+    async def create(
+        self,
+        name: str,
+        quota: Quota | None = None,
+        *,
+        if_match: Sequence[int | None] | None = None,
+        if_none_match: bool = False,
+    ) -> bool:
+        """Create a space, or set the quota of one; True when it is new. Other replicas know within seconds.
+
+        `InvalidInput` for a name that no space may have and for impossible limits, `Changed` unless the space has the
+        limits `if_match`, or there is none for `if_none_match`.
+        """
         if not is_space(name):
             raise InvalidInput(
                 f"Invalid space name {name!r}: use a-z, 0-9 and '-', at most 63 characters, not starting with '-'"
             )
-        return await self._table.create(name)
+        limits = dict[str, int | None]()
+        if quota is not None:
+            quota.check()
+            limits = dict(zip(LIMITS, quota.limits, strict=True))
+        created = await self._table.put(name, limits, if_match=if_match, if_none_match=if_none_match)
+        await self._refresh(name)
+        return created
 
     async def usage(self, name: str) -> SpaceUsage:
         """Holdings and quota of a space; `NotFound` when there is none of that name."""
@@ -67,14 +86,18 @@ class Spaces:
             raise NotFound(f"No space {name!r}")
         return self._usage(row)
 
-    async def set_quota(self, name: str, quota: Quota) -> None:
-        """Set the quota of a space; other replicas know within seconds. `InvalidInput` for impossible limits."""
-        await (await self.get(name)).room.set_quota(quota)
+    async def change_limits(
+        self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
+    ) -> None:
+        """Set some limits of a space by their columns, and leave the others; other replicas know within seconds.
 
-    async def change_limits(self, name: str, limits: Mapping[str, int | None]) -> None:
-        """Set some limits of a space by their columns, and leave the others; other replicas know within seconds."""
-        if not await self._table.change_limits(name, limits):
+        `Changed` unless its limits are `if_match`, when given.
+        """
+        if not await self._table.change_limits(name, limits, if_match=if_match):
             raise NotFound(f"No space {name!r}")
+        await self._refresh(name)
+
+    async def _refresh(self, name: str) -> None:
         if (opened := self.opened(name)) is not None:
             await opened.room.refresh()
 
@@ -109,7 +132,7 @@ class Spaces:
     def _usage(self, row: SpaceRow) -> SpaceUsage:
         stored_bytes, stores, uploads, requests = row.limits
         quota = Quota(stored_bytes=stored_bytes, stores=stores, open_uploads=uploads, requests=requests)
-        return SpaceUsage(row.name, row.held, quota.over(self._default.room.defaults))
+        return SpaceUsage(row.name, row.held, quota.over(self._default.room.defaults), row.limits)
 
     async def _open(self, name: str) -> Stores:
         row = await self._table.get(name) if is_space(name) else None

@@ -39,8 +39,13 @@ class Webhooks:
         await self._dispatcher.close()
         await self._delivery.close()
 
-    async def put(self, space: str, wanted: NewWebhook) -> tuple[Webhook, bool]:
-        """Create or replace a webhook, with a new secret; True when it is new. Its letters stay."""
+    async def put(
+        self, space: str, wanted: NewWebhook, *, if_match: bytes | None = None, if_none_match: bool = False
+    ) -> tuple[Webhook, bool]:
+        """Create or replace a webhook, with a new secret; True when it is new. Its letters stay.
+
+        `Changed` unless its secret is `if_match`, when given, or there is none for `if_none_match`.
+        """
         wanted.check()
         try:
             self._delivery.check(wanted.url)
@@ -51,7 +56,7 @@ class Webhooks:
             ) from None
         events, secret = tuple(sorted(set(wanted.events))), secrets.token_bytes(32)
         proposed = Webhook(secrets.token_hex(16), space, wanted.name, wanted.url, events, time.time(), secret)
-        hook, created = await self._records.put(proposed)
+        hook, created = await self._records.put(proposed, if_match=if_match, if_none_match=if_none_match)
         await self._dispatcher.learn()
         return hook, created
 
@@ -68,9 +73,9 @@ class Webhooks:
         found = await self._letters.page(hook.id, dead=dead, limit=limit + 1, after=cursor or "")
         return ResultPage(found[:limit], found[limit - 1].id if len(found) > limit else None)
 
-    async def remove(self, space: str, name: str) -> None:
+    async def remove(self, space: str, name: str, *, if_match: bytes | None = None) -> None:
         """Remove a webhook and its letters; `NotFound` when there is none of that name."""
-        await self._records.remove(await self.get(space, name))
+        await self._records.remove(await self.get(space, name), if_match=if_match)
         await self._dispatcher.learn()
 
     async def redeliver(self, space: str, name: str) -> int:

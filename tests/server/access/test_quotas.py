@@ -67,7 +67,7 @@ def commit(*operations: Any) -> bytes:
 async def bounded(app: Application, **limits: int) -> dict[str, str]:
     """The header of a token that may do everything in the space `own`, which has a quota."""
     assert app.services.spaces is not None
-    await app.services.spaces.set_quota("own", Quota(**limits))
+    await app.services.spaces.create("own", Quota(**limits))
     return bearer(await token_for(app, *EVERYTHING))
 
 
@@ -290,7 +290,7 @@ async def test_no_client_of_any_protocol_repeats_what_a_full_space_refuses() -> 
         assert app.services.spaces is not None
         inside = bearer(await token_for(app, *EVERYTHING))
         things = await Filling(app, "own", inside).fill("mine", f"{HOOK}events")
-        await app.services.spaces.set_quota("own", Quota(stored_bytes=1, stores=1))
+        await app.services.spaces.create("own", Quota(stored_bytes=1, stores=1))
         refusing = set[str]()
         writing = [call for call in CALLS if call.route and call.method not in {"GET", "HEAD", "OPTIONS"}]
         for call in sorted(writing, key=lambda call: RULES[call.route].scope is Scope.DELETE):

@@ -60,7 +60,7 @@ def unchecked(app: Application) -> list[str]:
     return [
         row
         for row, route in routes_of(app.router.routes)
-        if row in rows and (not route.checks_query or is_query_foreign(route.endpoint))
+        if row in rows and (not route.is_strict or is_query_foreign(route.endpoint))
     ]
 
 
@@ -143,7 +143,7 @@ def test_only_registries_and_foreign_queries_go_unchecked() -> None:
 
 def test_a_route_outside_the_check_is_found() -> None:
     class Careless(GuardedRoute):
-        checks_query: ClassVar[bool] = False
+        is_strict: ClassVar[bool] = False
 
     router = GuardedRouter(route_class=Careless)
 

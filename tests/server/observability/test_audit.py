@@ -134,7 +134,7 @@ async def test_a_line_tells_who_did_what_on_what(lines: Lines) -> None:
 async def test_a_quota_refuses_by_the_name_of_its_problem(lines: Lines) -> None:
     async with closed_service() as app:
         assert app.services.spaces is not None
-        await app.services.spaces.set_quota("own", Quota(stored_bytes=10))
+        await app.services.spaces.create("own", Quota(stored_bytes=10))
         token = await token_for(app, Scope.WRITE)
         assert (await ask(app, "PUT", "/spaces/own/v1/stores", onnx(9000), bearer(token))).status == 403
         assert (await ask(app, "PUT", "/spaces/own/v1/stores", b"", bearer(token))).status == 400

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Depends, Header, Request
 
+from protoslice.errors import NotFound
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import Rule, add_rule
 from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.api.problems import PRECONDITION, HttpProblem
+from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
+from protoslice.server.http.headers import read_fields
+from protoslice.server.services import Given, Services
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+IfMatch = Annotated[
+    str | None, Header(description="Only if the resource has one of these entity tags; `*`: only if it exists.")
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(description="`*`: only if the resource does not exist. Otherwise only if it has none of these entity tags."),
+]
+_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def endpoint(  # noqa: PLR0913 - the columns of a row
@@ -33,7 +49,7 @@ def endpoint(  # noqa: PLR0913 - the columns of a row
     docstring is the description; its name is that of the operation, unless `operation` is.
     """
     method, _, path = row.partition(" ")
-    failures = sorted({*fails, 412}) if cached else fails
+    failures = sorted({*fails, 412}) if cached or method not in _SAFE else fails
 
     def add(handler: Handler) -> Handler:
         add_rule(row, rule)
@@ -50,3 +66,50 @@ def endpoint(  # noqa: PLR0913 - the columns of a row
         return handler
 
     return add
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """A resource that a request is about to change, as it is now."""
+
+    etag: EntityTag
+    version: Any
+    """What the write compares in its transaction; read before the rest."""
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """Further members of the problem for a caller who may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a write has to find in its transaction: a `version`, or nothing if it is `absent`; by default anything."""
+
+    version: Any = None
+    absent: bool = False
+
+
+def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
+    """Return the dependency of a route that evaluates If-Match and If-None-Match, and gives a `Condition`.
+
+    `find` returns the resource, or raises `NotFound`. Routes without this dependency refuse the two headers.
+    """
+
+    async def condition(
+        request: Request, services: Given, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+    ) -> Condition:
+        if if_match is None and if_none_match is None:
+            return Condition()
+        found: Current | None = None
+        with suppress(NotFound):
+            found = await find(request, services)
+        fields = read_fields(request.scope)  # of several lines, the parameters hold the first
+        asked = Preconditions(if_match=fields.get(b"if-match"), if_none_match=fields.get(b"if-none-match"))
+        if evaluate(asked, None if found is None else Validators(found.etag), reads=False) is not Verdict.PROCEED:
+            shown = {}
+            if found is not None and services.may(Scope.READ):
+                shown = {"etag": found.etag.opaque, **found.shown}
+            raise HttpProblem(
+                PRECONDITION, "The resource has changed, or does not meet If-Match or If-None-Match", **shown
+            )
+        return Condition(absent=True) if found is None else Condition(found.version)
+
+    return Depends(condition)

@@ -49,6 +49,11 @@ VERSIONED = "public, max-age=3600"
 """Of a store, under its id: a later program may find more to say of it."""
 
 
+def etag_of(body: bytes) -> EntityTag:
+    """Return the entity tag of JSON that has no other."""
+    return EntityTag(f"sha256-{hashlib.sha256(body).hexdigest()}")
+
+
 def json_answer(
     request: Request,
     data: object,

@@ -212,6 +212,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.Gone: GONE,
     errors.NoRoot: NO_ROOT,
     errors.Conflict: CONFLICT,
+    errors.Changed: PRECONDITION,
     errors.StillNamed: NAMED,
     errors.LimitExceeded: LIMIT,
     errors.TooMany: BUSY,

@@ -14,8 +14,9 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
+from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.digests import BodyDigest
-from protoslice.server.http.headers import read_fields
+from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.json_bodies import StrictRequest
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
@@ -24,14 +25,16 @@ from protoslice.server.settings import Settings
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
+_CONDITIONS: Final = frozenset({"if-match", "if-none-match", "if-unmodified-since"})
+"""Conditions of writes (RFC 9110, section 13.1)."""
 _FOREIGN: Final = "__protoslice_foreign_query__"
 
 
 class GuardedRoute(APIRoute):
     """A route behind the gate, whose query and body are checked against what its handler declares."""
 
-    checks_query: ClassVar[bool] = True
-    """False for routes of a protocol whose servers ignore unknown query parameters."""
+    is_strict: ClassVar[bool] = True
+    """False for routes of a protocol whose servers ignore unknown query parameters, and conditions of writes."""
 
     def __init__(
         self,
@@ -56,10 +59,24 @@ class GuardedRoute(APIRoute):
     @cached_property
     def query(self) -> QueryNames:
         """Names of the query parameters that the handler declares, in its signature or in `openapi_extra`."""
-        many = {field.alias: _takes_many(field.field_info.annotation) for field in _query_fields(self.dependant)}
+        many = {
+            field.alias: _takes_many(field.field_info.annotation) for field in _fields(self.dependant, "query_params")
+        }
         extra = QueryNames.of((self.openapi_extra or {}).get("parameters", ()))
         repeatable = {name for name, is_repeatable in many.items() if is_repeatable}
         return QueryNames(many.keys() | extra.known, repeatable | extra.repeatable)
+
+    @cached_property
+    def conditions(self) -> frozenset[str]:
+        """Names of the conditional headers that the handler, or what it depends on, declares."""
+        return _CONDITIONS & {each.alias.lower() for each in _fields(self.dependant, "header_params")}
+
+    def _check_conditions(self, fields: Fields) -> None:
+        """Refuse conditions that no one would evaluate: the client believes that they protect it."""
+        for name in sorted(_CONDITIONS - self.conditions):
+            if name.encode() in fields:
+                advice = "send the `ETag` in If-Match" if self.conditions else "send the request without it"
+                raise HttpProblem(PRECONDITION, f"This operation does not evaluate {name}, and did nothing: {advice}")
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Return the framework's handler, which reads JSON strictly."""
@@ -74,15 +91,16 @@ class GuardedRoute(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Ask the gate, check the query, and guard the body; one declared too long is refused unread."""
-        found = None
+        found, fields = None, read_fields(scope)
         if scope["method"] in (self.methods or ()):  # of any other, the framework tells which there are
             row = f"{scope['method']} {self.path}"
-            found = await scope["app"].state.services.admit(scope, read_fields(scope), row, scope["path_params"])
-            if self.checks_query and not is_query_foreign(self.endpoint):
+            found = await scope["app"].state.services.admit(scope, fields, row, scope["path_params"])
+            if self.is_strict and not is_query_foreign(self.endpoint):
                 self.query.read(scope["query_string"])
+            if self.is_strict and scope["method"] not in {"GET", "HEAD", "OPTIONS"}:
+                self._check_conditions(fields)
         terms = terms_of(self.endpoint)
         settings: Settings = scope["app"].state.services.settings
-        fields = read_fields(scope)
         limit = terms.longest(fields, scope["query_string"], settings)
         size = int(fields.get(b"content-length", "0"))
         if size > limit:
@@ -157,11 +175,11 @@ def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, GuardedRoute]]:
             raise RuntimeError(f"{route!r} is not a GuardedRoute: its access would not be checked")
 
 
-def _query_fields(dependant: Dependant) -> Iterator[Any]:
-    """Fields of the query parameters of a handler, and of what it depends on."""
-    yield from dependant.query_params
+def _fields(dependant: Dependant, kind: str) -> Iterator[Any]:
+    """Fields of a kind of parameters of a handler, and of what it depends on."""
+    yield from getattr(dependant, kind)
     for each in dependant.dependencies:
-        yield from _query_fields(each)
+        yield from _fields(each, kind)
 
 
 def _takes_many(annotation: Any) -> bool:

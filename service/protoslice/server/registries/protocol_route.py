@@ -21,7 +21,7 @@ from protoslice.server.middleware.guarded_route import GuardedRoute
 class ProtocolRoute(GuardedRoute, ABC):
     """A guarded route; subclasses say what the body of a failure is."""
 
-    checks_query = False
+    is_strict = False
     statuses: ClassVar[Mapping[Problem, int]] = {}
     """Statuses of problems that have another one in the protocol."""
 

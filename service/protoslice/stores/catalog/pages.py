@@ -49,9 +49,9 @@ class StorePages:
             await self._table.keep(manifest.id)
         return manifest.as_store(tags, uploader, description)
 
-    async def describe(self, store_id: str, text: str) -> Store:
+    async def describe(self, store_id: str, text: str, *, if_match: str | None) -> Store:
         """Set the description of a store, and return the store; raise `NotFound` if there is none."""
-        if not await self._table.describe(store_id, text):
+        if not await self._table.describe(store_id, text, if_match=if_match):
             raise NotFound(f"No store {store_id}")
         return await self.get(store_id)
 

@@ -80,11 +80,14 @@ class Schemas:
         row, data = await self._records.get(check_schema_name(name))
         return await self._info(row, data), data
 
-    async def put(self, name: str, data: bytes) -> tuple[StoredSchema, bool]:
+    async def put(
+        self, name: str, data: bytes, *, if_match: str | None = None, if_none_match: bool = False
+    ) -> tuple[StoredSchema, bool]:
         """Store a descriptor set and return the schema, and True when it is new.
 
-        Raises `Conflict` when a bundled or other uploaded set declares a type differently, and `LimitExceeded` when all
-        schemas together would be too large.
+        Raises `Conflict` when a bundled or other uploaded set declares a type differently, `LimitExceeded` when all
+        schemas together would be too large, and `Changed` unless the schema has the entity tag `if_match`, or there is
+        none for `if_none_match`.
         """
         check_schema_name(name)
         types = await self._parse(data)
@@ -92,13 +95,15 @@ class Schemas:
             others = {row.name: row.version for row in await self._records.all() if row.name != name}
             await self._check(name, types, len(data))
             with suppress(SchemasChanged):
-                row, created = await self._records.put(name, data, others)
+                row, created = await self._records.put(
+                    name, data, others, if_match=if_match, if_none_match=if_none_match
+                )
                 return await self._info(row, data), created
         raise StorageUnavailable("The schemas of this space keep changing; try again later")
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, if_match: str | None = None) -> None:
         """Remove a schema; `NotFound` when it does not exist. Stores made with it keep their own copy."""
-        await self._records.remove(check_schema_name(name))
+        await self._records.remove(check_schema_name(name), if_match=if_match)
 
     async def find(self, type_name: str) -> TypeSchema | None:
         """Schema of a message type from the uploaded sets; None when no set declares the type.

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from protoslice.catalog import Database
 from protoslice.catalog.database import time_of
 from protoslice.catalog.spaces import Account
-from protoslice.catalog.tags import TagChanged, TagRow, TagTable
-from protoslice.errors import NotFound
+from protoslice.catalog.tags import TagRow, TagTable
+from protoslice.errors import Changed, NotFound
 from protoslice.facts import Tag
 from protoslice.stores.catalog.trust import TrustedTags
 from protoslice.stores.names import check_tag
@@ -63,7 +63,7 @@ class Tags:
     ) -> list[tuple[StoredTag, bool]]:
         """Point tags at a store; return each, and True for a new one. Raise `NotFound` if the store does not exist.
 
-        `if_match` requires that entity tag of the present tag, `if_none_match` that there is none; else `Conflict`.
+        `if_match` requires that entity tag of the present tag, `if_none_match` that there is none; else `Changed`.
         """
         version = None if if_match is None else _version(if_match)
         with ExitStack() as stack:
@@ -97,4 +97,4 @@ def _version(etag: str) -> bytes:
     """Return the version in an entity tag; no tag has that of another."""
     with suppress(ValueError):
         return bytes.fromhex(etag)
-    raise TagChanged("the tag has another entity tag")
+    raise Changed("The tag has another entity tag")

@@ -23,6 +23,11 @@ class Quota:
     requests: int | None = None
     """Requests under way, at each replica."""
 
+    @property
+    def limits(self) -> tuple[int | None, int | None, int | None, int | None]:
+        """The limits in the order of the columns of the catalogue."""
+        return self.stored_bytes, self.stores, self.open_uploads, self.requests
+
     def check(self) -> None:
         """Raise `InvalidInput` for a limit below 0 or of more than 63 bits."""
         for name, value in asdict(self).items():

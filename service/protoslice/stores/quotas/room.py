@@ -59,8 +59,7 @@ class SpaceRoom:
     async def set_quota(self, quota: Quota) -> None:
         """Set the limits of the space; raise `InvalidInput` for impossible ones. Other replicas know in a second."""
         quota.check()
-        limits = (quota.stored_bytes, quota.stores, quota.open_uploads, quota.requests)
-        if not await self._table.set_limits(self._space, limits):
+        if not await self._table.set_limits(self._space, quota.limits):
             raise NotFound(f"No space {self._space!r}")
         await self.refresh()
 

@@ -140,6 +140,7 @@ READING: Final = _plain("""
     GET /diff/{word}
     GET /metrics 404
     GET /v1/spaces 404
+    GET /v1/spaces/other 404
     GET /v1/stores
     GET /v1/stores?tag={word}
     GET /v1/stores/{store}
@@ -205,6 +206,7 @@ READING: Final = _plain("""
     GET /v1/schemas?limit=1
     GET /v1/stores/{store}/pieces?limit=1
     GET /v1/webhooks
+    GET /v1/webhooks/{word}
     GET /v1/audit
     GET /v1/audit?limit=1
     OPTIONS /v1/uploads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from fastapi import Request
 from starlette.responses import Response
 
@@ -10,7 +12,7 @@ from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import READ, SCHEMAS
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact, encode_items
-from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.problems import MEDIA, HttpProblem
@@ -19,13 +21,21 @@ from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.middleware.body_limits import SCHEMA_BODY, takes_body
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.services import Given
+from protoslice.server.services import Given, Services
 from protoslice.stores.objects.representation import Head
 
 router = GuardedRouter(tags=["schemas"])
 
 _TYPES = ("application/protobuf", "application/x-protobuf", "application/x-protobuffer", "application/octet-stream")
 _ETAG = {"etag": header("Entity tag of the descriptor set.")}
+
+
+async def _current(request: Request, services: Services) -> Current:
+    found, _ = await services.stores.schema(request.path_params["name"])
+    return Current(EntityTag.of(found.etag), found.etag)
+
+
+Unchanged = Annotated[Condition, conditional(_current)]
 
 
 @endpoint(router, "GET /v1/schemas", READ, answer=PageOf[Schema], cached=True, summary="List schemas")
@@ -76,18 +86,20 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     summary="Upload a descriptor set",
 )
 @takes_body(SCHEMA_BODY)
-async def put_schema(request: Request, services: Given, name: str) -> Response:
+async def put_schema(request: Request, services: Given, name: str, condition: Unchanged) -> Response:
     """Store a serialized `FileDescriptorSet`, so that its message types can be used with `type=`."""
     if media_type_of(read_fields(request.scope), _TYPES[0]) not in _TYPES:
         raise HttpProblem(MEDIA, "Send the descriptor set as application/protobuf", offers=list(_TYPES))
-    info, created = await services.stores.put_schema(name, await request.body())
+    info, created = await services.stores.put_schema(
+        name, await request.body(), if_match=condition.version, if_none_match=condition.absent
+    )
     headers = {"location": url_of(request.scope, f"/v1/schemas/{name}")} if created else {}
     body, status = encode_fact(info, Schema), 201 if created else 200
     return json_answer(request, body, status=status, headers=headers, etag=EntityTag.of(info.etag))
 
 
 @endpoint(router, "DELETE /v1/schemas/{name}", SCHEMAS, status=204, fails=(404, 409, 422), summary="Remove a schema")
-async def delete_schema(services: Given, name: str) -> Response:
+async def delete_schema(services: Given, name: str, condition: Unchanged) -> Response:
     """Remove a schema; stores that use it keep their copy."""
-    await services.stores.delete_schema(name)
+    await services.stores.delete_schema(name, if_match=condition.version)
     return Response(status_code=204)

@@ -13,14 +13,15 @@ from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.errors import InvalidInput, StillNamed
 from protoslice.facts import Removed, Store
 from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import Ref, url_of
+from protoslice.server.access.places import Ref, plain_ref, url_of
 from protoslice.server.access.rules import DELETE, READ, SHOWN, Rule
-from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import (
     Cursor,
     Limit,
     Since,
     Until,
+    etag_of,
     json_answer,
     large_answer,
     microseconds_of,
@@ -31,13 +32,30 @@ from protoslice.server.api.json_answers import (
 from protoslice.server.api.models import PageOf, RestoredStore
 from protoslice.server.api.request_bodies import DescribeStore
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.services import Given
+from protoslice.server.services import Given, Services
 from protoslice.server.store_references import StoreReferences
 from protoslice.stores.names import is_id
 
 router = GuardedRouter(tags=["stores"])
 
 _LONGEST_TERM: Final = 256
+
+
+async def _body(services: Services, store: Store) -> bytes:
+    """Return a store with its names as JSON, as a GET without parameters answers."""
+    (named,) = await StoreReferences(services.stores).named([store])
+    return await store_body(services.stores, named)
+
+
+async def _current(request: Request, services: Services) -> Current:
+    services.require(Scope.READ)  # the entity tag is that of all that is shown
+    store_id = await services.stores.resolve(plain_ref(request.path_params["ref"]))
+    version = await services.stores.version(store_id)
+    body = await _body(services, await services.stores.get(store_id))
+    return Current(await services.stores.worker.sized(len(body), lambda: etag_of(body)), version)
+
+
+Unchanged = Annotated[Condition, conditional(_current)]
 
 Names = Annotated[bool, Query(description="Also include names in registries, which takes longer.")]
 Force = Annotated[
@@ -139,10 +157,8 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
     `ref` is an id, the beginning of one, a tag, or a name such as `ann%2Fm@main`.
     """
     store = await services.stores.get(ref)
-    if names:
-        (store,) = await StoreReferences(services.stores).named([store])
     headers = {} if ref == store.id else {"content-location": url_of(request.scope, f"/v1/stores/{store.id}")}
-    body = await store_body(services.stores, store)
+    body = await (_body(services, store) if names else store_body(services.stores, store))
     return await large_answer(request, services.stores, body, headers=headers)
 
 
@@ -154,18 +170,26 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
     fails=(400, 403, 404, 413, 415, 422, 507),
     summary="Describe a store",
 )
-async def describe_store(request: Request, services: Given, ref: Ref, body: DescribeStore) -> Response:
+async def describe_store(
+    request: Request, services: Given, ref: Ref, body: DescribeStore, condition: Unchanged
+) -> Response:
     """Set the description of a store. Its files never change."""
     store = await services.stores.get(ref)
     services.require(Scope.WRITE, tags=store.tags or [store.id])  # a token for some tags describes only their stores
-    described = await services.stores.describe(store.id, body.description)
-    return json_answer(request, await store_body(services.stores, described))
+    described = await services.stores.describe(store.id, body.description, if_match=condition.version)
+    return await large_answer(request, services.stores, await _body(services, described))
 
 
 @endpoint(
     router, "DELETE /v1/stores/{ref}", DELETE, answer=Removed, fails=(403, 404, 409, 422), summary="Remove a store"
 )
-async def delete_store(request: Request, services: Given, ref: Ref, force: Force = []) -> Response:  # noqa: B006
+async def delete_store(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    condition: Unchanged,
+    force: Force = [],  # noqa: B006
+) -> Response:
     """Remove a store by its id, or the beginning of it; `ref` may not be a tag.
 
     Without the scope `read`, give the whole id. If names refer to the store, `force` has to list all of them. Tags are
@@ -176,7 +200,8 @@ async def delete_store(request: Request, services: Given, ref: Ref, force: Force
     if not is_id(ref):  # the response shows the rest of the id
         services.require(Scope.READ)
     try:
-        removed = await services.stores.delete(ref, partial(StoreReferences(services.stores).check, frozenset(force)))
+        check = partial(StoreReferences(services.stores).check, frozenset(force))
+        removed = await services.stores.delete(ref, check, if_match=condition.version)
     except StillNamed:
         if reads:
             raise

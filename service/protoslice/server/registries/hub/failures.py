@@ -101,7 +101,7 @@ class RepositoryRoute(GuardedRoute):
 class HubRoute(RepositoryRoute):
     """A route of the hub, all of whose refusals bear a message, those of the gate too."""
 
-    checks_query = False
+    is_strict = False
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with messages for its failures."""

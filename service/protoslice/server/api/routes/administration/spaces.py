@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Annotated
 
 from fastapi import Request
 from starlette.responses import Response
@@ -11,9 +12,9 @@ from protoslice.errors import NotFound
 from protoslice.facts import Space
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import Rule
-from protoslice.server.api.encoding import encode_items
-from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
+from protoslice.server.api.encoding import encode_fact, encode_items
+from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
+from protoslice.server.api.json_answers import Cursor, Limit, etag_of, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import ChangeSpace, PutSpace
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -45,6 +46,28 @@ async def list_spaces(
     return page_answer(request, page, items)
 
 
+async def _current(request: Request, services: Services) -> Current:
+    usage = await _spaces(services).usage(request.path_params["space"])
+    return Current(etag_of(encode_fact(_fact(usage))), usage.limits)
+
+
+Unchanged = Annotated[Condition, conditional(_current)]
+
+
+@endpoint(
+    router,
+    "GET /v1/spaces/{space}",
+    Rule(Scope.READ, everywhere=True),
+    answer=Space,
+    fails=(404,),
+    cached=True,
+    summary="Get a space",
+)
+async def get_space(request: Request, services: Given, space: str) -> Response:
+    """Return a space with its usage and quota. Its entity tag changes with both."""
+    return json_answer(request, _fact(await _spaces(services).usage(space)))
+
+
 @endpoint(
     router,
     "PUT /v1/spaces/{space}",
@@ -57,21 +80,25 @@ async def list_spaces(
     },
     summary="Create a space, or set its quota",
 )
-async def create_space(request: Request, services: Given, space: str, body: PutSpace | None = None) -> Response:
+async def create_space(
+    request: Request, services: Given, space: str, condition: Unchanged, body: PutSpace | None = None
+) -> Response:
     """Create a space with its own stores, tags and schemas, invisible to other spaces.
 
     A body sets the quota, also of an existing space; without a body the quota is unchanged.
     """
     spaces = _spaces(services)
-    created = await spaces.create(space)
-    if body is not None:
-        quota = Quota(
+    quota = (
+        None
+        if body is None
+        else Quota(
             stored_bytes=body.quota_bytes,
             stores=body.quota_stores,
             open_uploads=body.quota_open_uploads,
             requests=body.quota_requests,
         )
-        await spaces.set_quota(space, quota)
+    )
+    created = await spaces.create(space, quota, if_match=condition.version, if_none_match=condition.absent)
     return json_answer(request, _fact(await spaces.usage(space)), status=201 if created else 200)
 
 
@@ -83,10 +110,12 @@ async def create_space(request: Request, services: Given, space: str, body: PutS
     fails=(400, 403, 404, 413, 415, 422, 507),
     summary="Change the quota of a space",
 )
-async def change_space(request: Request, services: Given, space: str, body: ChangeSpace) -> Response:
+async def change_space(
+    request: Request, services: Given, space: str, body: ChangeSpace, condition: Unchanged
+) -> Response:
     """Change some limits of a space in one step, and leave the others."""
     spaces = _spaces(services)
-    await spaces.change_limits(space, body.model_dump(exclude_unset=True))
+    await spaces.change_limits(space, body.model_dump(exclude_unset=True), if_match=condition.version)
     return json_answer(request, _fact(await spaces.usage(space)))
 
 

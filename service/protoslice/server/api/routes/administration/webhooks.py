@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -14,12 +15,13 @@ from protoslice.facts import EventLetter, Redelivered, WebhookFacts
 from protoslice.server.access.places import space_of
 from protoslice.server.access.rules import ADMIN
 from protoslice.server.api.encoding import encode_items
-from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import Cursor, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import PutWebhook
+from protoslice.server.http.conditions import EntityTag
 from protoslice.server.middleware.guarded_route import GuardedRouter
-from protoslice.server.services import Given
+from protoslice.server.services import Given, Services
 from protoslice.stores import ResultPage
 from protoslice.webhooks.model import NewWebhook
 
@@ -43,6 +45,29 @@ async def list_webhooks(request: Request, services: Given) -> Response:
     return page_answer(request, ResultPage(hooks), encode_items(map(_fact, hooks)))
 
 
+async def _current(request: Request, services: Services) -> Current:
+    hook = await services.webhooks.get(space_of(request.scope), request.path_params["name"])
+    return Current(_etag(hook), hook.secret)
+
+
+Unchanged = Annotated[Condition, conditional(_current)]
+
+
+@endpoint(
+    router,
+    "GET /v1/webhooks/{name}",
+    ADMIN,
+    answer=WebhookFacts,
+    fails=(401, 403, 404, 422),
+    cached=True,
+    summary="Get a webhook",
+)
+async def get_webhook(request: Request, services: Given, name: str) -> Response:
+    """Return a webhook without its secret. Its entity tag changes whenever it is put."""
+    hook = await services.webhooks.get(space_of(request.scope), name)
+    return json_answer(request, _fact(hook), etag=_etag(hook))
+
+
 @endpoint(
     router,
     "PUT /v1/webhooks/{name}",
@@ -52,22 +77,30 @@ async def list_webhooks(request: Request, services: Given) -> Response:
     responses={201: {"model": WebhookFacts}},
     summary="Create or replace a webhook",
 )
-async def put_webhook(request: Request, services: Given, name: str, body: PutWebhook) -> Response:
+async def put_webhook(request: Request, services: Given, name: str, body: PutWebhook, condition: Unchanged) -> Response:
     """Create or replace a webhook.
 
     The response has a new secret, which is only returned once.
     """
     wanted = NewWebhook(name, body.url, tuple(body.events))
-    hook, created = await services.webhooks.put(space_of(request.scope), wanted)
-    return json_answer(request, _fact(hook, hook.secret_text), status=201 if created else 200, headers=_NO_STORE)
+    hook, created = await services.webhooks.put(
+        space_of(request.scope), wanted, if_match=condition.version, if_none_match=condition.absent
+    )
+    return json_answer(
+        request,
+        _fact(hook, hook.secret_text),
+        status=201 if created else 200,
+        headers=_NO_STORE,
+        etag=_etag(hook),
+    )
 
 
 @endpoint(
     router, "DELETE /v1/webhooks/{name}", ADMIN, status=204, fails=(401, 403, 404, 422), summary="Remove a webhook"
 )
-async def remove_webhook(request: Request, services: Given, name: str) -> Response:
+async def remove_webhook(request: Request, services: Given, name: str, condition: Unchanged) -> Response:
     """Remove a webhook and its undelivered events."""
-    await services.webhooks.remove(space_of(request.scope), name)
+    await services.webhooks.remove(space_of(request.scope), name, if_match=condition.version)
     return Response(status_code=204)
 
 
@@ -108,6 +141,11 @@ async def redeliver_letters(request: Request, services: Given, name: str) -> Res
     """Deliver the failed events of a webhook again."""
     count = await services.webhooks.redeliver(space_of(request.scope), name)
     return json_answer(request, Redelivered(count), status=202, headers=_NO_STORE)
+
+
+def _etag(hook: Webhook) -> EntityTag:
+    """Return another entity tag after each change: each makes a new secret, which no one finds by its digest."""
+    return EntityTag(hashlib.sha256(hook.secret).hexdigest())
 
 
 def _fact(hook: Webhook, secret: str = "") -> WebhookFacts:
