@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import subprocess
 import sys
 from typing import Any
 
@@ -172,3 +173,41 @@ def test_tensor_without_ml_dtypes_says_so(
 
 def test_tensor_of_strings_takes_a_slice(client: Client, ref: str) -> None:
     assert client.tensor(ref, "words", "1:").tolist() == [[b"\x00\xff", b"four"]]
+
+
+def test_memory_for_a_tensor_is_allocated_once(client: Client, service: LiveServer) -> None:
+    """Also for a chunk, whose bytes are returned as they are."""
+    size = 48 << 20
+    data = np.random.default_rng(2).integers(0, 256, size, np.uint8)
+    model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [onnx.numpy_helper.from_array(data, "w")]))
+    ref = client.push(model, filename="large.onnx", type="onnx.ModelProto").store.id
+    number = max(client.chunks(ref), key=lambda chunk: chunk.size).index
+    measured = subprocess.run(
+        [sys.executable, "-c", _PEAKS, service.url, ref, str(number)], capture_output=True, text=True, check=True
+    )
+    tensor, chunk, total = map(int, measured.stdout.split())
+    assert total == data.sum(dtype=np.int64)
+    assert size < tensor < 1.2 * size  # and a few pieces that are under way
+    assert size < chunk < 1.2 * size
+
+
+_PEAKS = """
+import sys, tracemalloc
+import numpy as np
+from protoslice.client import Client
+from protoslice.client.download import remote
+remote.PART = 1 << 18
+url, ref, number = sys.argv[1:]
+with Client(url, parallel=1) as client:
+    client.tensor(ref, "w", "0:1")  # imports
+    tracemalloc.start()
+    array = client.tensor(ref, "w")
+    print(tracemalloc.get_traced_memory()[1])
+    total = array.sum(dtype=np.int64)
+    del array
+    tracemalloc.reset_peak()
+    chunk = client.chunk(ref, int(number))
+    print(tracemalloc.get_traced_memory()[1])
+    print(total)
+"""
+"""Prints the most bytes allocated for a tensor and for a chunk, with few requests in flight."""

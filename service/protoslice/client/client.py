@@ -562,10 +562,10 @@ class Client(Administration, ClosedAtEnd):
 
     def _whole(self, make: Callable[[], Remote]) -> bytes:
         """All bytes of a view, verified."""
-        return with_fresh_remote(make, lambda remote: read_whole(remote, self._parallel))
+        return with_fresh_remote(make, lambda remote: read_whole(remote, self._parallel).getvalue())
 
     def _array(self, remote: Remote) -> Any:
-        data, headers = read_whole(remote, self._parallel), remote.facts.headers
+        data, headers = read_whole(remote, self._parallel).getbuffer(), remote.facts.headers
         return as_array(data, headers.get("x-tensor-dtype", ""), shape_of(headers.get("x-tensor-shape", "")))
 
     def _strings(self, ref: str, name: str, params: Params) -> Any:

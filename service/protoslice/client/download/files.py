@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -15,7 +16,7 @@ from protoslice.client.download.partial import PartialFile
 from protoslice.client.download.remote import PART, Remote
 from protoslice.client.http.connection import RetryPolicy
 from protoslice.client.http.digests import BackgroundHash
-from protoslice.errors import Conflict, IntegrityError
+from protoslice.errors import Conflict, IntegrityError, LimitExceeded
 from protoslice.facts import Piece
 from protoslice.formats.outputs.omitted import HEADER, Omitted
 
@@ -161,14 +162,25 @@ def with_fresh_remote(make: Callable[[], Remote], work: Callable[[Remote], T]) -
     return work(make())
 
 
-def read_whole(remote: Remote, parallel: int) -> bytes:
-    """All bytes of a representation, verified."""
-    sha256 = remote.facts.sha256
+def read_whole(remote: Remote, parallel: int) -> BytesIO:
+    """All bytes of a representation, verified, in memory that is allocated once."""
+    facts = remote.facts
     for _ in range(1 + _ROUNDS):
-        data = b"".join(remote.parts(0, parallel))
-        if sha256 is None or hashlib.sha256(data).digest() == sha256:
-            return data
+        buffer = _buffer(facts.size)
+        for part in remote.parts(0, parallel):
+            buffer.write(part)
+        if facts.sha256 is None or hashlib.sha256(buffer.getbuffer()).digest() == facts.sha256:
+            return buffer
+        del buffer  # before the next one
     raise IntegrityError("The received bytes do not match the service's checksum")
+
+
+def _buffer(size: int) -> BytesIO:
+    """Buffer of `size` bytes; what is written into it, and its value, are no copies of them."""
+    try:
+        return BytesIO(bytes(size))
+    except (MemoryError, OverflowError):
+        raise LimitExceeded(f"The response of {size} bytes does not fit into memory: read it in parts") from None
 
 
 def same_file(path: Path, size: int, sha256: str | None) -> bool:

@@ -214,10 +214,11 @@ def slice_text(wanted: Slice) -> str:
     return ",".join(_step(step) for step in steps)
 
 
-def as_array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+def as_array(data: bytes | memoryview, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
     """Elements as a writable array; `IntegrityError` when `data` does not fit `shape`.
 
-    Quantized tensors are arrays of bytes, whose rows consist of blocks.
+    The array is a view of writable `data`, and else a copy. Quantized tensors are arrays of bytes, whose rows consist
+    of blocks.
     """
     quantized = DTYPES.get(dtype)
     if quantized is not None and quantized.block is not None:
@@ -229,7 +230,8 @@ def as_array(data: bytes, dtype: str, shape: tuple[int, ...]) -> np.ndarray[Any,
         )
     import numpy as np
 
-    return np.frombuffer(bytearray(data), kind).reshape(shape)
+    array = np.frombuffer(data, kind).reshape(shape)
+    return array if array.flags.writeable else array.copy()
 
 
 def as_strings(data: Any) -> np.ndarray[Any, Any]:
