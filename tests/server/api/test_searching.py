@@ -70,6 +70,28 @@ def test_lists_are_sorted_and_filtered(site: httpx.Client) -> None:
     assert found(site, uploader="nobody") == []
 
 
+def time_parameters() -> Iterator[tuple[str, str]]:
+    """Paths of operations with a parameter that is a time, and its name, from the document."""
+    for path, operations in create_app(Settings(storage="memory://")).openapi()["paths"].items():
+        for each in operations.get("get", {}).get("parameters", ()):
+            if "date-time" in json.dumps(each.get("schema", {})):
+                yield path, each["name"]
+
+
+@pytest.mark.parametrize(("path", "name"), [*time_parameters()])
+def test_times_are_those_of_rfc_3339(site: httpx.Client, path: str, name: str) -> None:
+    for right in ("2026-11-01", "2026-11-01T12:00:00Z", "2026-11-01t12:00:00.123456789z", "0001-01-01T00:00:00+14:00"):
+        assert site.get(path, params={name: right}).status_code == 200, right
+    for wrong in (
+        "2026", "1e9", "-1", "", "now", "2026-11", "20261101", "2026-11-31", "2026-11-01T12:00:00", "2026-11-01T12:00Z",
+        "2026-W44-1", "2026-11-01 12:00:00Z", "2026-11-01T12:00:00 02:00", "\u0662026-11-01", "inf",
+    ):  # fmt: skip
+        answer = site.get(path, params={name: wrong})
+        (mistake,) = answer.json()["errors"]
+        assert (answer.status_code, mistake["name"]) == (400, name), wrong
+        assert "2026-11-01T12:00:00Z" in mistake["detail"], mistake
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [

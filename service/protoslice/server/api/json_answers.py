@@ -23,7 +23,7 @@ from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
-from protoslice.server.http.parameters import with_parameter
+from protoslice.server.http.parameters import Time, with_parameter
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services, given
 from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
@@ -35,13 +35,13 @@ Limit = Annotated[
 Cursor = Annotated[str | None, Query(description="`next` of the previous page.")]
 """Query parameters of calls that answer with a page."""
 Since = Annotated[
-    datetime | None,
+    Time | None,
     Query(description="Only what is as new as this, or newer.", examples=["2026-11-01", "2026-11-01T12:00:00Z"]),
 ]
 Until = Annotated[
-    datetime | None, Query(description="Only what is older than this.", examples=["2026-12-01", "2026-12-01T12:00:00Z"])
+    Time | None, Query(description="Only what is older than this.", examples=["2026-12-01", "2026-12-01T12:00:00Z"])
 ]
-"""Query parameters of calls that list what has a time; UTC unless an offset is given."""
+"""Query parameters of calls that list what has a time."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REVALIDATED = "no-cache"
@@ -90,9 +90,7 @@ def json_answer(
 
 def microseconds_of(time: datetime | None) -> int | None:
     """Return a time of a query in microseconds since the epoch; None for None."""
-    if time is None:
-        return None
-    return ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(microseconds=1)
+    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
 
 
 async def made_answer(request: Request, stores: Stores, made: Created) -> Response:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from urllib.parse import parse_qsl, quote
+
+from pydantic import BeforeValidator
+from pydantic_core import PydanticCustomError
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import parse_size
@@ -13,6 +18,9 @@ from protoslice.sizes import parse_size
 SIGNATURE: Final = frozenset({"psl-expires", "psl-token", "psl-signature"})
 """Names of the parameters of signed URLs, which every route takes: an open service ignores them."""
 _MOST_PARAMETERS: Final = 1000
+_TIME: Final = re.compile(
+    r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2}))?"
+)
 _LONGEST_SHOWN: Final = 40
 """Characters of an unknown name that are shown, and compared with the known names."""
 
@@ -128,6 +136,24 @@ def number_of(what: str, text: str) -> int:
     if len(text) > 18:
         raise NotFound(f"No {what} {text[:40]}")
     return int(text)
+
+
+def parse_time(text: object) -> datetime:
+    """Return a time of RFC 3339: a date, which is midnight UTC, or a date and a time with an offset."""
+    try:
+        if not isinstance(text, str) or _TIME.fullmatch(text) is None:
+            raise ValueError
+        found = datetime.fromisoformat(text.upper())
+    except ValueError:
+        advice = (
+            "use RFC 3339, such as 2026-11-01, 2026-11-01T12:00:00Z or 2026-11-01T12:00:00-05:00 (+ is %2B in a URL)"
+        )
+        raise PydanticCustomError("time", "Invalid time: {advice}", {"advice": advice}) from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
+
+
+Time = Annotated[datetime, BeforeValidator(parse_time)]
+"""A time in a query or a body."""
 
 
 def plain_size(given: int | str) -> int:
