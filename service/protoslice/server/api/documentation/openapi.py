@@ -298,7 +298,9 @@ def _problems(method: str, statuses: Iterable[int]) -> dict[str, dict[str, Any]]
 
 
 def _bounded(path: str, parameter: dict[str, Any]) -> dict[str, Any]:
-    """A parameter of the path with its pattern, or at least its longest text."""
+    """A header with its name as others write it; a parameter of the path with its pattern, or its longest text."""
+    if parameter["in"] == "header":
+        return {**parameter, "name": parameter["name"].title()}
     if parameter["in"] != "path" or parameter["schema"].get("type") != "string" or "enum" in parameter["schema"]:
         return parameter
     pattern = _PATTERNS.get(path.partition(f"{{{parameter['name']}}}")[0] + f"{{{parameter['name']}}}")

@@ -1,0 +1,154 @@
+"""Calls of a Protoslice service by a client that openapi-python-client generated; see README.md."""
+
+from __future__ import annotations
+
+import os
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import httpx
+from protoslice_client import AuthenticatedClient, Client
+from protoslice_client.api.stores import create_store
+from protoslice_client.api.tags import get_tag, put_tag
+from protoslice_client.api.uploads import append_to_upload, create_upload, get_upload_head
+from protoslice_client.api.views import get_chunk, get_chunk_head, get_merged, get_tensor, list_chunks, list_tensors
+from protoslice_client.models import ChunkEntry, PutTag, TensorEntry
+from protoslice_client.types import UNSET, File, Response
+
+PIECE = 1 << 20
+RETRIES = 100
+
+
+def rest_of(source: BinaryIO) -> File:
+    """The rest of a file as a body. Of a file object, httpx would send the length of the whole file."""
+    return File(payload=cast(BinaryIO, iter(lambda: source.read(PIECE), b"")))
+
+
+def upload_stream(client: AuthenticatedClient, source: BinaryIO, tag: str) -> str:
+    """Upload what is read from a source of unknown length, such as a pipe; return the id of the store."""
+    made = create_store.sync(client=client, body=rest_of(source), filename="model.onnx", tag=[tag])
+    return made.id
+
+
+def upload_file(client: AuthenticatedClient, file: Path, tag: str) -> str:
+    """Upload a file by tus, and continue where the service is when the connection breaks; return the store's id."""
+    size = file.stat().st_size
+    begun = create_upload.sync_detailed(
+        client=client, tus_resumable="1.0.0", upload_length=size, filename=file.name, tag=[tag]
+    )
+    upload = begun.headers["location"].rpartition("/")[2]
+    offset = 0
+    for _ in range(RETRIES):
+        try:
+            with file.open("rb") as source:
+                source.seek(offset)
+                sent = append_to_upload.sync_detailed(
+                    upload, client=client, tus_resumable="1.0.0", upload_offset=offset, body=rest_of(source)
+                )
+            return sent.headers["protoslice-store"]
+        except httpx.TransportError as error:
+            state = get_upload_head.sync_detailed(upload, client=client, tus_resumable="1.0.0")
+            offset = int(state.headers["upload-offset"])
+            print(f"  {type(error).__name__}: continue at {offset} of {size} bytes")
+            if offset == size:
+                return state.headers["protoslice-store"]
+    raise SystemExit("The connection breaks too often")
+
+
+def chunks_of(client: AuthenticatedClient, store: str) -> Iterator[ChunkEntry]:
+    """All chunks of a store, page by page."""
+    cursor: str | None = None
+    while True:
+        page = list_chunks.sync(store, client=client, limit=2, cursor=cursor or UNSET)
+        yield from page.items
+        cursor = page.next_
+        if cursor is None:
+            return
+
+
+def tensors_of(client: AuthenticatedClient, store: str) -> Iterator[TensorEntry]:
+    """All tensors of a store, page by page."""
+    cursor: str | None = None
+    while True:
+        page = list_tensors.sync(store, client=client, limit=2, cursor=cursor or UNSET)
+        yield from page.items
+        cursor = page.next_
+        if cursor is None:
+            return
+
+
+def chunk_in_parts(client: AuthenticatedClient, store: str, number: int) -> bytes:
+    """A chunk by four ranges at a time, each compared with its digest, all of one version by `If-Range`."""
+    head = get_chunk_head.sync_detailed(store, number, client=client).headers
+    size, etag = int(head["content-length"]), head["etag"]
+
+    def part(start: int) -> bytes:
+        end = min(start + step, size)
+        answer = get_chunk.sync_detailed(
+            store, number, client=client,
+            range_=f"bytes={start}-{end - 1}", if_range=etag, want_content_digest="sha-256=1",
+        )  # fmt: skip
+        if answer.status_code != 206:
+            raise SystemExit("The chunk has changed: start again")
+        check(answer.content, answer.headers["content-digest"])
+        return answer.content
+
+    step = -(-size // 4)
+    with ThreadPoolExecutor(4) as pool:
+        whole = b"".join(pool.map(part, range(0, size, step)))
+    check(whole, head["repr-digest"])
+    return whole
+
+
+def check(data: bytes, digest: str) -> None:
+    """Compare bytes with a digest of the service."""
+    if f"sha-256=:{b64encode(sha256(data).digest()).decode()}:" != digest:
+        raise SystemExit("The bytes differ from their digest")
+
+
+def move_tag(client: AuthenticatedClient, tag: str, store: str) -> list[int]:
+    """Create a tag only if there is none, then move it only if it is unchanged; a stale condition gives 412."""
+    target = PutTag(store=store)
+
+    def status(answer: Response) -> int:
+        return int(answer.status_code)
+
+    created = status(put_tag.sync_detailed(tag, client=client, body=target, if_none_match="*"))
+    etag = get_tag.sync_detailed(tag, client=client).headers["etag"]
+    moved = status(put_tag.sync_detailed(tag, client=client, body=target, if_match=etag))
+    stale = status(put_tag.sync_detailed(tag, client=client, body=target, if_match='"stale"'))
+    return [created, moved, stale]
+
+
+def main(url: str, model: Path) -> None:
+    """Make every call once."""
+    # An open service needs no token: `Client(base_url=url)` has none.
+    token = os.environ.get("PROTOSLICE_TOKEN")
+    plain = Client(base_url=url, timeout=httpx.Timeout(60))
+    client = AuthenticatedClient(base_url=url, token=token, timeout=httpx.Timeout(60)) if token else plain
+    client = cast(AuthenticatedClient, client)
+
+    with model.open("rb") as source:
+        store = upload_stream(client, source, "python-stream")
+    print(f"stream of unknown length: store {store[:12]}")
+    print(f"resumable upload: store {upload_file(client, model, 'python-file')[:12]}")
+    chunks = list(chunks_of(client, store))
+    largest = max(chunks, key=lambda chunk: chunk.size)
+    print(
+        f"{len(chunks)} chunks; number {largest.index} by ranges: {len(chunk_in_parts(client, store, largest.index))}"
+    )
+    graph = get_merged.sync_detailed(store, client=client, path="graph", omit_larger_than="1KiB")
+    print(f"the graph without weights: {len(graph.content)} bytes")
+    tensors = list(tensors_of(client, store))
+    first = get_tensor.sync_detailed(store, tensors[0].name, client=client, slice_="0:4")
+    print(f"{len(tensors)} tensors; the first bytes of {tensors[0].name}: {first.content.hex()}")
+    print(f"tag created, moved, refused: {move_tag(client, 'python-tag', store)}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
