@@ -87,6 +87,7 @@ def _expected(models: list[Model], query: StoreQuery) -> list[str]:
             and (query.min_size or 0) <= each.size <= (query.max_size or 1 << 62)
             and (query.since is None or each.created >= query.since)
             and (query.until is None or each.created < query.until)
+            and not (query.nameless and each.names)
         )
         if fits and (query.sort != "name" or names):
             keys = {"created": 0, "size": each.size, "type": each.type or "", "uploader": each.uploader}
@@ -120,6 +121,8 @@ def _queries() -> Iterator[StoreQuery]:
     )  # fmt: skip
     for name, given, sort, descending in product(names, filters, SORTS, (False, True)):
         yield StoreQuery(name=name, sort=sort, descending=descending, **given)
+        if name is None and sort != "name":
+            yield StoreQuery(nameless=True, sort=sort, descending=descending, **given)
 
 
 async def _pages(table: StoreTable, query: StoreQuery, limit: int) -> list[str]:

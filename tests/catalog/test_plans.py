@@ -38,13 +38,14 @@ _IN_ORDER = tuple(f"stores USING INDEX stores_{sort}" for sort in SORTS)
 
 _FILTERS: tuple[dict[str, Any], ...] = (
     {}, {"type": "t"}, {"uploader": "u"}, {"min_size": 1}, {"since": 1}, {"name": "t"}, {"name": "store"},
-    {"type": "t", "uploader": "u", "name": "store"},
+    {"type": "t", "uploader": "u", "name": "store"}, {"nameless": True}, {"nameless": True, "type": "t"},
 )  # fmt: skip
 QUERIES = [
     StoreQuery(sort=sort, descending=descending, **given)
     for sort in SORTS
     for descending in (False, True)
     for given in _FILTERS
+    if not (sort == "name" and given.get("nameless"))
 ]
 
 

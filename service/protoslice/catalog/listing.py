@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 from protoslice.catalog.database import LAST, Actor, Row, Transaction
 from protoslice.catalog.labels import LabelSearch
+from protoslice.catalog.live_stores import is_named
 
 Sort: TypeAlias = Literal["created", "size", "name", "type", "uploader"]
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
@@ -66,6 +67,8 @@ class StoreQuery:
     """Time of the oldest store."""
     until: int | None = None
     """Time before which the newest store was created."""
+    nameless: bool = False
+    """True for stores that have no name, which no search by name finds."""
     sort: Sort = "created"
     descending: bool = True
 
@@ -183,6 +186,9 @@ class StoreListing:
         """Return the statement for the stores of a page, and for those that it may walk."""
         walk = f"""
             SELECT {_ROW} FROM stores WHERE {_all(_LIVE, *self._served, behind)} {self._sorted} LIMIT :walked"""
+        if self._query.nameless:  # no index has them
+            nameless = f"NOT ({is_named('listed.digest')})"
+            return f"{self._picked(f'({walk}) listed', *self._rest, nameless)} {self._nulls}", walk
         if self._search is None and not self._rest:
             return self._picked("stores", _LIVE, *self._served, behind), walk
         if self._search is None:

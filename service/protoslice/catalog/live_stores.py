@@ -14,9 +14,12 @@ _NAMING: Final = {"names": "", "commits": "", "manifests": " AND r.pushed > 0", 
 
 
 def is_named(digest: str) -> str:
-    """Return the condition that a store has a name: a tag, or one in a registry."""
+    """Return the condition that a store has a name: a tag, or one in a registry.
+
+    Each table is asked for one row: for EXISTS, PostgreSQL may read the whole table.
+    """
     return " OR ".join(
-        f"EXISTS (SELECT 1 FROM {table} r WHERE r.space = :space AND r.store = {digest}{more})"
+        f"(SELECT 1 FROM {table} r WHERE r.space = :space AND r.store = {digest}{more} LIMIT 1) IS NOT NULL"
         for table, more in _NAMING.items()
     )
 

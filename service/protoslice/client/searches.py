@@ -27,6 +27,8 @@ class StoreSearch(TypedDict, total=False):
     """Time of the oldest store; local, if it has no zone."""
     until: datetime | None
     """Time before which the newest store was created."""
+    nameless: bool | None
+    """True for stores without a name: no tag, and none in a registry."""
     sort: str | None
     """`created`, `size`, `name`, `type` or `uploader`; with `-` in front, descending. Default: `-created`."""
     tag: str | None
@@ -54,4 +56,6 @@ def search_params(search: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _text(name: str, value: Any) -> str:
     if isinstance(value, datetime):
         return value.astimezone(UTC).isoformat()
+    if isinstance(value, bool):
+        return str(value).lower()
     return str(parse_size(value)) if name in _SIZES and isinstance(value, str) else str(value)

@@ -25,6 +25,11 @@ def test_ls_searches_and_sorts(call: Any, service: str, tmp_path: Path) -> None:
     assert len(shown.stdout.splitlines()) == 2
     assert "only the first 1 are shown; use --limit 0 for all" in shown.stderr
     assert len(json.loads(call("ls", "searched", "--limit", "0", "--json", "--url", service).stdout)) == 2
+    unnamed = json.loads(call("push", str(tmp_path / "small"), "--url", service, "--json").stdout)["store"]["id"]
+    assert unnamed not in call("ls", "--nameless", "--json", "--url", service).stdout, "it has a tag"
+    call("rm", "Searched-small:1", "--url", service)
+    assert unnamed in call("ls", "--nameless", "--json", "--url", service).stdout
+    assert "without a name" in call("ls", "small", "--nameless", "--url", service, code=2).stderr
     assert "Invalid sort" in call("ls", "--sort", "color", "--url", service, code=2).stderr
     assert "leave out --sort" in call("ls", "--tag", "Searched", "--sort", "size", "--url", service, code=2).stderr
     assert "Invalid size" in call("ls", "--min-size", "big", "--url", service, code=2).stderr

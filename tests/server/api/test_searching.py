@@ -10,6 +10,7 @@ import httpx
 import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.server.api.test_named_stores import new_model, new_repository
+from tests.server.registries.test_oci import MANIFEST, descriptor, digest_of, push
 from tests.support.asgi import ask
 from tests.support.hub import commit
 from tests.support.live import live_server
@@ -92,10 +93,47 @@ def test_times_are_those_of_rfc_3339(site: httpx.Client, path: str, name: str) -
         assert "2026-11-01T12:00:00Z" in mistake["detail"], mistake
 
 
+def test_stores_without_a_name_are_listed(site: httpx.Client) -> None:
+    def nameless(**search: Any) -> list[str]:
+        with Client(str(site.base_url)) as client:
+            return [each.id for each in client.stores(nameless=True, **search)]
+
+    assert nameless() == []
+    stores = [site.put(f"/v1/stores?filename=a.bin&tag=passing:{n}", content=b"x" * n).json()["id"] for n in (1, 2)]
+    removing = pushed(site, "ann/passing")
+    assert nameless() == []
+    assert site.delete(removing).status_code == 202
+    for number in (1, 2):
+        site.delete(f"/v1/tags/passing:{number}").raise_for_status()
+    assert nameless() == stores[::-1]
+    assert nameless(sort="size") == stores
+    assert nameless(max_size=1) == stores[:1]
+    assert nameless(type="onnx.ModelProto") == []
+    page = site.get("/v1/stores?nameless=true&limit=1").json()
+    assert [each["id"] for each in page["items"]] == stores[1:]
+    page = site.get(f"/v1/stores?nameless=true&limit=1&cursor={page['next']}").json()
+    assert [each["id"] for each in page["items"]] == stores[:1]
+    for store in stores:
+        site.delete(f"/v1/stores/{store}").raise_for_status()
+
+
+def pushed(client: httpx.Client, name: str) -> str:
+    """Push a manifest without a tag, which names a store; its URL."""
+    push(client, b"passing", f"/v2/{name}")
+    body = json.dumps({"schemaVersion": 2, "mediaType": MANIFEST, "layers": [descriptor(b"passing")]}).encode()
+    kind = {"content-type": MANIFEST}
+    url = f"/v2/{name}/manifests/{digest_of(body)}"
+    assert client.put(url, content=body, headers=kind).status_code == 201
+    return url
+
+
 @pytest.mark.parametrize(
     ("query", "said"),
     [
         ("sort=color", "Invalid sort"),
+        ("nameless=true&name=a", "without a name"),
+        ("nameless=true&sort=-name", "without a name"),
+        ("nameless=true&tag=a", "name in its place"),
         ("tag=m&name=x", "name in its place"),
         ("tag=m&sort=size", "name in its place"),
         ("cursor=x", "cursor"),

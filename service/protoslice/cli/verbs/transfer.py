@@ -299,6 +299,9 @@ def ls(  # noqa: PLR0913 - each is an option
     tag: Annotated[
         str | None, typer.Option(metavar="TAG", help="Only stores with a tag that starts with this, sorted by tag.")
     ] = None,
+    nameless: Annotated[
+        bool, typer.Option("--nameless", help="Only stores without a tag and without a name in a registry.")
+    ] = False,
     limit: Limit = 100,
     repositories: Annotated[
         bool, typer.Option("--repositories", help="List repositories of model registries instead.")
@@ -311,7 +314,7 @@ def ls(  # noqa: PLR0913 - each is an option
     """
     search: StoreSearch = {
         "name": name, "type": type_name, "uploader": uploader, "min_size": min_size, "max_size": max_size,
-        "since": since, "until": until, "tag": tag, "sort": sort,
+        "since": since, "until": until, "tag": tag, "sort": sort, "nameless": nameless or None,
     }  # fmt: skip
     if tag is not None and sort is not None:
         raise InvalidInput("--tag sorts by tag: leave out --sort, or search by NAME in place of --tag")

@@ -96,6 +96,9 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
     ] = None,
     since: Since = None,
     until: Until = None,
+    nameless: Annotated[
+        bool, Query(description="Only stores without a name: no tag, and none in a registry. Not with a name.")
+    ] = False,
     sort: Annotated[
         str,
         Query(
@@ -128,9 +131,12 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
         max_size=max_size,
         since=microseconds_of(since),
         until=microseconds_of(until),
+        nameless=nameless,
         sort=_sort_of(sort),
         descending=sort.startswith("-"),
     )
+    if nameless and (query.name is not None or query.sort == "name"):
+        raise InvalidInput("Stores without a name cannot be found or sorted by one: leave out name and sort=name")
     if tag is None:
         page = await services.stores.list(query, limit=most, cursor=cursor)
     elif query == StoreQuery(type=type):
