@@ -53,7 +53,8 @@ MUTANTS: Final = (
     ),
     Mutant(
         "the existing row is read after a conflict", "catalog/artifacts.py",
-        "            row = tx.first(sql, **self._key)\n        assert", "        assert",
+        "            row = tx.first(sql, **self._key)\n        if row is None:\n            raise",
+        "        if row is None:\n            raise",
         f"{_CATALOG}/test_artifacts.py",
     ),
     Mutant(
