@@ -106,6 +106,8 @@ class Actor(NamedTuple):
     """Id of a token, or of an account of an issuer: never that of another caller."""
     name: str
     """Name that was chosen when the token was made."""
+    reads: bool = True
+    """False for a caller who may not read in the space of the request: it learns nothing of what is there."""
 
 
 NOBODY: Final = Actor("", "")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice.catalog.audit import EVERY_SPACE, record
-from protoslice.catalog.database import Database, Row, Transaction, check_unchanged
+from protoslice.catalog.database import Actor, Database, Row, Transaction, check_unchanged
 from protoslice.errors import QuotaExceeded
 from protoslice.sizes import format_size
 
@@ -67,7 +67,7 @@ class Account:
         if not stored_bytes and not stores and not entries:
             return
         if stored_bytes > 0 or stores > 0 or entries > 0:
-            self._check(tx, max(stored_bytes, 0), max(stores, 0), max(entries, 0))
+            self.check(tx, max(stored_bytes, 0), max(stores, 0), max(entries, 0))
         tx.run(
             """
             INSERT INTO usage (space, slot, stored_bytes, stores, logical_bytes, entries)
@@ -84,7 +84,8 @@ class Account:
             entries=entries,
         )
 
-    def _check(self, tx: Transaction, stored_bytes: int, stores: int, entries: int) -> None:
+    def check(self, tx: Transaction, stored_bytes: int, stores: int, entries: int = 0) -> None:
+        """Raise `QuotaExceeded` if so much more does not fit."""
         row = tx.first("SELECT quota_bytes, quota_stores FROM spaces WHERE name = :space", space=self.space)
         own = (None, None) if row is None else row
         most_bytes = self.stored_bytes if own[0] is None else own[0]
@@ -100,24 +101,37 @@ class Account:
         ):
             tx.all("SELECT 1 FROM spaces WHERE name = :space FOR UPDATE", space=self.space)
             used = _held(tx, self.space)
-        check_room(used, most_bytes, most_stores, stored_bytes, stores)
+        check_room(used, most_bytes, most_stores, stored_bytes, stores, tx.actor)
         if entries and self.entries and used.entries + entries > self.entries:
             raise QuotaExceeded(
-                f"Quota exceeded: the space has {used.entries} of {self.entries} tags, branches, commits, repositories "
-                "and artifacts; remove some"
+                exceeded(
+                    f"the space has {used.entries} of {self.entries} tags, branches, commits, repositories and "
+                    "artifacts; remove some",
+                    tx.actor,
+                )
             )
 
 
-def check_room(used: Held, most_bytes: int, most_stores: int, stored_bytes: int, stores: int) -> None:
-    """Raise `QuotaExceeded` if so many more bytes and stores do not fit; 0 means unlimited."""
+def check_room(
+    used: Held, most_bytes: int, most_stores: int, stored_bytes: int, stores: int, actor: Actor | None
+) -> None:
+    """Raise `QuotaExceeded` if so many more bytes and stores of a caller do not fit; 0 means unlimited."""
     if stored_bytes and most_bytes and used.stored_bytes + stored_bytes > most_bytes:
         raise QuotaExceeded(
-            f"Quota exceeded: the space stores {_size(used.stored_bytes)} of {_size(most_bytes)} and "
-            f"has no room for {_size(stored_bytes)} more. Removed stores count until garbage collection "
-            "deletes their data"
+            exceeded(
+                f"the space stores {_size(used.stored_bytes)} of {_size(most_bytes)} and has no room for "
+                f"{_size(stored_bytes)} more. Removed stores count until garbage collection deletes their data",
+                actor,
+            )
         )
     if stores and most_stores and used.stores + stores > most_stores:
-        raise QuotaExceeded(f"Quota exceeded: the space has {used.stores} of {most_stores} stores; remove some")
+        raise QuotaExceeded(exceeded(f"the space has {used.stores} of {most_stores} stores; remove some", actor))
+
+
+def exceeded(what: str, actor: Actor | None) -> str:
+    """Return the message about a quota of a space, whose totals are shown to those who may read there."""
+    shown = what if actor is None or actor.reads else "the space has no room for this; ask its operator"
+    return f"Quota exceeded: {shown}"
 
 
 class SpaceTable:

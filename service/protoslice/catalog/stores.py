@@ -140,6 +140,8 @@ class StoreTable:
                     raise Transient("The store is being removed")
                 if not new.of_commits:
                     _keep(tx, self._space, new.digest)
+                if not tx.actor.reads:  # the answer is that for a store that is new
+                    self._account.check(tx, sum(each.size or 0 for each in new.own) + new.held, stores=1)
                 return Published(there, created=False)
             size = publish_objects(tx, self._space, new.own)
             self._refer(tx, new)

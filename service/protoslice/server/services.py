@@ -260,7 +260,7 @@ class Services:
         ACTOR.set(NOBODY)
         if admission is not None:
             context.key = admission.key
-            ACTOR.set(Actor(admission.principal.id, context.principal or admission.key))
+            ACTOR.set(Actor(admission.principal.id, context.principal or admission.key, admission.reads))
             context.hold(self.clients.principals.one(context.key))
         stores = self.opened
         if self.spaces is not None and (rule.scope is not None or not self.gate.closed):

@@ -12,7 +12,7 @@ from protoslice.server.access.decision import Scope
 from protoslice.server.app import Application
 
 
-@pytest.mark.parametrize(("scopes", "status"), [((Scope.WRITE, Scope.READ), 201), ((Scope.WRITE,), 202)])
+@pytest.mark.parametrize(("scopes", "status"), [((Scope.WRITE, Scope.READ), 201), ((Scope.WRITE,), 403)])
 async def test_a_token_that_may_not_read_mounts_nothing(
     scopes: tuple[Scope, ...], status: int, app: Application
 ) -> None:

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from random import Random
 from typing import Any, Final
 
+import pytest
 from tests.server.access.closed import bearer, token_for
 from tests.server.access.worlds.calls import CALLS
-from tests.support.asgi import ask
+from tests.support.asgi import Asked, ask
 
+from protoslice.catalog.spaces import SpaceTable
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application
@@ -16,6 +23,7 @@ from protoslice.server.app import Application
 OLD: Final = b"of somebody else " * 100
 NEW: Final = b"never seen before " * 100
 JSON: Final = {"content-type": "application/json"}
+PLACE: Final = "/spaces/own/v1/stores?filename=m.bin"
 
 
 async def put(app: Application, headers: dict[str, str], data: bytes, query: str) -> tuple[int, dict[str, Any]]:
@@ -75,3 +83,63 @@ async def test_removing_shows_a_caller_without_read_no_names(app: Application) -
     assert "secret-name" not in refused.text
     assert "secret-name" in (await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}", headers=other)).text
     assert (await ask(app, "DELETE", f"/spaces/own/v1/stores/{id}?force=secret-name", headers=remover)).status == 200
+
+
+def digest(data: bytes) -> str:
+    """The digest of a body, for a header."""
+    return f"sha-256=:{b64encode(sha256(data).digest()).decode()}:"
+
+
+async def put_by_tus(app: Application, headers: dict[str, str], data: bytes) -> Asked:
+    """Upload in two requests, as a client does that goes on after an interruption."""
+    tus = headers | {"tus-resumable": "1.0.0"}
+    begun = await ask(
+        app, "POST", "/spaces/own/v1/uploads?filename=m.bin", b"", tus | {"upload-length": str(len(data))}
+    )
+    if begun.status != 201:
+        return begun
+    kind = {"upload-offset": "0", "content-type": "application/offset+octet-stream"}
+    return await ask(app, "PATCH", begun.headers["location"], data, tus | kind)
+
+
+WAYS: Final[dict[str, Callable[[Application, dict[str, str], bytes], Awaitable[Asked]]]] = {
+    "a body": lambda app, headers, data: ask(app, "PUT", PLACE, data, headers),
+    "no length": lambda app, headers, data: ask(app, "PUT", PLACE, data, headers, sized=False),
+    "a digest and no length": lambda app, headers, data: ask(
+        app, "PUT", PLACE, data, headers | {"repr-digest": digest(data)}, sized=False
+    ),
+    "tus": put_by_tus,
+}
+SIZES: Final = {"held in the manifest": 1500, "a pack": 300 << 10, "an object": 3 << 20}
+
+
+@pytest.mark.parametrize("fresh", [0.0, 1e9])
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_full_quota_tells_a_writer_nothing_of_content(
+    way: str, size: str, fresh: float, app: Application, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Bytes that are there and others get one answer, whatever room is left, and is believed to be left."""
+    random, length = Random(1), SIZES[size]
+    old = random.randbytes(length)
+    writer = bearer(await token_for(app, Scope.WRITE))
+    assert (await ask(app, "PUT", PLACE, old, bearer(await token_for(app, Scope.READ, Scope.WRITE)))).status == 201
+    assert app.services.spaces is not None
+    assert app.services.database is not None
+    room, table = (await app.services.spaces.get("own")).room, SpaceTable(app.services.database)
+    seen = set[int]()
+    for left in (None, 0, length - 1, length, length + 100, length + 1000, 2 * length + 100_000):
+        answers = list[tuple[int, str]]()
+        for data in (old, random.randbytes(length)):
+            await table.set_limits("own", (0, 0, None, None))
+            await room.refresh()
+            monkeypatch.setattr("protoslice.stores.quotas.room.FRESH_SECONDS", fresh)
+            used = room.used
+            limits = (0, used.stores) if left is None else (used.stored_bytes + left, 0)
+            await table.set_limits("own", (*limits, None, None))
+            answer = await WAYS[way](app, writer, data)
+            answers.append((answer.status, json.loads(answer.body).get("detail", "") if answer.status > 299 else ""))
+        assert answers[0] == answers[1], left
+        assert not re.search("[0-9]", answers[0][1]), "no totals of the space"
+        seen.add(answers[0][0])
+    assert len(seen) == 2, "some fit and some do not"

@@ -60,6 +60,11 @@ class Admission:
         """Key that the caller counts under."""
         return f"principal {self.principal.id}"
 
+    @property
+    def reads(self) -> bool:
+        """True for a caller who may read in its space."""
+        return self._caller.may_read(self._space)
+
     async def signer(self) -> Signer:
         """Signer of the caller's URLs, which end with the token or JWT that it came with."""
         return await self._callers.signer_of(self._caller)

@@ -74,6 +74,8 @@ REPOSITORY_SEND: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True)
 """Uploads to URLs that the service signs: clients send no token to them."""
 HUB_WRITE: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, reads=True)
 """Changes of repositories of the hub, whose protocol answers with what is there: commits, revisions and known files."""
+OCI_WRITE: Final = HUB_WRITE
+"""Uploads to repositories of OCI, whose answers and limits depend on the blobs that are there."""
 HUB_SEND: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True, reads=True)
 
 RULES: Final[dict[str, Rule]] = {}

@@ -7,6 +7,7 @@ from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
+from protoslice.catalog.database import ACTOR
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
@@ -78,6 +79,9 @@ class Ingest:
         self._sink: FileSink | None = None
         self._left = options.limit
         self._sharing = Sharing()
+        actor = ACTOR.get()
+        self._looks = actor is None or actor.reads
+        """False for a caller who may not know what is there: all that it sends is written."""
 
     async def __aenter__(self) -> Self:
         check_request(self._request)
@@ -104,7 +108,7 @@ class Ingest:
             worker=options.worker,
             inspection=Inspection(path, self.wanted_type(path), options.types),
             limit=self._left,
-            find=None if told is None else lambda: self._shareable(told.hex()),
+            find=None if told is None or not self._looks else lambda: self._shareable(told.hex()),
         )
         return Sink(self)
 
@@ -182,7 +186,7 @@ class Ingest:
         if expected_sha256 is not None and [file.info.sha256 for file in self._files] != [expected_sha256.hex()]:
             raise ChecksumMismatch(OTHER_DIGEST)
         root = None
-        if expected_sha256 is not None and not self._objects.has_written:
+        if expected_sha256 is not None and self._looks and not self._objects.has_written:
             root = await self._root()
             # A root that had to be decoded is written by now.
             written = self._objects.has_written

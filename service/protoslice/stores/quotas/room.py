@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from protoslice.catalog.spaces import Account, Held, SpaceRow, SpaceTable, check_room
+from protoslice.catalog.database import ACTOR
+from protoslice.catalog.spaces import Account, Held, SpaceRow, SpaceTable, check_room, exceeded
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import NotFound, SpaceLimit
 from protoslice.stores.quotas.model import Quota
@@ -68,7 +69,7 @@ class SpaceRoom:
         await self.refresh(after_seconds=FRESH_SECONDS)
         if self.quota.stored_bytes or self.quota.stores:
             used = Held(self._held.stored_bytes + self._pending, self._held.stores)
-            check_room(used, self.quota.stored_bytes or 0, self.quota.stores or 0, stored_bytes, stores)
+            check_room(used, self.quota.stored_bytes or 0, self.quota.stores or 0, stored_bytes, stores, ACTOR.get())
 
     async def take(self, size: int) -> None:
         """Count bytes that are about to be written; raise `QuotaExceeded` if they do not fit."""
@@ -84,7 +85,8 @@ class SpaceRoom:
         """Count a request under way while the context lasts; raise `SpaceLimit` if there are too many."""
         most = self.quota.requests
         if most and self.requests >= most:
-            raise SpaceLimit(f"Quota exceeded: {self.requests} concurrent requests in this space, the limit is {most}")
+            said = f"{self.requests} concurrent requests in this space, the limit is {most}"
+            raise SpaceLimit(exceeded(said, ACTOR.get()))
         self.requests += 1
         try:
             yield
@@ -95,9 +97,8 @@ class SpaceRoom:
         """Raise `SpaceLimit` if `count` open uploads are as many as the space may have."""
         most = self.quota.open_uploads
         if most and count >= most:
-            raise SpaceLimit(
-                f"Quota exceeded: {count} open uploads in this space, the limit is {most}; finish or remove some"
-            )
+            said = f"{count} open uploads in this space, the limit is {most}; finish or remove some"
+            raise SpaceLimit(exceeded(said, ACTOR.get()))
 
     async def _read(self) -> None:
         row = await self._table.get(self._space)

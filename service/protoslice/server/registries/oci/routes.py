@@ -18,9 +18,8 @@ from protoslice.artifacts import (
     repository_names,
 )
 from protoslice.artifacts.manifests import INDEX, index_of
-from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url
-from protoslice.server.access.rules import READ, REPOSITORY_DELETE, REPOSITORY_WRITE
+from protoslice.server.access.rules import OCI_WRITE, READ, REPOSITORY_DELETE
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
@@ -102,7 +101,7 @@ async def list_referrers(
     return JsonAnswer(body, headers=headers, media_type=INDEX)
 
 
-@endpoint(router, "POST /v2/{name:path}/blobs/uploads/", REPOSITORY_WRITE)
+@endpoint(router, "POST /v2/{name:path}/blobs/uploads/", OCI_WRITE)
 @takes_body(PART_BODY)
 async def begin_upload(
     request: Request,
@@ -113,7 +112,7 @@ async def begin_upload(
     source: Annotated[str | None, Query(alias="from")] = None,
 ) -> Response:
     """Begin the upload of a blob; with its digest take it whole, or take it over from another repository."""
-    if mount is not None and source is not None and services.may(Scope.READ):
+    if mount is not None and source is not None:
         wanted = Digest(mount)
         with suppress(NameInvalid):  # Ollama names `library/`: what cannot be mounted is uploaded
             if await repository.mount(wanted, RepositoryName(source)):
@@ -128,13 +127,13 @@ async def begin_upload(
     return _blob_made(request, repository, expected)
 
 
-@endpoint(router, "GET /v2/{name:path}/blobs/uploads/{upload}", REPOSITORY_WRITE)
+@endpoint(router, "GET /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
 async def get_upload(request: Request, repository: Repository, upload: str) -> Response:
     """Tell how many bytes of an upload have come."""
     return begun(request.scope, repository.name, upload, (await repository.upload(upload)).offset, status=204)
 
 
-@endpoint(router, "PATCH /v2/{name:path}/blobs/uploads/{upload}", REPOSITORY_WRITE)
+@endpoint(router, "PATCH /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
 @takes_body(PART_BODY)
 async def append_to_upload(request: Request, repository: Repository, services: Given, upload: str) -> Response:
     """Append bytes to an upload."""
@@ -146,7 +145,7 @@ async def append_to_upload(request: Request, repository: Repository, services: G
     return begun(request.scope, repository.name, upload, done.offset, status=202)
 
 
-@endpoint(router, "PUT /v2/{name:path}/blobs/uploads/{upload}", REPOSITORY_WRITE)
+@endpoint(router, "PUT /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
 @takes_body(PART_BODY)
 async def finish_upload(
     request: Request, repository: Repository, services: Given, upload: str, digest: str | None = None
@@ -161,7 +160,7 @@ async def finish_upload(
     return _blob_made(request, repository, expected)
 
 
-@endpoint(router, "DELETE /v2/{name:path}/blobs/uploads/{upload}", REPOSITORY_WRITE)
+@endpoint(router, "DELETE /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
 async def end_upload(repository: Repository, upload: str) -> Response:
     """Drop an upload."""
     await repository.end_upload(upload)
@@ -203,10 +202,10 @@ async def get_manifest(request: Request, exported: Exported, ref: str) -> Respon
     return Response(found.data, headers=headers)
 
 
-@endpoint(router, "PUT /v2/{name:path}/manifests/{ref}", REPOSITORY_WRITE)
+@endpoint(router, "PUT /v2/{name:path}/manifests/{ref}", OCI_WRITE)
 @takes_body(MANIFEST_BODY)
 async def put_manifest(
-    request: Request, repository: Repository, services: Given, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
+    request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
 ) -> Response:
     """Take in a manifest under a tag or its digest, and further tags; its blobs become files of a store."""
     media_type = media_type_of(read_fields(request.scope))
@@ -214,10 +213,9 @@ async def put_manifest(
     stored, manifest, missing = await repository.put_manifest(ref, data, media_type, tags=tag)
     headers = {} if manifest.subject is None else {"oci-subject": manifest.subject.text}
     context_of(request.scope).store = stored.store
-    reads = services.may(Scope.READ)  # both headers show whether the repository has the blobs
-    if stored.store is not None and reads:
+    if stored.store is not None:
         headers["protoslice-store"] = stored.store
-    if missing and reads:
+    if missing:
         headers["warning"] = f'299 - "{len(missing)} blobs were never uploaded, such as {missing[0].text}"'
     if tag:
         headers["oci-tag"] = ", ".join(tag)
