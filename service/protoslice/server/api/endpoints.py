@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from fastapi import APIRouter, Depends, Header, Request
 
@@ -26,7 +26,6 @@ IfNoneMatch = Annotated[
     str | None,
     Header(description="`*`: only if the resource does not exist. Otherwise only if it has none of these entity tags."),
 ]
-_SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
 def endpoint(  # noqa: PLR0913 - the columns of a row
@@ -49,7 +48,7 @@ def endpoint(  # noqa: PLR0913 - the columns of a row
     docstring is the description; its name is that of the operation, unless `operation` is.
     """
     method, _, path = row.partition(" ")
-    failures = sorted({*fails, 412}) if cached or method not in _SAFE else fails
+    failures = sorted({*fails, 412}) if cached else fails
 
     def add(handler: Handler) -> Handler:
         add_rule(row, rule)

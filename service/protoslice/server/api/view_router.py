@@ -157,8 +157,11 @@ class _Rendering:
 
 def rendered_form(view: StoreView, fields: Fields, rope: Representation) -> str | None:
     """The rendered media type that Accept chooses; None for the bytes themselves."""
-    accept = fields.get(b"accept") if view.rendered else None
+    accept = fields.get(b"accept")
     if accept is None or accept == "*/*":
+        return None
+    if not view.rendered:
+        choose(accept, (rope.media_type,))
         return None
     if rope.kind == "records" and rope.media_type == DELIMITED:
         media_type = choose(accept, _FORMS_OF_RECORDS)

@@ -18,6 +18,7 @@ from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.json_bodies import StrictRequest
+from protoslice.server.http.negotiation import choose
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
 from protoslice.server.middleware.context import context_of
@@ -67,6 +68,18 @@ class GuardedRoute(APIRoute):
         return QueryNames(many.keys() | extra.known, repeatable | extra.repeatable)
 
     @cached_property
+    def offers(self) -> tuple[str, ...]:
+        """Media types of the answers below `/v1`; none where answers have no content, or views choose."""
+        if not self.is_strict or not self.path.startswith("/v1/"):
+            return ()
+        done = [said for status, said in self.responses.items() if str(status) < "3"]
+        found = dict.fromkeys(media for said in done for media in said.get("content", ()))
+        kind = self.response_class.value if isinstance(self.response_class, DefaultPlaceholder) else self.response_class
+        if self.answers or not found:
+            found |= {kind.media_type: None} if kind.media_type and self.status_code != 204 else {}
+        return tuple(found)
+
+    @cached_property
     def conditions(self) -> frozenset[str]:
         """Names of the conditional headers that the handler, or what it depends on, declares."""
         return _CONDITIONS & {each.alias.lower() for each in _fields(self.dependant, "header_params")}
@@ -99,6 +112,8 @@ class GuardedRoute(APIRoute):
                 self.query.read(scope["query_string"])
             if self.is_strict and scope["method"] not in {"GET", "HEAD", "OPTIONS"}:
                 self._check_conditions(fields)
+            if self.offers:
+                choose(fields.get(b"accept"), self.offers)
         terms = terms_of(self.endpoint)
         settings: Settings = scope["app"].state.services.settings
         limit = terms.longest(fields, scope["query_string"], settings)

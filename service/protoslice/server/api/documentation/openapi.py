@@ -209,7 +209,7 @@ def _responses(view: StoreView, answers: Sequence[Mapping[str, Any]], *, head: b
         },
         304: {"description": "Not modified: the client has the current version.", "headers": _KEPT},
     }
-    statuses = [404, 409, 412, 413, 422, *([406] if view.rendered else [])]
+    statuses = [404, 409, 412, 413, 422]
     if not head:
         headers = {**_DESCRIBED, "content-range": header("Position of the part; only for a single range.")}
         parts = {
@@ -257,7 +257,7 @@ def _finish(document: dict[str, Any]) -> None:
                 operation["parameters"].append(_DIGEST)
             if "304" in operation["responses"]:
                 operation["parameters"] += _conditions(operation["parameters"])
-            said = _problems(method, _common(method, path, "requestBody" in operation, rule)) | operation["responses"]
+            said = _problems(method, _common(method, path, operation, rule)) | operation["responses"]
             operation["responses"] = {
                 status: _shared(shared, status, each, method) for status, each in sorted(said.items())
             }
@@ -265,16 +265,22 @@ def _finish(document: dict[str, Any]) -> None:
     _bound_numbers(document)
 
 
-def _common(method: str, path: str, has_body: bool, rule: Rule) -> set[int]:
+def _common(method: str, path: str, operation: Mapping[str, Any], rule: Rule) -> set[int]:
     """Statuses of the failures that an operation shares with all others of its kind."""
     found = {400} if path in OPERATING else {400, 429}
     if rule.scope is not None:
         found |= {401, 403, 404}
     if method in _CHANGING:
-        found.add(403)
-    if has_body:
+        found |= {403, 412}
+    if path.startswith("/v1/") and (method == "head" or _has_content(operation)):
+        found.add(406)
+    if "requestBody" in operation:
         found |= {413, 415}
     return found | ({507} if rule.changes(method.upper()) else set())
+
+
+def _has_content(operation: Mapping[str, Any]) -> bool:
+    return any("content" in said for status, said in operation["responses"].items() if status < "3")
 
 
 def _conditions(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:

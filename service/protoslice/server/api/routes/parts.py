@@ -24,6 +24,7 @@ from protoslice.server.api.views import VIEWS
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.headers import Headers, header_lines, read_fields
+from protoslice.server.http.negotiation import FORMS
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import SERVICES, Given, Services
@@ -48,10 +49,13 @@ _MULTIPART: Final[dict[int | str, dict[str, Any]]] = {
         "content": {"multipart/mixed": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
-_BYTES: Final[dict[int | str, dict[str, Any]]] = {
+_MERGED: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The message.",
-        "content": {"application/protobuf": {"schema": {"type": "string", "format": "binary"}}},
+        "content": {
+            media: {} if media in FORMS else {"schema": {"type": "string", "format": "binary"}}
+            for media in next(view.media_types for view in VIEWS if view.name == "merge")
+        },
     }
 }
 
@@ -75,8 +79,8 @@ class _Budget:
     router,
     "POST /v1/stores/{ref}/merge",
     READ,
-    fails=(404, 406, 413, 422),
-    responses=_BYTES,
+    fails=(404, 413, 422),
+    responses=_MERGED,
     operation="merge_parts",
     summary="Get a merged message by a JSON body",
 )
