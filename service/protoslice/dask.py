@@ -39,4 +39,4 @@ def bag(url: str, ref: str, *, partition_bytes: int = _PARTITION, **options: Unp
 def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> list[bytes]:
     """Records from `start` up to `stop`, at most those that there are."""
     with Client(url, **options) as client:
-        return client.records(id)[start:stop]
+        return list(client.records(id)[start:stop])

@@ -75,4 +75,4 @@ def _read(url: str, id: str, start: int, stop: int, options: ClientOptions) -> I
     import pyarrow as pa
 
     with Client(url, **options) as client:
-        yield pa.table({COLUMN: pa.array(client.records(id)[start:stop], pa.binary())})
+        yield pa.table({COLUMN: pa.array(list(client.records(id)[start:stop]), pa.binary())})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import pickle
 import random
 import threading
 from collections import Counter
@@ -15,16 +14,19 @@ from threading import Barrier
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 import pytest
 from tests.support.live import LiveServer
 from tests.support.streams import FRAMED, example
 
+import protoslice
 from protoslice._core import shuffled
 from protoslice.client import AsyncClient, Client
 from protoslice.client.asynchronous import AsyncRecords
 from protoslice.client.records import RemoteRecords
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
+from protoslice.sources.files import BytesSource
 
 EXAMPLES = [example(n) for n in range(3000)]
 
@@ -42,8 +44,8 @@ def test_a_stream_on_a_service_is_a_sequence(client: Client, stored: str) -> Non
         assert records.summary.framing == "tfrecord"
         assert records[7] == EXAMPLES[7]
         assert records[-1] == EXAMPLES[-1]
-        assert records[100:103] == EXAMPLES[100:103]
-        assert records[::1000] == EXAMPLES[::1000]
+        assert list(records[100:103]) == EXAMPLES[100:103]
+        assert list(records[::1000]) == EXAMPLES[::1000]
         assert list(records) == EXAMPLES
 
 
@@ -76,10 +78,48 @@ def test_a_shuffled_batch_is_one_request(client: Client, stored: str) -> None:
     assert all(len(urlencode(params)) < 4000 for params in asked)
 
 
-def test_a_worker_of_a_data_loader_opens_them_again(client: Client, stored: str) -> None:
-    again = pickle.loads(pickle.dumps(client.records("train")))
-    assert again[100:103] == EXAMPLES[100:103]
-    assert again.summary == client.records(stored).summary
+@pytest.mark.parametrize("local", [False, True])
+@pytest.mark.parametrize("key", [np.s_[500:2500], np.s_[::7], np.s_[2900:10:-1], np.s_[::-3], np.s_[5:5], np.s_[-9:]])
+def test_a_slice_reads_nothing_before_it_is_asked(client: Client, stored: str, key: slice, local: bool) -> None:
+    data = Counting(FRAMED["tfrecord"](EXAMPLES)) if local else None
+    records: Any = protoslice.records(data) if data is not None else client.records(stored)
+    asked: list[Any] = [] if data is None else data.asked
+    if data is None:
+        records._ask = noting(asked, records._ask)
+    asked.clear()
+    part, due = records[key], EXAMPLES[key]
+    assert len(part) == len(due)
+    assert asked == []
+    assert list(part) == due
+    assert list(part[3:50:2]) == due[3:50:2]
+    assert part[::5][[1, 0]] == [due[5], due[0]] if due else part[::5][[]] == []
+    if not local:
+        assert [record for batch in part.batches(9) for record in batch] == due
+        shuffled = [record for batch in part.batches(9, shuffle=True, window=1 << 16) for record in batch]
+        assert sorted(shuffled) == sorted(due)
+    with pytest.raises(IndexError, match=f"there are {len(due)}"):
+        part[len(due)]
+
+
+def test_a_slice_has_parts_but_no_keys(client: Client, stored: str) -> None:
+    part = client.records(stored)[100:200]
+    label = 'features.feature["label"].int64_list.value[0]'
+    assert part.parts(10, 13, label) == [b"110", b"111", b"112"]
+    for call, values in ((part.matching, (label, "7")), (part.sample, (3,)), (part[::2].parts, (0, 3))):
+        with pytest.raises(InvalidInput, match="slice"):
+            call(*values)
+
+
+class Counting(BytesSource):
+    """Bytes that note each read."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(data)
+        self.asked: list[Any] = []
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        self.asked.append((offset, length))
+        return super().read(offset, length)
 
 
 def test_a_reader_that_stops_leaves_no_thread(client: Client, stored: str) -> None:
@@ -111,7 +151,7 @@ def test_an_answer_of_too_few_records_is_not_believed() -> None:
     summary = RecordsSummary(file="f", framing="delimited", type=None, count=10, size=100, fault=None)
     records = RemoteRecords(summary, lambda _: b"\x01a", lambda: records, 1)
     with pytest.raises(IntegrityError, match="1 records instead of 2"):
-        records[0:2]
+        list(records[0:2])
 
 
 class Awaited:

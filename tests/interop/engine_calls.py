@@ -41,13 +41,14 @@ def torch_data() -> None:
 
     with Client(URL) as client:
         records: Any = client.records("engines")
-        for workers in (0, 2):
-            loader: Any = DataLoader(records, batch_size=256, shuffle=True, num_workers=workers, collate_fn=list)
+        for start in (None, "spawn", "forkserver", "fork"):
+            workers: dict[str, Any] = {} if start is None else {"num_workers": 2, "multiprocessing_context": start}
+            loader: Any = DataLoader(records, batch_size=256, shuffle=True, collate_fn=list, **workers)
             batches = list(loader)
             assert {len(batch) for batch in batches[:-1]} == {256}
             assert sorted(each for batch in batches for each in batch) == sorted(map(record, range(COUNT)))
             assert [each for batch in batches for each in batch] != list(map(record, range(COUNT)))
-    print(f"torch {torch.__version__}: without workers and with two: fine")
+    print(f"torch {torch.__version__}: without workers, and with two by spawn, forkserver and fork: fine")
 
 
 def array_record() -> None:

@@ -68,6 +68,7 @@ class AsyncClient:
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
         self._client = Client(url, **options)
+        self._options = options
         self._pool = DaemonPool(_THREADS, "protoslice-client")
         self._awaited: set[asyncio.Future[Any]] = set()
 
@@ -75,6 +76,10 @@ class AsyncClient:
     def url(self) -> str:
         """URL of the service."""
         return self._client.url
+
+    def __reduce__(self) -> tuple[Callable[[], AsyncClient], tuple[()]]:
+        """See `Client.__reduce__`."""
+        return partial(type(self), self.url, **self._options), ()
 
     def url_of(self, ref: str, view: str = "", params: Params = ()) -> str:
         """See `Client.url_of`."""

@@ -143,6 +143,10 @@ class Client(Administration, ClosedAtEnd):
     def __repr__(self) -> str:
         return f"<Client of {self.url}>"
 
+    def __reduce__(self) -> tuple[Callable[[], Client], tuple[()]]:
+        """Pickled as the way to make it again; options go along, a token too."""
+        return partial(type(self), self.url, **self._options), ()
+
     @property
     def url(self) -> str:
         """URL of the service."""

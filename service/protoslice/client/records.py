@@ -33,7 +33,10 @@ Ask = Callable[[Params], bytes]
 
 @named_options
 class RemoteRecords(Sequence[bytes]):
-    """Records of a store. Threads may share them; requests for many records go side by side."""
+    """Records of a store, or a slice of them, read when asked for.
+
+    Threads may share them; requests for many records go side by side.
+    """
 
     def __init__(
         self, summary: RecordsSummary, ask: Ask, again: Callable[[], RemoteRecords], parallel: int = CONNECTIONS
@@ -47,6 +50,7 @@ class RemoteRecords(Sequence[bytes]):
         self._ask = ask
         self._again = again
         self._parallel = parallel
+        self._numbers = range(summary.count)
 
     @property
     def type(self) -> str | None:
@@ -54,15 +58,17 @@ class RemoteRecords(Sequence[bytes]):
         return self.summary.type
 
     def __len__(self) -> int:
-        return self.summary.count
+        return len(self._numbers)
 
     @overload
     def __getitem__(self, key: int) -> bytes: ...
     @overload
-    def __getitem__(self, key: slice | Sequence[int]) -> list[bytes]: ...
-    def __getitem__(self, key: int | slice | Sequence[int]) -> bytes | list[bytes]:
+    def __getitem__(self, key: slice) -> RemoteRecords: ...
+    @overload
+    def __getitem__(self, key: Sequence[int]) -> list[bytes]: ...
+    def __getitem__(self, key: int | slice | Sequence[int]) -> bytes | RemoteRecords | list[bytes]:
         if isinstance(key, slice):
-            return self.__getitems__(range(len(self))[key])
+            return self._only(self._numbers[key])
         if isinstance(key, Sequence):
             return self.__getitems__(key)
         return self.__getitems__([key])[0]
@@ -81,7 +87,7 @@ class RemoteRecords(Sequence[bytes]):
 
     def runs(self) -> Generator[list[bytes], None, None]:
         """All records in order, in lists of about a mebibyte; some requests are ahead of the caller."""
-        return self._each(self._parts(range(len(self))))
+        return self._each(self._parts(self._numbers))
 
     def batches(
         self, size: int, *, shuffle: bool = False, seed: int = 0, window: int = WINDOW
@@ -101,21 +107,24 @@ class RemoteRecords(Sequence[bytes]):
     def _windows(self, random: Random, window: int) -> Iterator[list[bytes]]:
         """Runs from all over the stream, joined to windows and shuffled in each."""
         step = self._records_in(min(_BYTES, window // _RUNS))
+        step = step if abs(self._numbers.step) == 1 else min(_NUMBERS, step)
         starts = list(range(0, len(self), step))
         random.shuffle(starts)
-        runs = self._each(range(start, min(start + step, len(self))) for start in starts)
+        runs = self._each(self._numbers[start : start + step] for start in starts)
         while near := list(chain.from_iterable(islice(runs, max(1, self._records_in(window) // step)))):
             yield shuffled(near, random.getrandbits(64))
 
     def matching(self, key: str, *values: str) -> list[bytes]:
         """The records whose field at the path `key` has one of `values`, value by value; `NotFound` for none.
 
-        The first look at a field makes the service read the whole stream.
+        Of the whole stream, not of a slice. The first look at a field makes the service read the whole stream.
         """
+        self._check_whole("matching")
         return self._records(RecordChoice(key=key, values=values).params())
 
     def sample(self, count: int, seed: int = 0) -> list[bytes]:
-        """At most `count` records drawn at random, in their order; `seed` decides which."""
+        """At most `count` records of the whole stream drawn at random, in their order; `seed` decides which."""
+        self._check_whole("sample")
         return self._records(RecordChoice(sample=count, seed=seed).params())
 
     def parts(self, start: int, stop: int, path: str = "", fields: Sequence[str] = ()) -> list[bytes]:
@@ -123,12 +132,25 @@ class RemoteRecords(Sequence[bytes]):
 
         Empty bytes for a record without the part; `NotFound` when none of them has it.
         """
-        choice = RecordChoice(range=f"{start}:{stop}")
+        numbers = self._numbers[start:stop]
+        if numbers.step != 1:
+            raise InvalidInput("Parts are of consecutive records: use a slice without a step")
+        choice = RecordChoice(range=f"{numbers.start}:{numbers.stop}")
         return self._records([*choice.params(), *RecordPart(path, tuple(fields)).params()])
 
-    def __reduce__(self) -> tuple[Callable[[], RemoteRecords], tuple[()]]:
+    def __reduce__(self) -> tuple[Callable[..., RemoteRecords], tuple[object, ...]]:
         """Pickled as the way to open them again, for workers of data loaders; credentials go along."""
-        return self._again, ()
+        return _opened, (self._again, self._numbers)
+
+    def _only(self, numbers: range) -> RemoteRecords:
+        """The records of `numbers` of the stream."""
+        part = RemoteRecords(self.summary, self._ask, self._again, self._parallel)
+        part._numbers = numbers
+        return part
+
+    def _check_whole(self, call: str) -> None:
+        if self._numbers != range(self.summary.count):
+            raise InvalidInput(f"A slice of records has no `{call}`: call it on all records of the store")
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.summary.framing}, on a service>"
@@ -143,13 +165,13 @@ class RemoteRecords(Sequence[bytes]):
         return max(1, size * self.summary.count // max(1, self.summary.size))
 
     def _number(self, index: int) -> int:
-        number = index + len(self) if index < 0 else index
-        if not 0 <= number < len(self):
-            raise IndexError(f"No record {index}: there are {len(self)} records")
-        return number
+        try:
+            return self._numbers[index]
+        except IndexError:
+            raise IndexError(f"No record {index}: there are {len(self)} records") from None
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Sorted `numbers` in parts, each for one request."""
+        """`numbers`, which ascend or descend, in parts, each for one request."""
         step = self._records_in(_BYTES)
         step = step if _consecutive(numbers) else min(_NUMBERS, step)
         yield from (numbers[at : at + step] for at in range(0, len(numbers), step))
@@ -163,7 +185,9 @@ class RemoteRecords(Sequence[bytes]):
                 coming.extend(pool.submit(partial(self._read, part)) for part in islice(parts, 1))
 
     def _read(self, numbers: Sequence[int]) -> list[bytes]:
-        """The records of sorted `numbers`, by one request."""
+        """The records of `numbers`, which ascend or descend, by one request."""
+        if numbers[0] > numbers[-1]:
+            return self._read(numbers[::-1])[::-1]
         near = _consecutive(numbers)
         asked = ("range", f"{numbers[0]}:{numbers[-1] + 1}") if near else ("n", ",".join(map(str, numbers)))
         records = self._split(self._ask([asked, ("format", self._framing)]), self._framing)
@@ -176,6 +200,10 @@ class RemoteRecords(Sequence[bytes]):
 
     def _split(self, data: bytes, framing: str) -> list[bytes]:
         return open_records(data, self.type or "unknown", framing=framing).all()
+
+
+def _opened(again: Callable[[], RemoteRecords], numbers: range) -> RemoteRecords:
+    return again()._only(numbers)
 
 
 def _regrouped(runs: Iterable[list[bytes]], size: int) -> Iterator[list[bytes]]:

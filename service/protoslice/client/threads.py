@@ -5,6 +5,7 @@ Executors of the standard library make a program wait at its end, however long a
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -54,14 +55,20 @@ class DaemonPool(ClosedAtEnd):
     def __init__(self, size: int, name: str) -> None:
         self._size = size
         self._name = name
+        self._ended = False
+        self._begin()
+
+    def _begin(self) -> None:
         self._threads: list[Thread] = []
         self._jobs: SimpleQueue[_Job[Any] | None] = SimpleQueue()
         self._lock = Lock()
-        self._ended = False
+        self._process = os.getpid()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Future of `work`; cancelled work that has not begun never runs. `InvalidInput` after the pool's end."""
         coming: Future[T] = Future()
+        if self._process != os.getpid():  # threads do not survive a fork
+            self._begin()
         with self._lock:  # work given later than the end would wait for threads that are gone
             if self._ended:
                 raise self._closed()

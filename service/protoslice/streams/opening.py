@@ -6,7 +6,8 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Final
+from functools import partial
+from typing import Final, cast
 
 from protoslice import _core
 from protoslice.errors import InvalidInput, named_options
@@ -39,9 +40,26 @@ def open_records(
     and `type`, the message type of the records, are detected unless given. `index`, from `Records.index_bytes` for the
     same bytes, spares the pass over the heads of the records.
 
+    The records can be pickled, for workers of data loaders, unless they are those of a file object.
+
     A stream that is cut off or damaged keeps its records up to there; `Records.fault` says where and why.
     `progress(done, total)` is called now and then, in bytes.
     """
+    records = _opened(source, type, framing, index, limits, progress)
+    is_path = isinstance(source, str | os.PathLike) and not is_uri(source)
+    place = os.path.abspath(cast(str, source)) if is_path else source  # another process may be in another folder
+    records.opened_by(partial(open_records, place, records.type, framing=framing, limits=limits))
+    return records
+
+
+def _opened(
+    source: SourceLike,
+    type: str | None,
+    framing: str | None,
+    index: bytes | None,
+    limits: _core.Limits | None,
+    progress: Callable[[int, int], object] | None,
+) -> Records:
     if isinstance(source, str | os.PathLike) and (of_shards := _shards(os.fspath(source))) is not None:
         if index is not None:
             raise InvalidInput("An index works only with a single file, not with shards")

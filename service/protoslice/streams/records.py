@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, SupportsIndex, cast, overload
 
 from protoslice import _core
-from protoslice.errors import CorruptModel
+from protoslice.errors import Conflict, CorruptModel
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource, SourceOwner
 from protoslice.streams.framing import CHUNKED, DECODED, Framing, checked_framing
 from protoslice.streams.joined import AnyRecords, JoinedRecords, Shard
 
+Again = Callable[..., "Records"]
+"""Opens records by their saved index; can be pickled."""
 _BATCH: Final = 1 << 18
 """Bytes of records read at a time."""
 _NEAR: Final = 16
@@ -40,6 +42,7 @@ class Records(SourceOwner, Sequence[bytes]):
         self.limits = limits
         """Limits of the engine for the stream, and for each of its records."""
         self.core: AnyRecords = _core.Records(index, limits=limits)
+        self._again: Again | None = None
         self._numbers = range(self.core.count)
 
     @classmethod
@@ -49,7 +52,7 @@ class Records(SourceOwner, Sequence[bytes]):
         joined.sources = [shard.source for shard in shards]
         SourceOwner.__init__(joined, joined.sources)
         joined.index_bytes, joined.type, joined.core = b"", type, JoinedRecords(shards)
-        joined.limits = limits
+        joined.limits, joined._again = limits, None
         joined._numbers = range(joined.core.count)
         return joined
 
@@ -126,7 +129,22 @@ class Records(SourceOwner, Sequence[bytes]):
         part = object.__new__(Records)
         part.sources, part.index_bytes, part.type, part.core = self.sources, self.index_bytes, self.type, self.core
         part._read, part._numbers, part._owned, part.limits = self._read, numbers, [], self.limits
+        part._again = self._again
         return part
+
+    def opened_by(self, again: Again) -> None:
+        """Pickle these records as `again`, which opens them in another process by the index that it is given."""
+        self._again = again
+
+    def __reduce__(self) -> tuple[Callable[..., Records], tuple[object, ...]]:
+        """Pickled as the way to open them again, for workers of data loaders; bytes in memory go along."""
+        if self._again is None:
+            raise TypeError("Only records that `protoslice.records` opened can be pickled")
+        return _opened, (self._again, self.index_bytes, self._size, self._numbers)
+
+    @property
+    def _size(self) -> int:
+        return sum(source.size for source in self.sources)
 
     def _batches(self, most: int) -> Iterator[bytes]:
         """All records, read in batches of at most `most` bytes; those of one chunk or shard at most."""
@@ -146,6 +164,16 @@ class Records(SourceOwner, Sequence[bytes]):
             batch = self.core.read(self._read, number, run[-1] + 1, _BATCH)
             yield from ((n, record) for n, record in enumerate(batch, number) if n in wanted)
             number += len(batch)
+
+
+def _opened(again: Again, index: bytes, size: int, numbers: range) -> Records:
+    """The records of `numbers` of a stream that is opened again; `Conflict` when it is another one by now."""
+    records = again(index=index or None)
+    if records._size != size or (numbers and max(numbers[0], numbers[-1]) >= len(records)):
+        records.close()
+        raise Conflict("The stream has changed since its records were pickled: open it again")
+    records._numbers = numbers
+    return records
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[list[int]]:

@@ -34,6 +34,9 @@ class Cache:
         self._added = max_bytes  # the first addition checks the size
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[Cache], tuple[Path, int]]:
+        return type(self), (self.folder, self.max_bytes)
+
     def get(self, sha256: str, size: int) -> bytes | None:
         """The piece, or None when it is absent or damaged."""
         path = self._path(sha256)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from functools import partial
 from time import perf_counter
@@ -61,6 +61,12 @@ class Remote:
         self._head = b""
         self._facts: RemoteFacts | None = None
         self._ranged = True
+
+    def __reduce__(self) -> tuple[Callable[[], Remote], tuple[()]]:
+        """Pickled with the way to connect again; headers go along, a token too."""
+        size, sha256 = self._expected
+        again = partial(Remote, self._connection, self._path, self._params, lean=self._lean, parallel=self._parallel)
+        return partial(again, size=size, sha256=sha256), ()
 
     @property
     def facts(self) -> RemoteFacts:

@@ -9,6 +9,7 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from json import dumps
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -120,6 +121,11 @@ class Connection:
         # fsspec never closes a file system: the connections close with the garbage-collected object.
         self.close = weakref.finalize(self, self._client.close)
         """Closes the connections."""
+        self._again = partial(Connection, url, headers=headers, timeout_seconds=timeout_seconds, retries=retries)
+
+    def __reduce__(self) -> tuple[Callable[[], Connection], tuple[()]]:
+        """Pickled as the way to make it again; headers go along, a token too."""
+        return self._again, ()
 
     def call(
         self,

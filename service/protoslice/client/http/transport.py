@@ -5,8 +5,10 @@ In small steps, Python would cost more time than the copy of a model's bytes out
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from time import perf_counter
 from typing import Final
 from urllib.parse import unquote
@@ -43,11 +45,14 @@ class ServiceTransport(httpx.BaseTransport):
 
     def __init__(self, service: httpx.URL) -> None:
         _let_memory_stay()
-        self._pool = _pool(service.scheme, service.host)
+        self._begin = partial(_pool, service.scheme, service.host)
+        self._pool, self._process = self._begin(), os.getpid()
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Response with its body still to be read."""
         seconds = request.extensions.get("timeout", {})
+        if self._process != os.getpid():  # connections of before a fork are those of the parent
+            self._pool, self._process = self._begin(), os.getpid()
         # urllib3 adds Host and Accept for a proxy, unless they are here under these very names.
         headers = [(name.title(), value) for name, value in request.headers.multi_items()]
         framed = "content-length" in request.headers or "transfer-encoding" in request.headers
