@@ -65,7 +65,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "2: objects of a purged store become due", "catalog/collector.py",
-        "            release_objects(tx, space, [each for (each,) in rows if each is not None])\n", "", SIMULATION,
+        "    release_objects(tx, space, objects)\n", "", SIMULATION,
     ),
     Mutant(
         "2: objects of a derived fact of a purged store become due", "catalog/collector.py",

@@ -27,9 +27,11 @@ from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.derived import DerivedRecords
 from protoslice.catalog.drafts import DraftTable, folder_version
+from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.letters import LetterTable
+from protoslice.catalog.objects import OwnObject
 from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryRow, RepositoryTable
 from protoslice.catalog.schemas import SchemaRecords
 from protoslice.catalog.spaces import SpaceTable
@@ -326,6 +328,22 @@ async def remove_store(database: Database) -> None:
     await StoreTable(database, ACCOUNT).remove("old")
 
 
+async def erase_rows(database: Database) -> None:
+    await Eraser(database, SPACE).erase_rows("old")
+
+
+async def a_hidden_store(database: Database) -> None:
+    (object,) = await reserved(database, 1)
+    await database.write(lambda tx: tx.run("UPDATE objects SET id = 7"))
+    await put_store(database, "old", own=[OwnObject(7, 10, object.writer)], held=5)
+    await StoreTable(database, ACCOUNT).remove("old")
+    await database.write(lambda tx: tx.run("UPDATE stores SET deleted = 0"))
+
+
+async def share_object(database: Database) -> None:
+    await put_store(database, "new", shared=[7])
+
+
 async def restore_store(database: Database) -> None:
     await StoreTable(database, ACCOUNT).restore("old")
 
@@ -374,6 +392,8 @@ RACES: Final = {
     "derived.DerivedRecords.put": both(a_store, deriving),
     "drafts.DraftTable._lock": both(a_loose_file_removed, put_loose_file),
     "drafts.DraftTable.seal": Race(a_folder, seal_old, change_and_seal_new),
+    "erasing.Eraser._drop": Race(a_hidden_store, erase_rows, share_object),
+    "erasing.Eraser._erase_rows": both(a_hidden_store, erase_rows),
     "letters.LetterTable.take": both(a_letter, take_letters),
     "letters._insert": Race(a_hook, remove_hook, put_tag),
     "live_stores.lock_store": Race(a_store, put_tag, remove_store),

@@ -33,6 +33,9 @@ class InterceptedDatabase(Database):
     async def _read(self, work: Work[T], *, background: bool) -> T:
         return await self.intercept("read", lambda: self._inner._read(work, background=background))
 
+    def _export(self, work: Work[T]) -> T:
+        return self._inner._export(work)
+
     async def close(self) -> None:
         """Leave the inner database open, which belongs to others too."""
 

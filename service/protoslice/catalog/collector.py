@@ -210,21 +210,29 @@ def _purge(tx: Transaction, limit: int) -> int:
         "SELECT space, id, held FROM stores WHERE deleted = 0 LIMIT :limit FOR UPDATE SKIP LOCKED", limit=limit
     )
     for space, id, held in found:
-        key = {"space": space, "id": id}
-        for table, columns in _OF_STORES.items():
-            these = f"{table} WHERE space = :space AND store = :id"
-            picked = f"({columns}) IN (SELECT {columns} FROM {these} LIMIT :rest)"
-            object = "object" if table in {"store_objects", "derived"} else "NULL"
-            rows = tx.all(f"DELETE FROM {these} AND {picked} RETURNING {object}", **key, rest=limit - done)
-            release_objects(tx, space, [each for (each,) in rows if each is not None])
-            done += len(rows)
+        rows, _ = purge_store(tx, space, id, limit - done)
+        done += rows
         if done >= limit:
             break
-        tx.run("DELETE FROM stores WHERE space = :space AND id = :id", **key)
+        tx.run("DELETE FROM stores WHERE space = :space AND id = :id", space=space, id=id)
         gone.append((space, held))
         done += 1
     discharge(tx, gone)
     return done
+
+
+def purge_store(tx: Transaction, space: str, id: int, limit: int) -> tuple[int, list[int]]:
+    """Delete at most `limit` rows that refer to a marked store; return how many, and the objects that it needed."""
+    key, done, objects = {"space": space, "id": id}, 0, list[int]()
+    for table, columns in _OF_STORES.items():
+        these = f"{table} WHERE space = :space AND store = :id"
+        picked = f"({columns}) IN (SELECT {columns} FROM {these} LIMIT :rest)"
+        object = "object" if table in {"store_objects", "derived"} else "NULL"
+        rows = tx.all(f"DELETE FROM {these} AND {picked} RETURNING {object}", **key, rest=limit - done)
+        objects += [each for (each,) in rows if each is not None]
+        done += len(rows)
+    release_objects(tx, space, objects)
+    return done, objects
 
 
 def _drop(tx: Transaction, delay_seconds: float, limit: int) -> Dropped | None:
@@ -235,9 +243,12 @@ def _drop(tx: Transaction, delay_seconds: float, limit: int) -> Dropped | None:
         now=tx.now,
         most=limit,
     )
-    if not picked:
-        return None
-    # A second statement sees the references that were inserted while this one waited for the locks.
+    return drop_these(tx, picked, delay_seconds) if picked else None
+
+
+def drop_these(tx: Transaction, picked: list[Row], delay_seconds: float) -> Dropped:
+    """Move those objects (space, id, key, size), whose rows are locked, into the trash to which nothing refers."""
+    # A second statement sees the references that were inserted while the first one waited for the locks.
     held = _referenced(tx, picked)
     free = [row for row in picked if (row[0], row[1]) not in held]
     due = tx.now + int(delay_seconds * SECOND)

@@ -9,7 +9,7 @@ from protoslice.catalog.labels import REMOVED
 from protoslice.errors import Conflict
 
 LIVE: Final = "space = :space AND digest = :digest AND deleted IS NULL"
-_NAMING: Final = {"names": "", "commits": "", "manifests": " AND r.pushed > 0", "kept_files": " AND r.kind <> 'blob'"}
+NAMING: Final = {"names": "", "commits": "", "manifests": " AND r.pushed > 0", "kept_files": " AND r.kind <> 'blob'"}
 """Tables whose rows name stores. Manifests that the service computed do not, nor do blobs: their manifests do."""
 
 
@@ -20,7 +20,7 @@ def is_named(digest: str) -> str:
     """
     return " OR ".join(
         f"(SELECT 1 FROM {table} r WHERE r.space = :space AND r.store = {digest}{more} LIMIT 1) IS NOT NULL"
-        for table, more in _NAMING.items()
+        for table, more in NAMING.items()
     )
 
 

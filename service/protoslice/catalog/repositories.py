@@ -6,6 +6,7 @@ writers one succeeds.
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,9 @@ FILE: Final = "file"
 """Kind of the files of MLflow's artifacts."""
 FIRST_ID: Final = 1 << 32
 """Least id of a repository that has a name; 0 is kept for the tags of stores, 1 is that of MLflow's artifacts."""
+NO_FILES: Final = hashlib.sha256(b"").hexdigest()
+"""Digest whose first digits are the id of a commit without files."""
+_IS_HUB: Final = f"r.protocol = '{HUB}'"
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
 _NAMES: Final = f"""
     SELECT n.kind, n.name, n.version, {_COMMIT} FROM names n LEFT JOIN commits c
@@ -448,6 +452,43 @@ def _naming(space: str, stores: Sequence[str], most: int, tx: Transaction) -> li
     parts = (_NAMING.format(store=f":{name}", alias=name) for name in values)
     sql = " UNION ALL ".join(f"SELECT * FROM ({part})" for part in parts)
     return [NamedStore(*row) for row in tx.all(sql, **values, space=space, most=most)]
+
+
+def empty_commits(tx: Transaction, space: str, store: str, limit: int) -> int:
+    """Take the files of a store from commits, then from the branches and tags that point at these; return how many.
+
+    Histories stay as they are but for that, with the same titles and messages.
+    """
+    key = {"space": space, "store": store, "limit": limit}
+    these = "SELECT {} FROM {} WHERE space = :space AND store = :store LIMIT :limit"
+    picked = these.format("repository, id", "commits")
+    done = tx.run(
+        f"UPDATE commits SET store = NULL, digits = :none WHERE space = :space AND (repository, id) IN ({picked})",
+        **key,
+        none=NO_FILES[:40],
+    )
+    if done:
+        return done
+    repositories = f"SELECT r.name FROM repositories r WHERE r.space = n.space AND r.id = n.repository AND {_IS_HUB}"
+    names = tx.all(
+        f"""
+        SELECT n.repository, ({repositories}), n.kind, n.name FROM names n
+        WHERE n.space = :space AND n.store = :store AND EXISTS ({repositories}) LIMIT :limit""",
+        **key,
+    )
+    for id, repository, kind, name in names:
+        one = {"space": space, "repository": id, "kind": kind, "name": name}
+        tx.run(
+            """
+            UPDATE names SET store = NULL, version = :version, updated = :now
+            WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name""",
+            **one,
+            version=secrets.token_bytes(16),
+            now=tx.now,
+        )
+        row = tx.first(f"{_NAMES} AND n.kind = :kind AND n.name = :name", **one)
+        _tell(tx, space, repository, "ref.set", [] if row is None else [_named(row)])
+    return len(names)
 
 
 def _refs(tx: Transaction, key: Mapping[str, Any], limit: int, after: tuple[str, str] = ("", "")) -> list[NameRow]:

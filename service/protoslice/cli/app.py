@@ -37,6 +37,7 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "sign": "access.sign",
         "rm": "removal.rm",
         "restore": "removal.restore",
+        "erase": "erase.erase",
         "log": "log.log",
         "login": "login.login",
         "logout": "login.logout",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -32,3 +34,11 @@ def opened(settings: Settings) -> AbstractAsyncContextManager[tuple[Storage, Dat
     from protoslice.stores.marker import open_both
 
     return open_both(settings.storage, settings.plain_storage_options(), settings.database)
+
+
+def system_user() -> str:
+    """Name of the system's user; its number if it has no name, as in many containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"

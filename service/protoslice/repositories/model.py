@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final, Literal, Protocol
 
+from protoslice.catalog.repositories import NO_FILES
 from protoslice.stores.clock import now
 
 MAIN: Final = "main"
@@ -16,7 +16,6 @@ MAIN: Final = "main"
 HEAD: Final = "HEAD"
 """Name of the branch `main` in git, unless a branch or tag is called so."""
 COMMIT_DIGITS: Final = 40
-_NO_FILES: Final = hashlib.sha256(b"").hexdigest()
 _LONGEST_TITLE: Final = 1000
 _LONGEST_MESSAGE: Final = 64 << 10
 
@@ -54,7 +53,7 @@ class Commit:
     @property
     def id(self) -> str:
         """Id of the commit: the first 40 hex digits of its store's id. Equal files have equal ids."""
-        return (self.store or _NO_FILES)[:COMMIT_DIGITS]
+        return (self.store or NO_FILES)[:COMMIT_DIGITS]
 
     def next(self, store: str | None, author: Author) -> Commit:
         """A commit that follows this one, at a place of its own."""

@@ -85,9 +85,9 @@ async def collect_garbage(
         dropped = await table.drop_objects(delay_seconds)
         done = replace(done, objects=dropped.objects, bytes=dropped.stored_bytes)
 
-    async def empty_trash() -> None:
+    async def delete_bytes() -> None:
         nonlocal done
-        done = replace(done, deleted=await _empty_trash(storage, database, table))
+        done = replace(done, deleted=await empty_trash(storage, database))
 
     async def remove_leftovers() -> None:
         nonlocal done  # not by the grace: slow uploads write what looks like a leftover
@@ -97,7 +97,7 @@ async def collect_garbage(
         [
             table.end_writers, table.end_uploads, partial(table.forget_uploads, grace_seconds),
             partial(purge_kept_files, database, grace_seconds), partial(purge_repositories, database), purge_stores,
-            drop_objects, empty_trash, remove_leftovers,
+            drop_objects, delete_bytes, remove_leftovers,
         ]
     )  # fmt: skip
     return done
@@ -141,7 +141,7 @@ async def usage_of(database: Database, row: SpaceRow) -> Usage:
     return Usage(row.held.stores, row.held.logical_bytes, row.held.stored_bytes, free.stored_bytes)
 
 
-async def _empty_trash(storage: Storage, database: Database, table: CollectorTable) -> int:
+async def empty_trash(storage: Storage, database: Database) -> int:
     """Delete bytes whose delay is over, as long as the storage is ours; return the number of objects."""
 
     async def delete(row: TrashRow) -> None:
@@ -150,7 +150,7 @@ async def _empty_trash(storage: Storage, database: Database, table: CollectorTab
             await storage.delete(sums_of(key))
         await storage.delete(key)
 
-    total = 0
+    total, table = 0, CollectorTable(database)
     async for rows in table.trash():
         await require_owner(storage, await marker_of(database))
         await map_concurrently(delete, rows)

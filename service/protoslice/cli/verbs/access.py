@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
-import os
 import re
 import time
 from dataclasses import asdict
@@ -15,7 +13,7 @@ import typer
 
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
-from protoslice.cli.service import opened, service_settings
+from protoslice.cli.service import opened, service_settings, system_user
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say, utc
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.references import service_url, store_of
@@ -253,18 +251,10 @@ async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seco
         raise InvalidInput(f"Unknown scope {', '.join(unknown)}: use {', '.join(known)}")
     grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
     async with opened(settings) as (_, database):
-        ACTOR.set(Actor("local", _user()))
+        ACTOR.set(Actor("local", system_user()))
         until = None if seconds is None else time.time() + seconds
         token, _ = await Tokens(database).create(NewToken(name, grant, until))
     return token.text
-
-
-def _user() -> str:
-    """Name of the system's user; its number if it has no name, as in many containers."""
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
 def _of(used: str, most: str | int) -> str:

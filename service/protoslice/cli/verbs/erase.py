@@ -1,0 +1,210 @@
+"""The verb `erase`, which imports the service when it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from protoslice.cli.options import Json, StorageUri
+from protoslice.cli.service import opened, service_settings, system_user
+from protoslice.cli.terminal.show import escaped, note, print_json, print_table, say
+from protoslice.cli.verbs.database import DatabaseUrl
+from protoslice.cli.verbs.upkeep import NOT_KEPT
+from protoslice.errors import InvalidInput, NotFound
+from protoslice.sizes import format_size
+
+if TYPE_CHECKING:
+    from protoslice.catalog import Database
+    from protoslice.catalog.erasing import Erasable
+    from protoslice.server.settings import Settings
+    from protoslice.storage import Storage
+
+_ID: Final = re.compile("[0-9a-f]{12,64}")
+_SHOWN: Final = 3
+"""Other stores that a line names."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remainder:
+    """A place where bytes or names of an erased store remain."""
+
+    place: str
+    what: str
+    until: str
+    sooner: str
+    failed: bool = False
+    """True for what should have been removed."""
+
+
+def erase(
+    store: Annotated[str, typer.Argument(metavar="ID", help="Id of the store, or its first 12 or more digits.")],
+    storage: StorageUri = None,
+    database: DatabaseUrl = None,
+    space: Annotated[str, typer.Option(metavar="NAME", help="Space of the store.")] = "default",
+    every_space: Annotated[bool, typer.Option("--every-space", help="Erase the store in all spaces.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Erase without asking.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Erase a store for good, with all its names, and list where parts of it remain.
+
+    Nothing of it can be restored. Commits that have its files stay, without files; files that MLflow logged, images and
+    tags go. Safe to run while services use the storage; run it again if it was interrupted. Reads PROTOSLICE_STORAGE,
+    PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`. Ends with 3 if something could not be removed.
+
+    Example: protoslice erase 9f0c5bd1e4a7 --every-space --storage /var/lib/protoslice
+    """
+    if not _ID.fullmatch(store):
+        raise InvalidInput(f"Not the id of a store: {store[:80]!r}; `protoslice info` shows the id of a tag's store")
+    settings = service_settings(storage=storage, database=database)
+    found = asyncio.run(_found(settings, store, None if every_space else space))
+    if not as_json:
+        _show(found)
+    if not yes and not _agreed(found):
+        note("nothing was erased")
+        return
+    left = asyncio.run(_erased(settings, found))
+    digest = found[0].digest
+    if as_json:
+        print_json(
+            {"store": digest, "erased": [asdict(each) for each in found], "remains": [asdict(each) for each in left]}
+        )
+    else:
+        say(f"Erased store {digest}." if not any(each.failed for each in left) else f"Store {digest} is not erased.")
+        print_table(["remains in", "what", "until", "sooner"], [[x.place, x.what, x.until, x.sooner] for x in left])
+    if any(each.failed for each in left):
+        raise typer.Exit(NOT_KEPT)
+
+
+def _show(found: Sequence[Erasable]) -> None:
+    rows = []
+    for each in found:
+        if each.stores:
+            objects = f"{each.objects} object{'' if each.objects == 1 else 's'}"
+            rows.append([each.space, "store", f"{each.digest} ({format_size(each.size)}, {objects})"])
+        rows += [[each.space, "name", name] for name in each.names]
+    print_table(["space", "erases", ""], rows)
+    sys.stdout.flush()
+
+
+def _agreed(found: Sequence[Erasable]) -> bool:
+    digest = found[0].digest
+    if not sys.stdin.isatty():
+        raise InvalidInput(f"Store {digest[:12]} would be erased for good: pass --yes to erase it")
+    print(escaped(f"protoslice: erase store {digest[:12]} for good? [y/N] "), end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+@asynccontextmanager
+async def _opened(settings: Settings, space: str | None) -> AsyncIterator[tuple[Storage, Database, list[str]]]:
+    """Yield the storage, the catalogue, and the names of spaces: of one that exists, or of all."""
+    from protoslice.catalog.erasing import spaces
+
+    async with opened(settings) as (storage, database):
+        names = await spaces(database)
+        if space is not None and space not in names:
+            raise NotFound(f"No space {space!r}")
+        yield storage, database, names if space is None else [space]
+
+
+async def _found(settings: Settings, store: str, space: str | None) -> list[Erasable]:
+    """Return the spaces that have the store, or had it before an erasure that may have been interrupted."""
+    from protoslice.catalog.erasing import Eraser
+
+    async with _opened(settings, space) as (_, database, spaces):
+        found = {each: await Eraser(database, each).starting_with(store) for each in spaces}
+        digests = set[str]().union(*found.values())
+        if not digests:
+            raise NotFound(f"No store {store} in {'any space' if space is None else f'the space {space!r}'}")
+        if len(digests) > 1:
+            raise InvalidInput(f"Several stores have ids that begin with {store}: give more digits")
+        (digest,) = digests
+        return [await Eraser(database, each).look(digest) for each in spaces if found[each]]
+
+
+async def _erased(settings: Settings, found: Sequence[Erasable]) -> list[Remainder]:
+    from protoslice.catalog.database import ACTOR, Actor
+    from protoslice.catalog.erasing import Eraser
+    from protoslice.stores.collection import empty_trash
+
+    async with _opened(settings, None) as (storage, database, spaces):
+        ACTOR.set(Actor("local", system_user()))
+        digest = found[0].digest
+        for each in found:
+            await Eraser(database, each.space).erase(digest)
+        await empty_trash(storage, database)
+        left = []
+        for space in spaces:
+            if await Eraser(database, space).is_left(digest):
+                known = any(each.space == space for each in found)
+                what = "the store, which was sent again, or a name" if known else "another copy"
+                left.append(Remainder(f"space {space}", what, "erased too", _command(digest, space), failed=known))
+        return [*left, *_shared(found), *await _elsewhere(settings, database, digest)]
+
+
+def _shared(found: Sequence[Erasable]) -> list[Remainder]:
+    """Return bytes that others share with the store."""
+    left = []
+    for each in found:
+        if each.sharing:
+            more = len(each.sharing) - _SHOWN
+            named = " ".join(digest[:12] for digest in each.sharing[:_SHOWN]) + (
+                f" and {more} more" if more > 0 else ""
+            )
+            sooner = _command(each.sharing[0], each.space)
+            left.append(Remainder(f"space {each.space}", f"bytes shared with {named}", "these are erased", sooner))
+        if each.uploads:
+            left.append(
+                Remainder(f"space {each.space}", f"bytes of {each.uploads} open uploads", "they expire", "wait")
+            )
+    return left
+
+
+async def _elsewhere(settings: Settings, database: Database, digest: str) -> list[Remainder]:
+    """Return the places that no removal of a store touches."""
+    from protoslice.catalog.database import SECOND
+    from protoslice.catalog.erasing import traces
+    from protoslice.catalog.snapshots import last_snapshots
+
+    there, (backed_up, dumped) = await traces(database, digest), await last_snapshots(database)
+    left = []
+    if there.waiting:
+        what = f"bytes of {there.waiting} objects, of any store"
+        until = (
+            "a backup or check has ended" if there.overdue else f"{settings.deletion_delay_seconds / 60:.0f} minutes"
+        )
+        left.append(Remainder("storage", what, until, "protoslice gc", failed=there.overdue > 0))
+    if there.histories:
+        left.append(
+            Remainder("histories", "messages of commits", "their deletion", "delete_repo or super_squash_history")
+        )
+    seconds = settings.audit_seconds
+    until = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%d") if seconds else "for ever"
+    left.append(Remainder("audit", "id, names and tags", until, "a lower PROTOSLICE_AUDIT_SECONDS"))
+    if there.letters:
+        left.append(Remainder("webhooks", f"{there.letters} events", "their delivery", "protoslice webhook rm NAME"))
+    if database.dialect == "sqlite":
+        left.append(Remainder("database", "deleted rows", "others overwrite them", "VACUUM, with the service stopped"))
+    if backed_up:
+        left.append(Remainder("backups", "bytes and names", "7 newer ones", "protoslice backup TARGET --keep 1"))
+    if dumped:
+        end = datetime.fromtimestamp(dumped / SECOND, UTC) + timedelta(days=settings.dumps)
+        left.append(Remainder("dumps", "names, small files", end.strftime("%Y-%m-%d"), "delete files in snapshots/"))
+    return [
+        *left,
+        Remainder("caches", "bytes", "others need the room", "delete PROTOSLICE_CACHE_DIRECTORY"),
+        Remainder("proxies", "responses", "a year at most", "empty proxy_cache_path"),
+        Remainder("logs", "names and ids", "your retention", ""),
+        Remainder("clients", "what they pulled", "", ""),
+    ]
+
+
+def _command(digest: str, space: str) -> str:
+    return f"protoslice erase {digest[:12]} --space {space}"
