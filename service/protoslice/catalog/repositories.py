@@ -34,6 +34,8 @@ _NAMES: Final = f"""
     SELECT n.kind, n.name, n.version, {_COMMIT} FROM names n LEFT JOIN commits c
     ON c.space = n.space AND c.repository = n.repository AND c.id = n.commit_id
     WHERE n.space = :space AND n.repository = :repository"""
+_ROWS_OF_REF: Final = 3
+"""Rows that change with a branch or tag that goes: its name, the audit, and an event."""
 _STORES: Final = 100
 """Stores that one statement asks about; SQLite allows 500 parts of a compound statement."""
 
@@ -173,37 +175,38 @@ class RepositoryTable:
         """Delete a repository with all that is in it; return False if there is none of that name.
 
         It has no name from now on; `purge_repositories` deletes its rows. Of very many branches and tags, all but the
-        last `BATCH` are deleted before, in several transactions.
+        last ones are deleted before, in batches.
         """
         these = "WHERE space = :space AND protocol = :protocol AND name = :name"
-        space = self._place["space"]
+        space, found = self._place["space"], f"SELECT id FROM repositories {these}"
 
-        def work(tx: Transaction) -> bool | None:
-            row = tx.first(f"SELECT id FROM repositories {these}", **self._place, name=name)
+        def thin(tx: Transaction, limit: int) -> int:
+            row, most = tx.first(found, **self._place, name=name), max(limit // _ROWS_OF_REF, 1)
+            key = {"space": space, "repository": 0 if row is None else row[0]}
+            refs = _refs(tx, key, most + 1)
+            if row is None or len(refs) <= most:
+                return 0
+            sql = (
+                "DELETE FROM names WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name"
+            )
+            gone = [ref for ref in refs[:most] if tx.run(sql, **key, kind=ref.kind, name=ref.name)]
+            _tell(tx, space, name, "ref.removed", gone)
+            self._account.charge(tx, entries=-len(gone))
+            return most
+
+        def work(tx: Transaction) -> bool:
+            sql = f"UPDATE repositories SET protocol = :removed, name = CAST(id AS text), folded = NULL {these}"
+            row = tx.first(f"{sql} RETURNING id", **self._place, name=name, removed=REMOVED)
             if row is None:
                 return False
-            key = {"space": space, "repository": row[0]}
-            refs = _refs(tx, key, BATCH)
-            if len(refs) == BATCH:
-                sql = """
-                    DELETE FROM names
-                    WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name"""
-                gone = [ref for ref in refs if tx.run(sql, **key, kind=ref.kind, name=ref.name)]
-                _tell(tx, space, name, "ref.removed", gone)
-                self._account.charge(tx, entries=-len(gone))
-                return None
-            sql = f"UPDATE repositories SET protocol = :removed, name = CAST(id AS text), folded = NULL {these}"
-            if not tx.run(sql, **self._place, name=name, removed=REMOVED):
-                return False
             self._pass_on(tx, name)
-            _tell(tx, space, name, "ref.removed", _refs(tx, key, BATCH))  # again: none changes from now on
+            _tell(tx, space, name, "ref.removed", _refs(tx, {"space": space, "repository": row[0]}, BATCH))
             record(tx, space, "repository.removed", name, {"protocol": self._place["protocol"]})
             return True
 
-        removed = None
-        while removed is None:
-            removed = await self._database.write(work)
-        return removed
+        async for _ in self._database.write_in_batches(thin):
+            pass
+        return await self._database.write(work)
 
     def _folded(self, name: str) -> str | None:
         """Return the name by which a repository is unique in its space; OCI has names in lower case alone."""
