@@ -19,6 +19,7 @@ from protoslice.catalog.spaces import Account
 
 _ID: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
 _THESE: Final = f"space = :space AND repository = {_ID}"
+_OF_MANIFEST: Final = "space = :space AND repository = :id AND digest = :digest"
 _OF_TAGS: Final = "space = :space AND repository = :id AND kind = 'tags'"
 _MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referrer, m.pushed"
 
@@ -133,7 +134,10 @@ class ArtifactTable:
         return sorted({store for (store,) in rows if store is not None})
 
     async def put_manifest(self, manifest: ManifestRow, tags: Sequence[str], *, computed: bool = False) -> None:
-        """Create or replace a manifest and point tags at it; one that is `computed` does not name its store."""
+        """Create or replace a manifest, and point tags at it; without tags, one that is there as it is stays.
+
+        One that is `computed` does not name its store.
+        """
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, manifest.store)
@@ -141,12 +145,13 @@ class ArtifactTable:
             key = {"space": self._space, "id": id, "digest": manifest.digest}
             # Of two that push one manifest, the second counts what the first has written.
             tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=id)
-            before = tx.first(
-                """
-                SELECT body, referrer FROM manifests
-                WHERE space = :space AND repository = :id AND digest = :digest FOR UPDATE""",
+            row = tx.first(
+                f"SELECT {_MANIFEST} FROM manifests m WHERE {_OF_MANIFEST} FOR UPDATE",
                 **key,
             )
+            before = None if row is None else _manifest(row)
+            if before is not None and not tags and replace(manifest, pushed=before.pushed) == before:
+                return
             tx.run(
                 """
                 INSERT INTO manifests (space, repository, digest, media_type, body, store, subject, referrer, pushed)
@@ -193,7 +198,7 @@ class ArtifactTable:
                 **key,
                 store=manifest.store,
             )
-            held = 0 if before is None else replace(manifest, body=bytes(before[0]), referrer=before[1]).size
+            held = 0 if before is None else before.size
             created += int(before is None)
             self._account.charge(tx, stored_bytes=manifest.size - held, entries=created)
 

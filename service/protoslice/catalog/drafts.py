@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from protoslice.catalog.audit import record
@@ -25,6 +25,9 @@ _PAGE: Final = 500
 _REMOVED: Final = 500
 """Files that one transaction removes."""
 _THESE: Final = "space = :space AND repository = 1 AND kind = 'file'"
+_SEALED: Final = """
+    SELECT store, version FROM names
+    WHERE space = :space AND repository = 1 AND kind = 'sealed' AND name = :name AND store IS NOT NULL"""
 _BELOW: Final = f"{_THESE} AND name > :first AND name < :end"
 
 
@@ -54,10 +57,18 @@ class DraftTable:
         self._space = account.space
 
     async def put(self, path: str, folder: str, file: KeptFile) -> None:
-        """Create or replace a file of a folder of artifacts; raise `Conflict` for one that would be a folder too."""
+        """Create or replace a file of a folder of artifacts, unless it is there as it is.
+
+        Raise `Conflict` for one that would be a folder too.
+        """
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, file.store)
+            there = tx.first(
+                f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND name = :name", space=self._space, name=path
+            )
+            if there is not None and replace(kept(there), version=file.version) == file:
+                return
             ensure_repository(tx, self._space, MLFLOW, "", _ID)
             # A file that another one would lie in is of the same folder, or in no folder of artifacts: it is written
             # under this lock, for which a new folder waits as well, since it refers to the row.
@@ -169,6 +180,9 @@ class DraftTable:
             rows = tx.all(sql, space=self._space, **_range(folder), limit=most + 1)
             if folder_version({name: bytes(version) for name, version in rows}) != version:
                 return
+            there = tx.first(_SEALED, space=self._space, name=folder)
+            if there is not None and (there[0], bytes(there[1])) == (store, version):
+                return
             tx.run(
                 """
                 INSERT INTO names (space, repository, kind, name, store, version, updated, label)
@@ -188,10 +202,7 @@ class DraftTable:
 
     async def sealed(self, folder: str) -> tuple[str, bytes] | None:
         """Return the store that was made last of a folder, and the version it was made of; None if there is none."""
-        sql = """
-            SELECT store, version FROM names
-            WHERE space = :space AND repository = 1 AND kind = 'sealed' AND name = :name AND store IS NOT NULL"""
-        row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=folder))
+        row = await self._database.read(lambda tx: tx.first(_SEALED, space=self._space, name=folder))
         return None if row is None else (row[0], bytes(row[1]))
 
     async def folders(self, below: str, limit: int, after: str) -> list[FolderRow]:

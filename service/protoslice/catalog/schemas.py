@@ -20,7 +20,7 @@ class SchemasChanged(Conflict):
 
 @dataclass(frozen=True, slots=True)
 class SchemaRow:
-    """A descriptor set without its bytes; `version` is another one whenever they are put."""
+    """A descriptor set without its bytes; `version` is another one whenever they change."""
 
     name: str
     version: str
@@ -64,7 +64,7 @@ class SchemaRecords:
         if_match: str | None = None,
         if_none_match: bool = False,
     ) -> tuple[SchemaRow, bool]:
-        """Create or replace a schema and return it, and True if it is new.
+        """Create or replace a schema, unless it has these bytes, and return it, and True if it is new.
 
         Raise `SchemasChanged` unless the other schemas of the space have the versions in `others`, and `Changed` unless
         this one has the version `if_match`, or there is none for `if_none_match`.
@@ -79,6 +79,10 @@ class SchemaRecords:
             if found != others:
                 raise SchemasChanged("Other schemas were changed meanwhile")
             check_unchanged(f"Schema {name!r}", before, if_match, if_none_match)
+            same = f"SELECT {_COLUMNS} FROM schemas WHERE space = :space AND name = :name AND data = :data"
+            row = tx.first(same, space=self._space, name=name, data=data)
+            if row is not None:
+                return _row(row), False
             row = tx.first(
                 f"""
                 INSERT INTO schemas (space, {_COLUMNS}, data)

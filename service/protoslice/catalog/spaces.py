@@ -210,7 +210,8 @@ def _change(
     assert limits.keys() <= set(LIMITS), limits
     row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name FOR UPDATE", name=name)
     check_unchanged(f"Space {name!r}", row and tuple(row), if_match and tuple(if_match), if_none_match)
-    if row is None or not limits:
+    now = dict(zip(LIMITS, row or (), strict=False))
+    if row is None or limits.items() <= now.items():
         return row is not None
     sql = f"UPDATE spaces SET {', '.join(f'{each} = :{each}' for each in limits)} WHERE name = :name"
     tx.run(sql, name=name, **limits)

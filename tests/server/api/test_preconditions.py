@@ -30,6 +30,8 @@ STALE: Final = [
     {"if-match": "not a list of entity tags"},
     {"if-unmodified-since": "Sun, 29 Nov 2026 10:00:00 GMT"},
 ]
+NO_TYPES: Final = b"\x0a\x03\x0a\x01x"
+"""A descriptor set with an empty file."""
 CONDITIONAL: Final = {
     "PATCH /v1/stores/{ref}", "DELETE /v1/stores/{ref}",
     "PUT /v1/tags/{tag}", "DELETE /v1/tags/{tag}",
@@ -118,7 +120,7 @@ def resources(store: str) -> dict[str, Resource]:
             f"/v1/stores/{store}", "PATCH", dumped({"description": "a"}), JSON, dumped({"description": "b"}), False
         ),
         "tag": Resource("/v1/tags/m:1", "PUT", dumped({"store": store}), JSON, dumped({"store": store})),
-        "schema": Resource("/v1/schemas/s", "PUT", DESCRIPTORS, {"content-type": "application/protobuf"}, DESCRIPTORS),
+        "schema": Resource("/v1/schemas/s", "PUT", DESCRIPTORS, {"content-type": "application/protobuf"}, NO_TYPES),
         "space": Resource(
             "/v1/spaces/team", "PUT", dumped({"quota_stores": 1}), JSON, dumped({"quota_stores": 2}), removable=False
         ),
