@@ -70,6 +70,11 @@ def test_undeclared_values_are_numbers(data: bytes, shown: Any) -> None:
     assert json.loads(_rendered("json", data)) == shown
 
 
+def test_a_message_that_lacks_required_fields_is_shown() -> None:
+    lacking = b"\x0a\x00"  # a block of a program without its required numbers
+    assert render("paddle.framework.proto.ProgramDesc", "text", b"", lacking) == b"blocks {\n}\n"
+
+
 def test_texts_and_streams_show_numbers() -> None:
     assert _rendered("text", b"\x10\x07\x10\x01") == "rc: 7\nrc: ONE\n"
     stream = b"\x02\x08\x07\x02\x08\x01\x02\x08\x09"

@@ -16,7 +16,7 @@ from typing import Any, Final
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
@@ -43,7 +43,11 @@ class Undeclared:
         known = type(message)()
         known.CopyFrom(message)
         known.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
-        if known.ByteSize() != message.ByteSize() or _reaches_any(message.DESCRIPTOR):
+        try:
+            has_unknown = known.ByteSize() != message.ByteSize()
+        except EncodeError:  # it lacks required fields
+            has_unknown = True
+        if has_unknown or _reaches_any(message.DESCRIPTOR):
             self._walk(message)
 
     def declared(self, descriptor_set: bytes) -> bytes:
