@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, cast, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from protoslice import schema
 from protoslice.errors import Unsupported, named_options
@@ -39,7 +39,7 @@ class RemoteModel(OpenedModel):
         return len(self._tensors)
 
     def __iter__(self) -> Iterator[str]:
-        return keys(cast(Any, self._tensors))
+        return keys(self._tensors)
 
     def __repr__(self) -> str:
         return f"<RemoteModel {self.client.url_of(self.store.id)}: {self.store.type or 'unknown type'}>"

@@ -80,7 +80,7 @@ def test_a_folder_stands_for_its_root(call: Any, place: Path, verb: str) -> None
     (place / "folder").mkdir()
     (place / "good.pb").rename(place / "folder" / "good.pb")
     (place / "circle.pb").rename(place / "folder" / "circle.pb")
-    call(verb, *(each.format("folder") for each in VERBS[verb]))
+    call(verb, *(each.format("folder") for each in VERBS[verb]), *(["-o", "-"] if verb == "cat" else []))
 
 
 def test_only_the_second_is_blamed_for_what_is_wrong_with_it(call: Any, place: Path) -> None:
@@ -113,10 +113,10 @@ def test_a_store_is_pulled_split(call: Any, store: str, place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["cat", "good.pb", "1", "-o", "/dev/full"], ["cat", "good.pb", "1"], ["tree", "good.pb"]]
+    "arguments", [["cat", "good.pb", "1", "-o", "/dev/full"], ["cat", "good.pb", "1", "-o", "-"], ["tree", "good.pb"]]
 )
 def test_a_full_disk_is_named(place: Path, arguments: list[str]) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run([*PROGRAM, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
-    where = "/dev/full" if "-o" in arguments else "standard output"
+    where = "/dev/full" if "/dev/full" in arguments else "standard output"
     assert (done.returncode, done.stderr) == (6, f"protoslice: {where}: No space left on device\n")

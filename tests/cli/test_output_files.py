@@ -12,9 +12,11 @@ import pytest
 import typer
 from tests.cli.conftest import Call
 from tests.support.stores import onnx
+from tests.support.streams import FRAMED
 
 from protoslice import schema
 from protoslice.cli.app import app
+from protoslice.sizes import format_size
 from protoslice.splitting import GraphDefSplitter
 
 Args = tuple[object, ...]
@@ -42,6 +44,7 @@ COMMANDS: Final[dict[str, Callable[[Path, Path], dict[Args, str]]]] = {
         ("pull", MODEL, out / "x", "--only", "merge"): "x/written.onnx",
         ("pull", MODEL, out / "y"): "y",
     },
+    "records": lambda model, out: {("records", model.with_suffix(".tfrecord"), "0", "-o", out / "x"): "x"},
     "schema show": lambda model, out: {("schema", "show", "written", "-o", out / "x"): "x"},
 }
 """Calls, and the file that each writes, by command."""
@@ -64,6 +67,7 @@ def model(call: Call, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("models") / "written.onnx"
     path.write_bytes(onnx(4000, 8000))
     call("push", path, "--tag", MODEL.removeprefix("@"))
+    path.with_suffix(".tfrecord").write_bytes(FRAMED["tfrecord"]([b"\x08\x07"]))
     empty = path.with_suffix(".binpb")
     empty.write_bytes(b"\x0a\x11\x0a\x07a.proto\x12\x01p\x22\x03\x0a\x01M")
     call("schema", "put", "written", empty)
@@ -116,8 +120,10 @@ def test_a_command_replaces_no_file_and_what_it_writes_is_durable(
         path = tmp_path / written
         path.parent.mkdir(exist_ok=True)
         disk = Disk(monkeypatch)
-        call(*args)
+        done = call(*args)
         made = path.read_bytes()
+        assert f"{path}: {format_size(len(made))}" in done.stdout + done.stderr
+        assert (done.stdout + done.stderr).count(f"{path}: ") == 1, "said once"
         disk.check(path)
         monkeypatch.undo()
         if name != "pull" or written not in RESUMED:

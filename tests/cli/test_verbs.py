@@ -9,10 +9,13 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
+from tests.support.stores import onnx
 from typer.testing import CliRunner
 
 import protoslice
@@ -228,7 +231,7 @@ def test_a_terminal_gets_text_but_no_binary(graph: Path) -> None:
     assert "fields larger than 1.00 KiB are left out" in shown
     shown, code = _on_a_terminal("cat", str(graph), 'node[0].attr["value"].tensor.tensor_content')
     assert code == 3
-    assert "to the terminal" in shown
+    assert "use -o FILE, or -o - for standard output" in shown
 
 
 BAR = """
@@ -285,6 +288,40 @@ def test_help_shows_an_example_for_every_verb() -> None:
     moving = ("push", "pull", "ls", "tag", "rm", "restore", "doctor")
     for verb in (*looking, *moving, "serve", "config", "gc", "storage check", "storage schemes"):
         assert f"Example: protoslice {verb}" in CliRunner().invoke(app, [*verb.split(), "--help"]).output
+
+
+def _usages(command: Any, *names: str) -> Iterator[tuple[str, list[str]]]:
+    """What the usage of each command says after its name."""
+    for name, each in command.commands.items():
+        if hasattr(each, "commands"):
+            yield from _usages(each, *names, name)
+        else:
+            shown = CliRunner().invoke(app, [*names, name, "--help"], terminal_width=1000).output
+            usage = shown.partition("Usage: ")[2].partition("\n\n")[0]
+            yield name, usage.split()[1 + len([*names, name]) :]
+
+
+def test_the_usage_of_every_command_names_what_people_type() -> None:
+    found = dict(_usages(typer.main.get_command(app)))
+    assert len(found) > 40
+    odd = {name: words for name, words in found.items() if any(word != word.upper() for word in words)}
+    assert odd == {}
+
+
+def test_binary_is_only_written_when_it_is_asked_for(graph: Path, tmp_path: Path) -> None:
+    """A pipe that nobody looks at may end in a terminal."""
+    content = 'node[1].attr["value"].tensor.tensor_content'
+    assert _call("cat", str(graph), content, code=3).stdout == b""
+    assert len(_call("cat", str(graph), content, "-o", "-").stdout) == 300_000
+    assert b'op: "Const"' in _call("cat", str(graph), "node[1]").stdout
+    (tmp_path / "m.onnx").write_bytes(onnx(4000))
+    tensor = ["tensor", str(tmp_path / "m.onnx"), "weight-0"]
+    shown = _call(*tensor).stdout.decode()
+    assert re.search(r"^\[.*\]\nmin .* max ", shown, re.MULTILINE)
+    for form in ("raw", "packed", "npy"):
+        refused = _call(*tensor, "--format", form, code=3)
+        assert (refused.stdout, b"-o - for standard output" in refused.stderr) == (b"", True)
+        assert len(_call(*tensor, "--format", form, "-o", "-").stdout) >= 4000
 
 
 def test_the_version_is_told() -> None:

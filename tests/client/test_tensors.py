@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from typing import Any
+from urllib.parse import quote
 
 import ml_dtypes
 import numpy as np
@@ -92,11 +93,12 @@ def test_what_there_is_not(client: Client, ref: str) -> None:
 def test_as_files(client: Client, service: LiveServer, ref: str, arrays: dict[str, Any]) -> None:
     fs = StoreFileSystem(skip_instance_cache=True)
     root = f"protoslice://{service.host}:{service.port}/{ref}/tensors"
-    listed = fs.ls(root, detail=False)
-    assert len(listed) == len(arrays) + 4
-    (large,) = client.tensors(ref, name="large")
-    (place,) = [each for each in fs.ls(root) if each["size"] == large.size]
-    assert fs.cat_file(place["name"], start=4000, end=8000) == arrays["large"].tobytes()[4000:8000]
+    listed = [name.rpartition("/")[2] for name in fs.ls(root, detail=False)]
+    twice = [quote(each.address, safe="") for each in client.tensors(ref, name="twice")]
+    assert sorted(listed) == sorted([*arrays, "words", "nibbles", *twice])
+    assert fs.info(f"{root}/large")["size"] == arrays["large"].nbytes
+    assert fs.cat_file(f"{root}/large", start=4000, end=8000) == arrays["large"].tobytes()[4000:8000]
+    assert fs.cat_file(f"{root}/{twice[1]}") == bytes(4)
 
 
 def test_every_type_of_the_service_is_known_or_named() -> None:

@@ -138,7 +138,11 @@ def _command(name: str, place: str) -> Any:
     verb = getattr(import_module(f"protoslice.cli.verbs.{module}"), function)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(name)(_ending_well(verb))
-    return typer.main.get_command(single)
+    command: Any = typer.main.get_command(single)
+    for param in command.params:
+        if param.hidden:  # the parser shows hidden arguments in the usage all the same
+            param.get_usage_pieces = lambda ctx: []
+    return command
 
 
 def _group(name: str, help: str, **more: Any) -> typer.Typer:

@@ -41,6 +41,12 @@ ServiceUrl = Annotated[
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
+Out = Annotated[
+    str | None,
+    typer.Option(
+        "--out", "-o", metavar="OUT", help="Output file, or - for standard output.", show_default="prints text"
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MinChunk = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Fields of at least this size become chunks.", show_default="1MiB")

@@ -16,6 +16,8 @@ from protoslice.client.client import Client, ClientOptions
 from protoslice.client.download.remote import Remote
 from protoslice.errors import InvalidInput, NoRoot, NotFound, check_options
 from protoslice.file_names import without_version_control
+from protoslice.formats.model import Listed
+from protoslice.formats.selection import keys
 
 KINDS = ("chunks", "files", "tensors")
 Info = dict[str, Any]
@@ -29,8 +31,8 @@ _OF_FSSPEC = (
 class StoreFileSystem(AbstractFileSystem):
     """File system of the stores of any services.
 
-    `options` are those of `Client`: headers, timeout_seconds, attempts, cache. Chunks are named by their numbers,
-    tensors by their addresses, percent-encoded.
+    `options` are those of `Client`: headers, timeout_seconds, attempts, cache. Chunks are listed by their numbers,
+    tensors by their names, percent-encoded, or by their addresses where several share a name.
     """
 
     protocol: ClassVar[tuple[str, ...]] = ("protoslice", "protoslices")
@@ -115,8 +117,8 @@ class StoreFileSystem(AbstractFileSystem):
             raise InvalidInput("No host in the URL: use protoslice://host:port/…")
         client = self._client(host)
         if not ref:
-            names = {tag.name for tag in client.tags()} | {store.id for store in client.stores()}
-            return [_folder(f"{host}/{name}") for name in sorted(names)]
+            refs = {tag.name for tag in client.tags()} | {store.id for store in client.stores()}
+            return [_folder(f"{host}/{name}") for name in sorted(refs)]
         if not kind:
             client.store(ref, names=False)
             return [_folder(f"{path}/{each}") for each in KINDS]
@@ -130,7 +132,11 @@ class StoreFileSystem(AbstractFileSystem):
         try:
             if kind == "chunks":
                 return [_file(f"{path}/{chunk.index}", chunk.size) for chunk in client.chunks(ref)]
-            return [_file(f"{path}/{quote(each.address, safe='')}", each.size) for each in client.tensors(ref)]
+            listed = list(client.tensors(ref))
+            names = keys(Listed(listed))
+            return [
+                _file(f"{path}/{quote(name, safe='')}", each.size) for name, each in zip(names, listed, strict=True)
+            ]
         except NoRoot:
             return []
 

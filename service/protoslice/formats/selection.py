@@ -9,7 +9,8 @@ from itertools import islice
 from typing import Final
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.formats.model import Tensor, Tensors
+from protoslice.facts import TensorEntry
+from protoslice.formats.model import Listed, Tensor, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES
 
 _MOST_PATTERNS: Final = 64
@@ -62,7 +63,7 @@ def wanted(name: str | None, dtype: str | None) -> Wanted:
     return is_wanted
 
 
-def naming(found: Tensors) -> Callable[[int], tuple[str, str]]:
+def naming(found: Tensors | Listed[TensorEntry]) -> Callable[[int], tuple[str, str]]:
     """A function from a tensor's number to its name and address; uses `called` of `found` if there is one."""
     # `called` is optional in `Tensors`: a short way to names that builds no tensor.
     known: Callable[[int], tuple[str, str]] | None = getattr(found, "called", None)
@@ -74,7 +75,7 @@ def naming(found: Tensors) -> Callable[[int], tuple[str, str]]:
     return known or made
 
 
-def keys(found: Tensors) -> Iterator[str]:
+def keys(found: Tensors | Listed[TensorEntry]) -> Iterator[str]:
     """The names of all tensors, in order; the addresses of those whose name means several, or another one."""
     called = naming(found)
     for number in range(len(found)):

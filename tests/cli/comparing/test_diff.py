@@ -68,7 +68,7 @@ def test_changed_tensors_are_shown_with_the_length_of_their_change(
         call("push", paths[-1], "--tag", f"moved:{number}")
     for one, other in (paths, ("@moved:1", "@moved:2"), (paths[0], "@moved:2")):
         shown = call("diff", one, other, "--only", "tensor", code=8).stdout
-        assert "w1  moved by 25 %, max |Δ| 0.5\n" in shown
+        assert "w1  relative change 25 %, max |Δ| 0.5\n" in shown
         assert "file" not in shown
         summary = call("diff", one, other, "--summary", code=8).stdout.splitlines()
         assert "2 tensors changed, 1 tensor added" in summary[0]

@@ -28,12 +28,32 @@ def test_a_file_and_a_store_show_the_same(call: Any, file: Path) -> None:
 
 
 def test_nodes_stand_in_a_table(call: Any, file: Path) -> None:
-    lines = call("graph", file, "n5", "--hops", "1", "--type", "tensorflow.GraphDef").stdout.splitlines()
-    assert [line.split() for line in lines[:3]] == [
-        ["hops", "node", "op", "inputs", "weights", "path"],
-        ["0", "n5", "Op", "n4", "node[5]"],
-        ["1", "n4", "(+1)", "Op", "node[4]"],
+    shown = call("graph", file, "n5", "--hops", "1", "--type", "tensorflow.GraphDef").stdout
+    assert shown.splitlines() == [
+        "hops  node  op  inputs  weights  not shown  path",
+        "   1  n4    Op                   1 link     node[4]",
+        "   0  n5    Op  n4                          node[5]",
+        "   1  n6    Op  n5               1 link     node[6]",
     ]
+
+
+@pytest.mark.parametrize("place", ["file", "store"])
+def test_a_graph_begins_with_its_first_nodes(call: Any, file: Path, place: str) -> None:
+    name = file
+    if place == "store":
+        name = call("push", file, "--type", "tensorflow.GraphDef").stdout.strip()
+    more = [] if place == "store" else ["--type", "tensorflow.GraphDef"]
+    rows = [line.split() for line in call("graph", name, "--limit", "3", *more).stdout.splitlines()]
+    assert [row[:1] for row in rows[:4]] == [["node"], ["n0"], ["n1"], ["n2"]]
+    whole = [line.split() for line in call("graph", name, *more).stdout.splitlines()]
+    assert [row[-1] for row in whole] == ["path", *(f"node[{at}]" for at in range(10))]
+
+
+def test_a_graph_with_a_cycle_is_in_the_order_of_its_file(call: Any, tmp_path: Path) -> None:
+    path = tmp_path / "cycle.pb"
+    path.write_bytes(graph_def([(["a"], ["b"]), (["b"], ["a"])]).SerializeToString())
+    lines = call("graph", path, "--type", "tensorflow.GraphDef").stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["node", "a", "b"]
 
 
 def test_a_node_that_is_not_there_is_said(call: Any, file: Path) -> None:

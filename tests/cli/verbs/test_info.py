@@ -10,7 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from onnx import helper, numpy_helper
+from tests.support.golden import MODELS
 
 from protoslice import schema
 from protoslice.sizes import format_size
@@ -25,17 +27,52 @@ def in_bytes(size: int) -> str:
     return f"{format_size(size)} ({size} bytes)"
 
 
+@pytest.mark.parametrize(
+    ("case", "root"),
+    [
+        ("onnx_external_one", "model.onnx"),
+        ("tf_sm_keras", "saved_model.pb"),
+        ("safetensors_shards", "model.safetensors.index.json"),
+        ("gguf_splits", "a-00001-of-00003.gguf"),
+        ("tf_ckpt_sharded", "model.index"),
+        ("paddle_combined", "inference.pdmodel"),
+        ("safetensors_types", None),
+    ],
+)
+def test_a_folder_and_its_file_are_one_model_in_the_same_columns(call: Any, case: str, root: str | None) -> None:
+    place = MODELS / case
+    path = place / (root or json.loads(call("info", place, "--json").stdout)["root"])
+    ours, theirs = told(call, place), told(call, path)
+    assert {name: ours[name] for name in ours if name not in {"file", "folder"}} == {
+        name: theirs[name] for name in theirs if name not in {"file", "folder"}
+    }
+    assert (ours["folder"]["files"], theirs["folder"]) == (sum(each.is_file() for each in place.rglob("*")), None)
+    assert "size  share  dtype  shape" in re.sub(" +", "  ", call("info", path).stdout)
+    rows = [line for line in call("info", place).stdout.splitlines() if not line.startswith("folder ")]
+    assert rows == call("info", path).stdout.splitlines()
+
+
+def test_a_file_of_another_format_is_refused_in_one_sentence(call: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.tflite"
+    path.write_bytes(b"\x1c\0\0\0TFL3" + bytes(60))
+    words = "this is a TFLite flatbuffer, not a protobuf (to read it as a protobuf all the same, pass its type)"
+    assert call("info", path, code=3).stderr == f"protoslice: {path}: {words}\n"
+
+
 def test_a_folder_is_as_large_as_its_files(call: Any, saved_model: Callable[[Path], Path], tmp_path: Path) -> None:
     folder = saved_model(tmp_path / "model")
     (folder / "assets").mkdir()
     (folder / "assets" / "vocabulary.txt").write_bytes(bytes(5000))
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     facts = told(call, folder)
-    assert {file["path"]: file["size"] for file in facts["files"]} == sizes
-    assert (facts["size"], facts["root"]) == (sum(sizes.values()), "saved_model.pb")
+    used = {path: sizes[path] for path in ("saved_model.pb", "variables/variables.data-00000-of-00001")}
+    assert {file["path"]: file["size"] for file in facts["files"]} == used
+    assert (facts["size"], facts["root"]) == (sum(used.values()), "saved_model.pb")
+    assert facts["folder"] == {"files": 4, "size": sum(sizes.values())}
     assert facts["root_size"] == facts["proto_size"] == sizes["saved_model.pb"]
     shown = call("info", folder).stdout
-    assert f"size     {in_bytes(sum(sizes.values()))} in 4 files\n" in shown
+    assert f"size     {in_bytes(sum(used.values()))} in 2 files\n" in shown
+    assert f"folder   {in_bytes(sum(sizes.values()))} in 4 files\n" in shown
     assert f"root     saved_model.pb: {in_bytes(sizes['saved_model.pb'])}\n" in shown
 
 

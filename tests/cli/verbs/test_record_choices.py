@@ -49,18 +49,18 @@ def framed(done: Result, framing: str = "tfrecord") -> list[bytes]:
 def test_summaries_ranges_and_single_records(ask: Call) -> None:
     assert json.loads(ask("--json").stdout)["count"] == COUNT
     assert ask("--count").stdout == f"{COUNT}\n"
-    assert ask("7").stdout_bytes == EXAMPLES[7]
+    assert ask("7", "-o", "-").stdout_bytes == EXAMPLES[7]
     assert json.loads(ask("7", "--json").stdout)["features"]["feature"]["label"]["int64_list"]["value"] == ["7"]
-    assert framed(ask("--range", "5:9")) == EXAMPLES[5:9]
+    assert framed(ask("--range", "5:9", "-o", "-")) == EXAMPLES[5:9]
     assert labels(ask("--range", "-2:", "--json")) == [COUNT - 2, COUNT - 1]
-    assert f"o record {COUNT}" in ask(str(COUNT), code=4).stderr
+    assert f"o record {COUNT}" in ask(str(COUNT), "--json", code=4).stderr
 
 
 def test_records_by_key(ask: Call) -> None:
-    assert framed(ask("--key", VALUE, "--value", "31", "--value", "4")) == [EXAMPLES[31], EXAMPLES[4]]
+    assert framed(ask("--key", VALUE, "--value", "31", "--value", "4", "-o", "-")) == [EXAMPLES[31], EXAMPLES[4]]
     assert labels(ask("--key", VALUE, "--value", "299", "--json")) == [299]
-    assert "No record has the value 'x'" in ask("--key", VALUE, "--value", "x", code=4).stderr
-    assert "value=" in ask("--key", VALUE, code=2).stderr
+    assert "No record has the value 'x'" in ask("--key", VALUE, "--value", "x", "--json", code=4).stderr
+    assert "value=" in ask("--key", VALUE, "--json", code=2).stderr
 
 
 def test_samples_are_the_same_everywhere(ask: Call) -> None:
@@ -71,12 +71,12 @@ def test_samples_are_the_same_everywhere(ask: Call) -> None:
 
 def test_parts_of_records(ask: Call) -> None:
     feature: Any = schema.bundled().message_class("tensorflow.Feature")
-    parts = framed(ask("--range", "10:12", "--path", LABEL))
+    parts = framed(ask("--range", "10:12", "--path", LABEL, "-o", "-"))
     assert [feature.FromString(part).int64_list.value[0] for part in parts] == [10, 11]
     line, _ = ask("--range", "10:12", "--path", LABEL, "--json").stdout.splitlines()
     assert json.loads(line) == {"int64_list": {"value": ["10"]}}
     assert json.loads(ask("10", "--path", LABEL, "--json").stdout) == {"int64_list": {"value": ["10"]}}
-    assert feature.FromString(ask("10", "--path", LABEL).stdout_bytes).int64_list.value[0] == 10
+    assert feature.FromString(ask("10", "--path", LABEL, "-o", "-").stdout_bytes).int64_list.value[0] == 10
     (masked,) = ask("--range", "3:4", "--fields", LABEL, "--json").stdout.splitlines()
     assert json.loads(masked)["features"]["feature"].keys() == {"label"}
 

@@ -49,21 +49,29 @@ def test_shards_are_one_stream(tmp_path: Path) -> None:
         )
     for name in ("", "/train@3", "/train-*"):
         assert call(f"{tmp_path}{name}", "--count").stdout == "30\n"
-        assert call(f"{tmp_path}{name}", "--range", "5:25").stdout_bytes == FRAMED["tfrecord"](EXAMPLES[5:25])
-        assert call(f"{tmp_path}{name}", "29").stdout_bytes == EXAMPLES[29]
+        assert call(f"{tmp_path}{name}", "--range", "5:25", "-o", "-").stdout_bytes == FRAMED["tfrecord"](
+            EXAMPLES[5:25]
+        )
+        assert call(f"{tmp_path}{name}", "29", "-o", "-").stdout_bytes == EXAMPLES[29]
     (tmp_path / "train-00001-of-00003").unlink()
     assert "train@3 is missing 1 of its shards: train-00001-of-00003" in call(str(tmp_path), code=4).stderr
 
 
 def test_one_record_comes_as_it_is_or_rendered(stream: str) -> None:
-    assert call(stream, "7").stdout_bytes == EXAMPLES[7]
+    assert call(stream, "7", "-o", "-").stdout_bytes == EXAMPLES[7]
     shown = json.loads(call(stream, "7", "--json").stdout)
     assert shown["features"]["feature"]["label"]["int64_list"]["value"] == ["7"]
     assert call(stream, "7", "--text").stdout_bytes == render(TYPE, "text", b"", EXAMPLES[7])
 
 
+def test_binary_records_are_only_written_when_asked_for(stream: str) -> None:
+    for args in (["7"], ["--range", "5:9"]):
+        refused = call(stream, *args, code=3)
+        assert (refused.stdout, "use --json or --text, or -o FILE" in refused.stderr) == ("", True)
+
+
 def test_a_range_comes_framed_or_as_a_line_for_each(stream: str) -> None:
-    assert call(stream, "--range", "5:9").stdout_bytes == FRAMED["tfrecord"](EXAMPLES[5:9])
+    assert call(stream, "--range", "5:9", "-o", "-").stdout_bytes == FRAMED["tfrecord"](EXAMPLES[5:9])
     lines = call(stream, "--range", "-2:", "--json").stdout.splitlines()
     labels = [json.loads(line)["features"]["feature"]["label"]["int64_list"]["value"] for line in lines]
     assert labels == [["28"], ["29"]]
@@ -77,7 +85,7 @@ def test_a_stream_that_is_cut_is_shown_and_then_told(tmp_path: Path) -> None:
     done = call(str(path), "--count", code=3)
     assert done.stdout == "29\n"
     assert "ends inside a record" in done.stderr
-    assert call(str(path), "3").stdout_bytes == EXAMPLES[3]
+    assert call(str(path), "3", "-o", "-").stdout_bytes == EXAMPLES[3]
 
 
 def test_a_framing_and_a_type_can_be_named(tmp_path: Path) -> None:
@@ -97,7 +105,7 @@ def test_a_record_that_is_no_such_message_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (("30",), "No record 30"),
+        (("30", "--json"), "No record 30"),
         (("1", "--range", "1:2"), "Pass either N"),
         (("--range", "7"), "Invalid range"),
         (("--framing", "csv"), "Unknown framing"),
@@ -116,7 +124,7 @@ def test_warm_up_requests_by_number() -> None:
     log: Any = schema.bundled().message_class("tensorflow.serving.PredictionLog")
     assert json.loads(call(str(path), "--json").stdout)["type"] == "tensorflow.serving.PredictionLog"
     for number in range(3):
-        message = log.FromString(CliRunner().invoke(program.app, ["records", str(path), str(number)]).stdout_bytes)
+        message = log.FromString(call(str(path), str(number), "-o", "-").stdout_bytes)
         assert message.WhichOneof("log_type") is not None
         assert json.loads(call(str(path), str(number), "--json").stdout) == json.loads(
             json_format.MessageToJson(message, preserving_proto_field_name=True)

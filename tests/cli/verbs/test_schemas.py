@@ -146,4 +146,4 @@ def test_extensions_are_printed_by_paths_that_are_accepted(call: Any, tmp_path: 
     for path in printed:
         call("tree", schema[0], path, *schema[1:])
         call("merge", schema[0], "-", "--fields", path, *schema[1:])
-    assert call("cat", schema[0], "[x.exts][0].bytes", *schema[1:]).stdout_bytes == b"y" * 20
+    assert call("cat", schema[0], "[x.exts][0].bytes", "-o", "-", *schema[1:]).stdout_bytes == b"y" * 20

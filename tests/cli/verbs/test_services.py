@@ -34,14 +34,15 @@ def both(call: Any, store: str, model: Path, service: str) -> Any:
         ("tree", ["node", "--json", "--depth", "3"]),
         ("tree", ["node[1]", "--depth", "2"]),
         ("cat", ["node[2].name"]),
-        ("cat", [VALUE]),
+        ("cat", [VALUE, "-o", "-"]),
         ("merge", ["-"]),
         ("merge", ["-", "--path", "node[0]", "--fields", "op", "--fields", "name"]),
         ("merge", ["-", "--omit-larger-than", "1KiB"]),
         ("tensor", ["--json"]),
         ("tensor", ["constant_*"]),
         ("tensor", ["--dtype", "F16", "--json"]),
-        ("tensor", ["constant_2", "--slice", "5:9", "--format", "npy"]),
+        ("tensor", ["constant_2", "--slice", "5:9"]),
+        ("tensor", ["constant_2", "--slice", "5:9", "--format", "npy", "-o", "-"]),
     ],
 )
 def test_a_store_answers_as_its_file(both: Any, verb: str, args: list[str]) -> None:
@@ -114,7 +115,7 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         (["cat", "@model:1", "node[["], 2, "character 6"),
         (["tensor", "@model:1", "nobody"], 4, "nobody"),
         (["tensor", "@model:1", "constant_1", "--slice", "x"], 2, "slice"),
-        (["tensor", "@model:1", "--slice", "1:2"], 2, "name the one to write"),
+        (["tensor", "@model:1", "--slice", "1:2"], 2, "name the one to slice"),
         (["chunks", "@model:1", "--min-chunk", "1KiB"], 2, "are only for files"),
         (["tree", "@model:1", "--type", "onnx.ModelProto"], 3, "--type and --schema are only for files"),
         (["tag", "model:1", "@model:1", "--new"], 7, "http://127"),
@@ -184,7 +185,11 @@ def call_any(call: Any, *args: str) -> Any:
 
 
 def test_errors_of_the_service_and_of_the_connection_name_it(call: Any, service: str, store: str) -> None:
-    for args in (["info", "@absent:1"], ["cat", store, "node[99]"], ["tensor", store, "constant_1", "--slice", "x"]):
+    for args in (
+        ["info", "@absent:1"],
+        ["cat", store, "node[99]"],
+        ["tensor", store, "constant_1", "--slice", "x", "-o", "-"],
+    ):
         assert f"{service}: " in call_any(call, *args).stderr
     assert "http://127.0.0.1:9: " in call("ls", "--url", "http://127.0.0.1:9", code=6).stderr
 

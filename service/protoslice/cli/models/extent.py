@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protoslice import LocalModel
@@ -29,15 +30,17 @@ class Extent:
     """The root first."""
     missing: tuple[str, ...]
     """Files that the model refers to, and that are not there."""
+    folder: Mapping[str, int] | None
+    """Number and size of all files of the folder; None for a model that is named by its file."""
 
 
 def extent_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> Extent:
-    """Extent of `model`: all files of the folder `place`, or the root and the files with its tensors."""
+    """Extent of `model`: its root and the files with its tensors, wherever it was opened; `place` is the folder."""
     root, report = model.model.root, report_on(model.model, most=None)
-    if place is not None and place.named is None:
-        sizes = {path: place.files.size_of(path) for path in place.files}
-    else:
-        sizes = {path: model.model.files[path].size for path in report.files}
-    others = (ExtentFile(path, size) for path, size in sizes.items() if path != root)
+    others = (ExtentFile(path, model.model.files[path].size) for path in report.files if path != root)
     parts = (ExtentFile(root, root_size), *others)
-    return Extent(sum(part.size for part in parts), root, root_size, parts, report.missing)
+    folder = None
+    if place is not None and place.named is None:
+        sizes = [place.files.size_of(path) for path in place.files]
+        folder = {"files": len(sizes), "size": sum(sizes)}
+    return Extent(sum(part.size for part in parts), root, root_size, parts, report.missing, folder)

@@ -47,11 +47,11 @@ class NamedFiles:
     def proto(self, *, close_look: bool = False) -> Iterator[Proto]:
         """The proto in the root. Errors inside bear the name.
 
-        With `close_look`, small parts of a small file that is named are told apart too.
+        With `close_look`, small parts of a small file are listed too.
         """
         with errors_about(self._name):
             source = self.files[self.root]
-            floor = _floor(source.size) if close_look and self.named else DEFAULT_FLOOR
+            floor = _floor(source.size) if close_look else DEFAULT_FLOOR
             with _indexed(source, self._type, floor) as proto:
                 yield proto
 

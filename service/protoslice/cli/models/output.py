@@ -11,18 +11,25 @@ from typing import BinaryIO, Final, cast
 
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.terminal.show import say
 from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
 from protoslice.local_files import replace_durably
+from protoslice.sizes import format_size
 from protoslice.uris import is_uri
 
 STDIO: Final = "-"
 """Name of standard input and output."""
+BINARY: Final = "use -o FILE, or -o - for standard output"
+"""Advice for output that no command prints unless asked for it."""
 
 
-def write_content(content: Content, out: str, progress: Progress, *, force: bool, source: str | None = None) -> None:
+def write_content(
+    content: Content, out: str, progress: Progress, *, force: bool, source: str | None = None, quiet: bool = False
+) -> None:
     """Write `content` to the file `out`, under a temporary name until it is whole; `-` is standard output.
 
-    Raise `Conflict` for a file that exists, unless `force` is set.
+    Print the path and the size of a file on standard error, unless `quiet`: then the caller prints them. Raise
+    `Conflict` for a file that exists, unless `force` is set.
     """
     check_output(out, force=force, source=source)
     pieces = _counted(content, progress)
@@ -35,6 +42,8 @@ def write_content(content: Content, out: str, progress: Progress, *, force: bool
             _write_through(pieces, out)
         else:
             _replace(os.path.realpath(out), pieces)  # a link stays, and leads to the new file
+            if not quiet:
+                say(f"{out}: {format_size(os.path.getsize(out))}", sys.stderr)
 
 
 def check_output(out: str, *, force: bool, source: str | None = None) -> None:

@@ -42,7 +42,8 @@ def pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path, *, for
             with closing(client.parts(store, views[at : at + _AT_ONCE])) as parts:
                 for part in parts:
                     name = _unused(part.headers.get("content-disposition", ""), taken)
-                    write_content(_Content(part.size, part.pieces), str(folder / name), progress, force=force)
+                    content = _Content(part.size, part.pieces)
+                    write_content(content, str(folder / name), progress, force=force, quiet=True)
                     written.append((folder / name, part.size))
     return written
 

@@ -62,8 +62,8 @@ def diff(
 ) -> None:
     """Compare two models: files, tensors and other parts.
 
-    Changed tensors are shown with the length of their change relative to the tensor before, of a sample. Parts with
-    equal checksums are not downloaded. Exits with 0 if the models are equal, and with 8 if they differ.
+    Changed tensors are shown with their relative change: its length as a share of the tensor before, of a sample.
+    Parts with equal checksums are not downloaded. Exits with 0 if the models are equal, and with 8 if they differ.
 
     Example: protoslice diff model.onnx http://127.0.0.1:8000/v1/stores/resnet50:3
     """
@@ -122,7 +122,7 @@ def _moved(delta: TensorDelta | None) -> str:
     """Return how far a tensor moved, in words."""
     if delta is None:
         return ""
-    relative = "" if delta.relative is None else f"moved by {_share(delta.relative)}"
+    relative = "" if delta.relative is None else f"relative change {_share(delta.relative)}"
     most = "" if delta.max is None else f"max |Δ| {delta.max:.3g}"
     return ", ".join(filter(None, [relative, most]))
 
@@ -165,7 +165,7 @@ def _sum_up(found: list[Difference], delta_of: DeltaOf) -> None:
             for address, delta in farthest
         ]
         say()
-        print_table(["moved by", "max |Δ|", "cosine", "tensors that moved farthest"], rows, right=(0, 1, 2))
+        print_table(["relative change", "max |Δ|", "cosine", "tensors that moved farthest"], rows, right=(0, 1, 2))
     if len(changed) > _MOST_SUMMED:
         note(f"only the first {_MOST_SUMMED} changed tensors were measured")
 

@@ -13,7 +13,7 @@ import typer
 from protoslice import Rope
 from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.opening import opened_subject
-from protoslice.cli.models.output import STDIO, write_content
+from protoslice.cli.models.output import BINARY, STDIO, write_content
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import PathContent, Subject
@@ -25,6 +25,7 @@ from protoslice.cli.options import (
     LocalName,
     MaxChunk,
     MinChunk,
+    Out,
     RulesFile,
     SchemaFile,
     SplitterName,
@@ -45,6 +46,8 @@ _SAVED_MODEL: Final = "tensorflow.SavedModel"
 
 _LONGEST_SHOWN: Final = 1024
 """Bytes of a field that a terminal shows."""
+_BINARY: Final = frozenset({"message", "bytes", "unknown", "repeated"})
+"""Kinds of values that have no text."""
 _MOST_RENDERED: Final = 16 << 20
 _LONGEST_HINT: Final = 4096
 """Bytes of a name that a hint repeats."""
@@ -55,15 +58,15 @@ _NAMED: Final = 5
 def cat(
     file: FileName,
     path: Annotated[str, typer.Argument(metavar="PATH", help='Path of the field, such as graph.node[name="conv1"].')],
-    out: Annotated[str, typer.Option("--out", "-o", metavar="OUT", help="Output file; - for standard output.")] = STDIO,
+    out: Out = None,
     force: Force = False,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
-    """Print the bytes at a path: a message or a field.
+    """Print a message or a field as text, or write its bytes.
 
-    Messages are printed serialized, or as text on a terminal; numbers as text.
+    Binary fields are only written, with -o FILE, or -o - for standard output; so are serialized messages.
 
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
@@ -78,14 +81,13 @@ def cat(
         if as_json:
             _print_message(part, "json", root)
             return
-        if out == STDIO and sys.stdout.isatty():
-            if part.kind == "message" and part.type is not None:
-                _print_message(_shortened(subject, path, part), "text", root)
-            else:
-                _show(part)
-            return
-        with Progress("writing", part.content.size) as progress:
-            write_content(part.content, out, progress, force=force, source=file)
+        if out is None and part.kind == "message" and part.type is not None:
+            _print_message(_shortened(subject, path, part), "text", root)
+        elif out is None and (sys.stdout.isatty() or part.kind in _BINARY):
+            _show(part)
+        else:
+            with Progress("writing", part.content.size) as progress:
+                write_content(part.content, out or STDIO, progress, force=force, source=file)
 
 
 def _external(subject: Subject, file: str, path: str) -> str | None:
@@ -112,8 +114,8 @@ def _external(subject: Subject, file: str, path: str) -> str | None:
 
 
 def _shortened(subject: Subject, path: str, part: PathContent) -> PathContent:
-    """Return the message without fields that are unreadable on a terminal, and say so."""
-    if part.content.size <= _LONGEST_SHOWN:
+    """Return the message without fields that are unreadable on a terminal, and say so; for a pipe, all of it."""
+    if part.content.size <= _LONGEST_SHOWN or not sys.stdout.isatty():
         return part
     note(f"fields larger than {format_size(_LONGEST_SHOWN)} are left out: use --json, -o FILE or a pipe for all of it")
     return subject.part(path, omit_larger_than=_LONGEST_SHOWN)
@@ -140,9 +142,8 @@ def _print_message(part: PathContent, form: str, root: RootType) -> None:
 
 def _show(part: PathContent) -> None:
     """Show what people can read; anything else would only upset their terminal."""
-    if part.content.size > 1 << 20 or part.kind in {"message", "bytes", "unknown", "repeated"}:
-        what = f"{part.kind} of {format_size(part.content.size)}"
-        raise Unsupported(f"Won't print a {what} to the terminal: use -o FILE or a pipe")
+    if part.content.size > 1 << 20 or part.kind in _BINARY:
+        raise Unsupported(f"Won't print {format_size(part.content.size)} of binary data: {BINARY}")
     print(escaped(part.content.read().decode("utf-8", "backslashreplace"), keep="\n\t"))
 
 
@@ -184,7 +185,7 @@ def split(  # noqa: PLR0913 - each is an option
         with Progress("splitting", (1 if whole else 2) * proto.size) as progress, warnings.catch_warnings():
             warnings.simplefilter("ignore", LargeChunkWarning)  # the note has said it
             rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
-            write_content(rope, out, progress, force=force, source=file)
+            write_content(rope, out, progress, force=force, source=file, quiet=True)
         _drop_other(out_prefix + (".cpb" if whole else ".pb"), file)
         if proto.type == _SAVED_MODEL and not whole:
             note(f"note: TensorFlow cannot load {out}: keep saved_model.pb, or merge it again (protoslice merge)")
@@ -245,5 +246,3 @@ def merge(  # noqa: PLR0913 - each is an option
             note(f"note: nothing was left out: no field is larger than {format_size(limit)}")
         with Progress("merging", size) as progress:
             write_content(part.content, out, progress, force=force, source=file)
-        if out != STDIO:
-            say(f"{out}: {format_size(size)}", sys.stderr)

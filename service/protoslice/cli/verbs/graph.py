@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from graphlib import CycleError, TopologicalSorter
 from typing import Annotated, Final
 
 import typer
@@ -12,6 +13,7 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.terminal.show import print_json, print_table, say
 from protoslice.facts import GraphNode, Neighbourhood
+from protoslice.formats.selection import natural
 from protoslice.graphs import Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
 
@@ -44,6 +46,8 @@ def graph(
 
     Example: protoslice graph model.onnx conv1 --hops 1
     """
+    if around is None and search is None:
+        search = ""  # which any node has: the first ones
     question = Question(graph=of, around=around, hops=hops, search=search, limit=limit)
     with opened_subject(file, root_type(type_name, None)) as subject:
         found = subject.graph(question)
@@ -54,8 +58,14 @@ def graph(
 
 
 def _show(found: Neighbourhood) -> None:
-    rows = [_row(found, node) for node in found.nodes]
-    print_table(["hops", "node", "op", "inputs", "weights", "path"], rows, right=(0,))
+    rows = [_row(found, node) for node in _in_order(found)]
+    titles = ["hops", "node", "op", "inputs", "weights", "not shown", "path"]
+    # Columns that say nothing are left out: hops without a node in the middle, links when all are shown.
+    kept = [at for at, title in enumerate(titles) if at or found.around]
+    kept = [at for at in kept if titles[at] != "not shown" or any(row[at] for row in rows)]
+    print_table(
+        [titles[at] for at in kept], [[row[at] for at in kept] for row in rows], right=(0,) if found.around else ()
+    )
     others = [entry for entry in found.graphs if entry.path != found.graph]
     if found.more:
         say()
@@ -66,8 +76,20 @@ def _show(found: Neighbourhood) -> None:
         print_table(["nodes", "other graphs", "--graph"], rows, right=(0,))
 
 
+def _in_order(found: Neighbourhood) -> list[GraphNode]:
+    """Return the nodes from inputs to outputs; in a graph with cycles, in the order of their paths."""
+    nodes = {node.path: node for node in sorted(found.nodes, key=lambda node: natural(node.path))}
+    order = TopologicalSorter[str]({path: () for path in nodes})
+    for edge in found.edges:
+        order.add(edge.target, edge.source)
+    try:
+        return [nodes[path] for path in order.static_order()]
+    except CycleError:
+        return list(nodes.values())
+
+
 def _row(found: Neighbourhood, node: GraphNode) -> list[str]:
     names = {each.path: each.name or each.path.rpartition(".")[2] for each in found.nodes}
-    sources = dict.fromkeys(names[edge.source] for edge in found.edges if edge.target == node.path)
-    more = f" (+{node.more})" if node.more else ""
-    return [str(node.hops), names[node.path] + more, node.op, ", ".join(sources), ", ".join(node.weights), node.path]
+    sources = ", ".join(dict.fromkeys(names[edge.source] for edge in found.edges if edge.target == node.path))
+    more = f"{node.more} link{'' if node.more == 1 else 's'}" if node.more else ""
+    return [str(node.hops), names[node.path], node.op, sources, ", ".join(node.weights), more, node.path]

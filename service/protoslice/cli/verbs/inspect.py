@@ -102,9 +102,9 @@ def _show_file(facts: dict[str, Any]) -> None:
         ]
     print_pairs([*pairs, *_totals(facts)])
     has_sizes = any(total["size"] for total in facts["dtypes"])
-    if has_sizes and is_proto:
+    if has_sizes:
         _show_largest(facts)
-    elif facts["biggest"]:
+    elif facts["biggest"] and is_proto:
         say()
         _show_biggest(facts["biggest"], proto_size)
 
@@ -172,11 +172,7 @@ def _of_store(facts: dict[str, Any]) -> str:
     return f"the first holds the remainder; others {sizes}{rules}"
 
 
-def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None:
-    if proto_size is None:
-        rows = [[format_size(part["size"]), part["path"], _stored(part["stored"])] for part in biggest]
-        print_table(["size", "largest tensors", "stored"], rows, right=(0,))
-        return
+def _show_biggest(biggest: list[dict[str, Any]], proto_size: int) -> None:
     rows = [
         [format_size(part["size"]), f"{100 * part['size'] / max(proto_size, 1):.1f} %", _counted(**part)]
         for part in biggest
@@ -184,20 +180,14 @@ def _show_biggest(biggest: list[dict[str, Any]], proto_size: int | None) -> None
     print_table(["size", "share", "largest parts"], rows, right=(0, 1))
 
 
-def _stored(details: dict[str, Any]) -> str:
-    """Facts that a file holds of a tensor, in words: `shard 0, offset 64`; lists by their lengths."""
-    short = {name: f"{len(value)} in total" if isinstance(value, list) else value for name, value in details.items()}
-    return ", ".join(f"{name} {value}" for name, value in short.items())
-
-
 def _sizes(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The size of all files; of several also that of the root, where there is one."""
     count = len(facts["files"])
-    if count == 1:
-        return [("size", _bytes(facts["size"]))]
-    rows = [("size", f"{_bytes(facts['size'])} in {count} files")]
-    if facts["root"] is not None:
+    rows = [("size", f"{_bytes(facts['size'])}{'' if count == 1 else f' in {count} files'}")]
+    if count > 1 and facts["root"] is not None:
         rows.append(("root", f"{facts['root']}: {_bytes(facts['root_size'])}"))
+    if (folder := facts.get("folder")) and folder["files"] > count:
+        rows.append(("folder", f"{_bytes(folder['size'])} in {folder['files']} files"))
     return rows
 
 

@@ -83,7 +83,7 @@ def _written(file: str, out: str, part: SubModel, align: int, force: bool) -> li
             check_output(path, force=force, source=file)
         with Progress("writing", sum(data.size for data in files.values())) as progress:
             for path, data in files.items():
-                write_content(Rope(data.rope, data.sources), path, progress, force=force, source=file)
+                write_content(Rope(data.rope, data.sources), path, progress, force=force, source=file, quiet=True)
         return [(path, data.size) for path, data in files.items()]
 
 

@@ -10,12 +10,12 @@ from typing import Annotated, Final
 
 import typer
 
-from protoslice.cli.models.output import STDIO, write_content
+from protoslice.cli.models.output import BINARY, STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.streams import ChosenRecords, Stream, delimited_runs, opened_stream
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.models.types import RootType
-from protoslice.cli.options import Json, SchemaFile, TypeName
+from protoslice.cli.options import Force, Json, Out, SchemaFile, TypeName
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, print_json, print_pairs
 from protoslice.errors import CorruptModel, InvalidInput, Unsupported
@@ -69,13 +69,15 @@ def records(  # noqa: PLR0913 - each is an option
             help="Path of the stream, if there are several; for shards, their common name, such as train@8.",
         ),
     ] = None,
+    out: Out = None,
+    force: Force = False,
     type_name: TypeName = None,
     schema_file: SchemaFile = None,
     as_json: Json = False,
 ) -> None:
     """Show the records of a stream: how many, or some of them.
 
-    With --json, records are printed as JSON lines; otherwise in the framing of the file.
+    Records are printed as JSON lines (--json) or as text (--text), or written in the framing of the file (-o OUT).
 
     Example: protoslice records train.tfrecord 1000 --json
     """
@@ -92,13 +94,13 @@ def records(  # noqa: PLR0913 - each is an option
             _summarize(summary, as_json)
         else:
             form = "json" if as_json else "text" if as_text else None
-            if form is None and sys.stdout.isatty():
-                raise Unsupported("Won't print binary records to the terminal: use --json, --text or a pipe")
+            if form is None and out is None:
+                raise Unsupported(f"Won't print binary records: use --json or --text, or {BINARY.removeprefix('use ')}")
             content = (
                 _several(found, choice, part, form, root) if number is None else _one(found, number, part, form, root)
             )
             with Progress("writing") as progress:
-                write_content(content, STDIO, progress, force=False, source=stream)
+                write_content(content, out or STDIO, progress, force=force, source=stream)
         if summary.fault is not None and number is None:
             raise CorruptModel(summary.fault)
 

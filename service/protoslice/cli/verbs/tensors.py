@@ -13,10 +13,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from protoslice.cli.models.opening import opened_subject
-from protoslice.cli.models.output import STDIO, write_content
+from protoslice.cli.models.output import BINARY, STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
-from protoslice.cli.options import FileName, Force, Json, MetaGraphTags, SchemaFile, TypeName
+from protoslice.cli.options import FileName, Force, Json, MetaGraphTags, Out, SchemaFile, TypeName
 from protoslice.cli.terminal.numbers import array_lines, reader_of
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say
@@ -58,9 +58,7 @@ def tensor(  # noqa: PLR0913 - each is an option
             show_default="npy for OUT.npy, else raw",
         ),
     ] = None,
-    out: Annotated[
-        str, typer.Option("--out", "-o", metavar="OUT", help="Where to write it; - is standard output.")
-    ] = STDIO,
+    out: Out = None,
     force: Force = False,
     dtype: Annotated[str | None, typer.Option(metavar="DTYPE", help="List only tensors of this type.")] = None,
     name_filter: Annotated[
@@ -78,8 +76,8 @@ def tensor(  # noqa: PLR0913 - each is an option
 ) -> None:
     """List the tensors of a model, or print or write one.
 
-    On a terminal, a tensor is printed as numbers with statistics. Use -o OUT.safetensors to write all tensors to one
-    file.
+    A tensor is printed as numbers with statistics, or written with -o OUT. Use -o OUT.safetensors to write all tensors
+    to one file.
 
     Example: protoslice tensor model.onnx conv1.weight --slice 0:8 -o part.npy
     """
@@ -88,24 +86,24 @@ def tensor(  # noqa: PLR0913 - each is an option
         raise InvalidInput("Use NAME or --filter, not both")
     name = name_filter if name is None else name
     with opened_subject(file, root_type(type_name, schema_file), tags=tags_of(tags)) as subject:
-        if out.endswith(".safetensors") and slice_ is None and form is None and dtype is None:
+        as_safetensors = out is not None and out.endswith(".safetensors")
+        if out is not None and as_safetensors and slice_ is None and form is None and dtype is None:
             with Progress("writing") as progress:
                 content, omitted = subject.safetensors(name, strict=strict)
                 write_content(content, out, progress, force=force)
             _warn(omitted)
             return
-        if out.endswith(".safetensors") and form is None:
+        if as_safetensors and form is None:
             raise InvalidInput("A safetensors file holds whole tensors: leave out --slice and --dtype, or set --format")
         if name is not None and name_filter is None and "*" not in name:
             with _suggesting(subject, name):
-                if _is_shown(form, out, as_json=as_json):
+                if form is None and out is None and not as_json:
                     _print_tensor(subject, name, slice_)
                     return
-                form = form or ("json" if as_json else "npy" if out.endswith(".npy") else "raw")
+                form = form or ("json" if as_json else "npy" if (out or "").endswith(".npy") else "raw")
                 _take(subject, name, slice_, form, out, force=force)
             return
-        if slice_ is not None or out != STDIO:
-            raise InvalidInput("No tensor given: name the one to write (protoslice tensor MODEL lists them)")
+        _check_list(slice_, out)
         rows = list(subject.tensors(name, dtype))
     if key is not None:
         rows.sort(key=key)
@@ -116,6 +114,17 @@ def tensor(  # noqa: PLR0913 - each is an option
         print_json([asdict(row) for row in rows])
     else:
         _show(rows)
+
+
+def _check_list(slice_: str | None, out: str | None) -> None:
+    """Raise `InvalidInput` for options that need one tensor."""
+    if out is not None:
+        raise InvalidInput(
+            f"Cannot write several tensors to {out}: use -o OUT.safetensors, or name one tensor "
+            "(protoslice tensor MODEL lists them)"
+        )
+    if slice_ is not None:
+        raise InvalidInput("No tensor given: name the one to slice (protoslice tensor MODEL lists them)")
 
 
 def _key(sort: str | None) -> Callable[[TensorEntry], Any] | None:
@@ -143,16 +152,12 @@ def _suggesting(subject: Subject, name: str) -> Iterator[None]:
         raise
 
 
-def _is_shown(form: str | None, out: str, *, as_json: bool) -> bool:
-    return form is None and out == STDIO and not as_json and sys.stdout.isatty()
-
-
 def _print_tensor(subject: Subject, name: str, slice_: str | None) -> None:
     """Print the elements of a tensor or of a slice, of many only some, and statistics."""
     entry: dict[str, Any] = json.loads(subject.tensor(name, None, "json").read())
     dtype, shape = entry["dtype"], entry["shape"]
     if dtype == "STRING":
-        _take(subject, name, slice_, "json", STDIO, force=False)
+        _take(subject, name, slice_, "json", None, force=False)
         return
     chosen = whole(shape) if slice_ is None else parsed_slice(slice_, shape)
     if slice_ is not None and chosen.count > _MOST_PRINTED:
@@ -184,13 +189,12 @@ def _warn(omitted: Omitted | None) -> None:
         note(f"warning: {omitted} (use --strict to fail instead)")
 
 
-def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str, *, force: bool) -> None:
+def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str | None, *, force: bool) -> None:
     content = subject.tensor(name, slice_, form)
-    if out == STDIO and form not in {"json", "lod"} and sys.stdout.isatty():
-        what = format_size(content.size)
-        raise Unsupported(f"Won't print {what} of binary numbers to the terminal: use -o FILE or a pipe")
+    if out is None and form not in {"json", "lod"}:
+        raise Unsupported(f"Won't print {format_size(content.size)} of binary numbers: {BINARY}")
     with Progress("writing", content.size) as progress:
-        write_content(content, out, progress, force=force)
+        write_content(content, out or STDIO, progress, force=force)
 
 
 def _show(rows: list[TensorEntry]) -> None:
