@@ -81,7 +81,7 @@ class _Day:
         return "GET", "/v1/stores?limit=20&type=onnx.ModelProto", b""
 
     def _tags(self) -> Call:
-        return "GET", f"/v1/tags?limit=200&cursor={self._tag()}", b""
+        return "GET", "/v1/tags?limit=200", b""
 
     def _tags_of(self) -> Call:
         return "GET", f"/v1/tags?store={self._store()}", b""

@@ -116,7 +116,8 @@ def test_branches_and_tags_are_versions(client: httpx.Client) -> None:
     ]
     for each in found:
         assert client.get(f"/v1/stores/{each['ref'].replace('/', '%2F')}").json()["id"] == each["store"]
-    assert client.get("/v1/repositories/listed/bare").json() == {"items": [], "next": "oci "}
+    bare = client.get("/v1/repositories/listed/bare").json()
+    assert (bare["items"], bare["next"].partition(" ")[0]) == ([], "oci")
     assert client.get("/v1/repositories/listed/none").status_code == 404
 
 

@@ -40,7 +40,7 @@ function Shown({ store, stream }: { store: Store; stream: Summary }) {
   const [typed, setTyped] = useState("");
   const last = Math.max(stream.count - 1, 0);
   const first = Math.min(Number.parseInt(from || "0", 10) || 0, last);
-  const page = useJson<Page<Node>>(view(store.id, ["tree"], { file: stream.file, path: "records", cursor: first || null, limit: PAGE }));
+  const page = useJson<Page<Node>>(view(store.id, ["tree"], { file: stream.file, path: "records", from: first || null, limit: PAGE }));
   const at = (number: number) => setFrom(number > 0 ? String(Math.min(number, last)) : "", true);
   const jump = (event: Event) => {
     event.preventDefault();

@@ -26,7 +26,7 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
   const groups = grouped !== "" && !sought;
   const query: Query = groups ? { prefix } : { search, regex, prefix, sort: sort || "-size" };
   const all = !groups && !sought && !prefix;
-  const { rows, next, error, see } = usePages<Tensor | TensorGroup>((cursor) => view(store.id, [groups ? "groups" : "tensors"], { ...query, limit: PAGE, cursor }), all);
+  const { rows, next, error, see } = usePages<Tensor | TensorGroup>((place) => view(store.id, [groups ? "groups" : "tensors"], { ...query, limit: PAGE, ...place }), all);
   useEffect(() => { if (rows || error) onPictured(); }, [rows === null, error]);
   useEffect(() => {
     const wait = setTimeout(() => { (way === "regex" ? setRegex : setSearch)(typed); (way === "regex" ? setSearch : setRegex)(""); }, 150);
@@ -93,7 +93,7 @@ function Steps({ prefix, onGo }: { prefix: string; onGo: (prefix: string) => voi
 interface Found<T> { rows: Blocks<T> | null; next: string | null; error: Error | null }
 
 /** The rows that are here, and a way to those that come into sight; begins anew with another question. */
-function usePages<T extends object>(placeOf: (cursor: string | null) => string, whole: boolean) {
+function usePages<T extends object>(placeOf: (place: { cursor?: string | null; from?: string | null }) => string, whole: boolean) {
   const [state, set] = useState<Found<T>>({ rows: null, next: null, error: null });
   const asked = useRef<AbortController | null>(null);
   const coming = useRef<string | null>(null);
@@ -102,10 +102,10 @@ function usePages<T extends object>(placeOf: (cursor: string | null) => string, 
     const { signal } = asked.current = new AbortController();
     coming.current = from;
     try {
-      let [found, cursor, total]: [T[], string | null, number] = [[], from, 0];
+      let [found, cursor, total]: [T[], string | null, number] = [[], whole ? null : from, 0];
       // A page may be empty though others follow: the service searches so many names for each.
       do {
-        const page = await getJson<Page<T | TensorGroup> & { total?: number }>(placeOf(cursor), signal);
+        const page = await getJson<Page<T | TensorGroup> & { total?: number }>(placeOf(cursor ? { cursor } : { from: whole ? from : null }), signal);
         found = page.items.map((row) => ("tensor" in row && row.tensor ? row.tensor : row) as T);
         [cursor, total] = [page.next, page.total ?? 0];
       } while (!found.length && cursor);
@@ -116,7 +116,7 @@ function usePages<T extends object>(placeOf: (cursor: string | null) => string, 
     }
     if (asked.current?.signal === signal) [asked.current, coming.current] = [null, null];
   };
-  useEffect(() => { void load(null, null); return () => asked.current?.abort(); }, [placeOf(null)]);
+  useEffect(() => { void load(null, null); return () => asked.current?.abort(); }, [placeOf({})]);
   const wait = useRef(0);
   const see = (first: number, last: number) => {
     clearTimeout(wait.current);

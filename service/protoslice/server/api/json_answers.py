@@ -7,11 +7,12 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import is_dataclass, replace
 from datetime import UTC, datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
+from protoslice.errors import InvalidInput
 from protoslice.facts import Restored, Store, StoreName
 from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.outputs.omitted import refuse
@@ -23,7 +24,7 @@ from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
-from protoslice.server.http.parameters import Time, with_parameter
+from protoslice.server.http.parameters import SIGNATURE, Time, with_parameter
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services, given
 from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
@@ -32,8 +33,27 @@ from protoslice.stores.paging import PAGE_BYTES
 Limit = Annotated[
     int, Query(ge=1, le=(1 << 31) - 1, description="Maximum number of items; the service may return fewer.")
 ]
-Cursor = Annotated[str | None, Query(description="`next` of the previous page.")]
-"""Query parameters of calls that answer with a page."""
+_OF_A_PAGE: Final = frozenset({"cursor", "limit", "from"}) | SIGNATURE
+"""Query parameters that choose a page of a list, and not the list."""
+_MARK: Final = 12
+"""Characters at the end of a cursor that say which list it is for."""
+
+
+async def _place(
+    request: Request, cursor: Annotated[str | None, Query(description="`next` of the previous page.")] = None
+) -> str | None:
+    if not cursor:
+        return None
+    if not cursor.endswith(_mark(request)):
+        raise InvalidInput(
+            "This cursor is for another list, or for other parameters: repeat those of the page whose `next` it is, "
+            "or leave out cursor to start again"
+        )
+    return cursor[:-_MARK]
+
+
+Cursor = Annotated[str | None, Depends(_place)]
+"""Place in a list that its `next` named, for calls that answer with a page. It is bound to the list: see `bound`."""
 Since = Annotated[
     Time | None,
     Query(description="Only what is as new as this, or newer.", examples=["2026-11-01", "2026-11-01T12:00:00Z"]),
@@ -149,6 +169,8 @@ async def view_answer(
 
     async def made() -> TextView:
         found = await make()
+        if isinstance(found, ResultPage):
+            found = replace(found, next=bound(request, found.next))
         return await services.stores.worker.sized(PAGE_BYTES, lambda: _view_of(found))
 
     below = tuple((name, value) for name, value in request.path_params.items() if name != "ref")
@@ -184,12 +206,25 @@ async def restored_body(stores: Stores, restored: Restored) -> bytes:
     return b'%b,"tags_taken":%b}' % (body[:-1], encode_json(restored.tags_taken))
 
 
+def bound(request: Request, cursor: str | None) -> str | None:
+    """Return a cursor that is valid for the parameters of the request, but those that choose the page."""
+    return None if cursor is None else cursor + _mark(request)
+
+
+def _mark(request: Request) -> str:
+    parameters = sorted((name, text) for name, text in request.query_params.multi_items() if name not in _OF_A_PAGE)
+    below = sorted((name, str(value)) for name, value in request.path_params.items() if name != "ref")
+    listed = encode_json([request.scope["route"].path, below, parameters])
+    return "~" + hashlib.sha256(listed).hexdigest()[: _MARK - 1]
+
+
 def page_answer(
     request: Request,
     page: ResultPage[Any],
     items: bytes | None = None,
 ) -> Response:
     """Return a page of facts, with a link to the next; `items` are these as JSON, with commas between them."""
+    page = replace(page, next=bound(request, page.next))
     return json_answer(request, page_text(page, items), headers=_next(request, page.next), weak=True)
 
 

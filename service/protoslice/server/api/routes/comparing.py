@@ -15,7 +15,7 @@ from protoslice.server.access.places import Ref
 from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, view_answer
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, view_answer
 from protoslice.server.api.models import Diff, DifferenceCount, PageOf
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -43,13 +43,13 @@ _DIFFERENCE_BYTES = 200
 async def get_diff(
     request: Request,
     services: Given,
+    cursor: Cursor,
     ref: Ref,
     before: Before,
     checksums: Annotated[
         bool, Query(description="Treat blocks with equal checksums (CRC-32C of 64 KiB) as equal, without reading them.")
     ] = False,
     limit: Limit = 1000,
-    cursor: Cursor = None,
 ) -> Response:
     """Return files, tensors and parts that were added, removed, changed, renamed or reordered.
 
@@ -61,6 +61,7 @@ async def get_diff(
 
     def view_of(found: StoreComparison) -> TextView:
         page = found.page(most, cursor)
+        following = bound(request, page.next)
         counts = [DifferenceCount(what, change, count) for (what, change), count in found.counts.items()]
         diff = Diff(
             before=found.before,
@@ -70,9 +71,9 @@ async def get_diff(
             read=found.read,
             assumed=found.assumed,
             items=page.items,
-            next=page.next,
+            next=following,
         )
-        return TextView.of(encode_fact(diff), next=page.next)
+        return TextView.of(encode_fact(diff), next=following)
 
     async def made() -> TextView:
         found = await services.stores.compare(before, ref, checksums=checksums)
@@ -93,13 +94,13 @@ async def get_diff(
 async def list_moves(
     request: Request,
     services: Given,
+    cursor: Cursor,
     ref: Ref,
     before: Before,
     sample: Annotated[
         int, Query(description="Maximum number of elements to compare of each tensor.", ge=1, le=1 << 20)
     ] = 4096,
     limit: Limit = 1000,
-    cursor: Cursor = None,
 ) -> Response:
     """Return a page of tensors, by name, with their distances from those of another store, by a sample of elements.
 

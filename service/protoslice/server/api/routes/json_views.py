@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Annotated
 
 from fastapi import Depends, Query, Request
@@ -27,7 +27,7 @@ from protoslice.server.access.places import Ref, absolute_url, lasting_url
 from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, page_text, view_answer
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, page_text, view_answer
 from protoslice.server.api.models import PageOf, TensorPage
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, Tags
 from protoslice.server.middleware.guarded_route import GuardedRouter
@@ -80,6 +80,7 @@ class _Document:
     type: Annotated[str | None, Query(description="Message type of the stream's records.")] = None
 
 
+Start = Annotated[int, Query(alias="from", ge=0, lt=10**18, description="Position to start at, instead of a cursor.")]
 RootPath = Annotated[str, Query(description="Field path; default: the root.", examples=["graph"])]
 
 
@@ -95,9 +96,9 @@ RootPath = Annotated[str, Query(description="Field path; default: the root.", ex
 async def list_chunks(
     request: Request,
     services: Given,
+    cursor: Cursor,
     ref: Ref,
     limit: Limit = 100,
-    cursor: Cursor = None,
     digests: Annotated[
         bool, Query(description="Include digests; chunks that were never read are read for this.")
     ] = True,
@@ -125,22 +126,28 @@ async def list_chunks(
     cached=True,
     summary="List the structure below a path",
 )
-async def get_tree(
+async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
     services: Given,
+    cursor: Cursor,
     ref: Ref,
     of: Annotated[_Document, Depends()],
     path: RootPath = "",
     depth: Annotated[int, Query(ge=1, le=16, description="Number of levels.")] = 1,
     limit: Limit = 100,
-    cursor: Cursor = None,
+    start: Start = 0,
 ) -> Response:
     """Return the children of a node with field, name, type, count and size, and whether they have children."""
     store = await services.stores.view(ref)
     most, headers = _at_most(limit, services), lasting_headers(request, store, ref)
     found = await store.documents.of(RecordsRequest(**asdict(of)))
     return await view_answer(
-        request, services, store, lambda: store.tree(path, depth, most, cursor, found), headers, *found.facts
+        request,
+        services,
+        store,
+        lambda: store.tree(path, depth, most, cursor or str(start), found),
+        headers,
+        *found.facts,
     )
 
 
@@ -199,15 +206,12 @@ async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
 async def list_tensors(
     request: Request,
     services: Given,
+    cursor: Cursor,
     ref: Ref,
     chosen: Annotated[_Chosen, Depends()],
     tags: Tags = None,
     limit: Limit = 100,
-    cursor: Cursor = None,
-    start: Annotated[
-        int,
-        Query(alias="from", ge=0, description="Position to start at in the order of all tensors, instead of a cursor."),
-    ] = 0,
+    start: Start = 0,
 ) -> Response:
     """Return a page of tensors, in the model's order or sorted: name, address, type, shape, size and file.
 
@@ -218,6 +222,7 @@ async def list_tensors(
 
     async def made() -> TextView:
         page = await tensors.page(**asdict(chosen), limit=most, cursor=cursor or str(start), encode=encode_fact)
+        page = replace(page, next=bound(request, page.next))
         return TextView.of(page_text(page, b",".join(page.items), len(await tensors.all())), next=page.next)
 
     return await view_answer(request, services, store, made, lasting_headers(request, store, ref))
@@ -235,12 +240,12 @@ async def list_tensors(
 async def list_tensor_groups(
     request: Request,
     services: Given,
+    cursor: Cursor,
     ref: Ref,
     prefix: Annotated[
         str, Query(description="Only groups whose names begin with this; default: all.", examples=["encoder.layer."])
     ] = "",
     limit: Limit = 100,
-    cursor: Cursor = None,
 ) -> Response:
     """Return a page of groups: tensors whose names share the next part (parts end at `.`, `/` or `:`), with sizes."""
     store = await services.stores.view(ref)
@@ -291,12 +296,12 @@ async def get_tensor_tree(
 async def list_signatures(
     request: Request,
     services: Given,
+    cursor: Cursor,
     ref: Ref,
     tags: Annotated[
         str | None, Query(description="Only the meta graph with exactly these tags.", examples=["serve,gpu"])
     ] = None,
     limit: Limit = 100,
-    cursor: Cursor = None,
 ) -> Response:
     """Return the signatures of a SavedModel, by meta graph, or the inputs and outputs of an ONNX graph as one."""
     store = await services.stores.view(ref)

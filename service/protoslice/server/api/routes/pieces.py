@@ -52,9 +52,9 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
 async def list_pieces(
     request: Request,
     services: Given,
+    cursor: Cursor,
     ref: Ref,
     limit: Limit = 1000,
-    cursor: Cursor = None,
 ) -> Response:
     """Return a page of pieces (parts of a file of at most 4 MiB) that cover all files in order.
 

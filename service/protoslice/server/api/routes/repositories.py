@@ -34,9 +34,9 @@ PAGE = 100
 async def list_repositories(
     request: Request,
     services: Given,
+    cursor: Cursor,
     prefix: Annotated[str, Query(description="Beginning of the name.")] = "",
     limit: Limit = 50,
-    cursor: Cursor = None,
 ) -> Response:
     """List Hugging Face repositories, then OCI-only repositories, then folders of MLflow artifacts."""
     most = min(limit, PAGE, services.settings.max_page_items)
@@ -53,9 +53,7 @@ async def list_repositories(
     cached=True,
     summary="List the branches and tags of a repository",
 )
-async def list_versions(
-    request: Request, services: Given, name: str, limit: Limit = 50, cursor: Cursor = None
-) -> Response:
+async def list_versions(request: Request, services: Given, cursor: Cursor, name: str, limit: Limit = 50) -> Response:
     """List the branches and tags of a repository, except those without files.
 
     MLflow folders have no branches or tags.

@@ -42,8 +42,8 @@ Unchanged = Annotated[Condition, conditional(_current)]
 async def list_schemas(
     request: Request,
     services: Given,
+    cursor: Cursor,
     limit: Limit = 100,
-    cursor: Cursor = None,
 ) -> Response:
     """List schemas by name."""
     page = await services.stores.schemas(limit=min(limit, services.settings.max_page_items), cursor=cursor)

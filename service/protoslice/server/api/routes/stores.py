@@ -74,6 +74,7 @@ Force = Annotated[
 async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
     services: Given,
+    cursor: Cursor,
     name: Annotated[
         str | None,
         Query(
@@ -115,7 +116,6 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
         ),
     ] = None,
     limit: Limit = 100,
-    cursor: Cursor = None,
     names: Names = True,
 ) -> Response:
     """List stores, newest first.

@@ -39,9 +39,9 @@ Unchanged = Annotated[Condition, conditional(_current)]
 async def list_tags(
     request: Request,
     services: Given,
+    cursor: Cursor,
     store: Annotated[str | None, Query(description="Only tags of this store: an id or a tag.")] = None,
     limit: Limit = 100,
-    cursor: Cursor = None,
 ) -> Response:
     """List tags, sorted by name."""
     page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)

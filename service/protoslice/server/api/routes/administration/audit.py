@@ -43,6 +43,7 @@ _CURSOR: Final = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{32})-([0-9a-f]{1,15})")
 async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
     services: Given,
+    cursor: Cursor,
     who: Annotated[str | None, Query(description="Only changes by this token or account.", examples=["ci"])] = None,
     what: Annotated[str | None, Query(description="Only changes of this kind.", examples=["store.removed"])] = None,
     subject: Annotated[
@@ -56,7 +57,6 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
         Query(description="Changes that concern all spaces, in place of those of one; needs an admin of all spaces."),
     ] = False,
     limit: Limit = 100,
-    cursor: Cursor = None,
 ) -> Response:
     """List changes of the space in the URL, newest first, with who made them.
 

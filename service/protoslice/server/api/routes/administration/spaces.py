@@ -36,8 +36,8 @@ router = GuardedRouter(tags=["spaces"])
 async def list_spaces(
     request: Request,
     services: Given,
+    cursor: Cursor,
     limit: Limit = 100,
-    cursor: Cursor = None,
 ) -> Response:
     """List spaces with their usage and quotas, the default space first."""
     spaces = _spaces(services)

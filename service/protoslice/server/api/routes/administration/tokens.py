@@ -59,9 +59,9 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
 async def list_tokens(
     request: Request,
     services: Given,
+    cursor: Cursor,
     every_space: Everywhere = False,
     limit: Limit = 100,
-    cursor: Cursor = None,
 ) -> Response:
     """List the tokens of the space in the URL, or those for all spaces.
 

@@ -116,10 +116,10 @@ async def remove_webhook(request: Request, services: Given, name: str, condition
 async def list_letters(
     request: Request,
     services: Given,
+    cursor: Cursor,
     name: str,
     dead: Annotated[bool, Query(description="List events that failed permanently, instead of pending ones.")] = False,
     limit: Annotated[int, Query(ge=1, description="Maximum number of events.")] = 100,
-    cursor: Cursor = None,
 ) -> Response:
     """List the events not yet delivered to a webhook, oldest first."""
     most = min(limit, services.settings.max_page_items)
