@@ -49,7 +49,7 @@ Entry = tuple[ListedRepository, dict[str, Any]]
 class ListRoute(HubRoute):
     """A list, which refuses a parameter that it does not know: it may be a filter."""
 
-    checks_query = True
+    is_strict = True
 
 
 router = GuardedRouter(route_class=ListRoute, include_in_schema=False)
