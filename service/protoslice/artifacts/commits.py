@@ -9,7 +9,7 @@ from typing import Final
 
 from protoslice.artifacts.faults import ManifestUnknown, NameInvalid
 from protoslice.artifacts.manifests import StoredManifest
-from protoslice.artifacts.names import RepositoryName
+from protoslice.artifacts.names import listed_name
 from protoslice.artifacts.repository import ArtifactRepository
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.repositories import MAIN, Commit, Ref
@@ -28,8 +28,8 @@ class ArtifactCommits:
 
     def __init__(self, stores: Stores, name: str) -> None:
         self._artifacts: ArtifactRepository | None = None
-        with suppress(NameInvalid):  # a name with capitals is none of OCI
-            self._artifacts = ArtifactRepository(stores, RepositoryName(name))
+        with suppress(NameInvalid):
+            self._artifacts = ArtifactRepository(stores, listed_name(name))
 
     async def find(self, revision: str) -> Commit | None:
         """The commit of a tag or of the 40 digits of an id; `main` is the tag `latest`."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 from protoslice.artifacts import ollama
 from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
 from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
-from protoslice.artifacts.names import Digest, check_tag
+from protoslice.artifacts.names import Digest, check_tag, listed_name
 from protoslice.artifacts.records import ArtifactRecords
 from protoslice.artifacts.repository import ArtifactRepository
 from protoslice.catalog.kept_files import KeptFile
@@ -125,7 +125,7 @@ class ExportedRepository:
         """Branches and tags that have files, and names that tags may have."""
         found = []
         with suppress(NoRepository, InvalidInput):
-            async for ref in (await self._repositories.get(self._artifacts.name.text)).refs():
+            async for ref in (await self._repositories.current(self._artifacts.name.text)).refs():
                 with suppress(ManifestUnknown):
                     if ref.commit.store is not None:
                         found.append(check_tag(ref.name))
@@ -133,7 +133,10 @@ class ExportedRepository:
 
     async def _commit(self, tag: str) -> Commit | None:
         with suppress(NoRepository, NoCommit, InvalidInput):
-            repository = await self._repositories.get(self._artifacts.name.text)
+            repository = await self._repositories.current(self._artifacts.name.text)
+            if repository.name.lower() != self._artifacts.name.key:  # moved: nothing is kept under a former name
+                self._artifacts = ArtifactRepository(self._stores, listed_name(repository.name))
+                self._records = ArtifactRecords(self._stores, self._artifacts.name)
             return await repository.commit(MAIN if tag == _LATEST else tag)
         return None
 

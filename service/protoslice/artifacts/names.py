@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from protoslice.artifacts.faults import DigestInvalid, ManifestUnknown, NameInvalid
+from protoslice.errors import InvalidInput
 from protoslice.repositories.names import check_repository
 
 if TYPE_CHECKING:
@@ -26,6 +28,11 @@ class RepositoryName:
 
     text: str
 
+    @property
+    def key(self) -> str:
+        """The name in lower case, by which the artifacts of a repository are found."""
+        return self.text.lower()
+
     def __post_init__(self) -> None:
         # The length goes first: the expression must not be tried on a megabyte.
         if len(self.text) > _LONGEST_NAME or not _NAME.fullmatch(self.text):
@@ -41,6 +48,16 @@ class HubName(RepositoryName):
 
     def __post_init__(self) -> None:
         check_repository(self.text)
+
+
+def listed_name(name: str) -> RepositoryName:
+    """The name of a repository, which may have capitals; `NameInvalid` for other texts."""
+    try:
+        return RepositoryName(name)
+    except NameInvalid:
+        with suppress(InvalidInput):
+            return HubName(name)
+        raise
 
 
 @dataclass(frozen=True, slots=True)

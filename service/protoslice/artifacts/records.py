@@ -23,7 +23,11 @@ class ArtifactRecords:
     """Records of one repository. Manifests count for the quota of their space."""
 
     def __init__(self, stores: Stores, name: RepositoryName) -> None:
-        self._table = ArtifactTable(stores.database, stores.room.account, name.text)
+        self._table = ArtifactTable(stores.database, stores.room.account, name.key)
+
+    async def check_current(self) -> None:
+        """Raise `NotFound` for the former name of a repository, to which nothing can be pushed."""
+        await self._table.check_current()
 
     async def blob(self, digest: Digest) -> KeptFile:
         """Return the record of a blob; raise `BlobUnknown` if there is none, or the blob has not come yet."""
@@ -47,7 +51,8 @@ class ArtifactRecords:
     async def delete_blob(self, digest: Digest) -> None:
         """Remove the record of a blob; raise `BlobUnknown` if there is none."""
         await self.blob(digest)
-        await self._table.remove_blob(digest.text)
+        if not await self._table.remove_blob(digest.text):
+            raise _no_blob(digest)
 
     async def manifest(self, digest: Digest) -> StoredManifest:
         """Return a manifest; raise `ManifestUnknown` if there is none."""

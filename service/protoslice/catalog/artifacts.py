@@ -16,9 +16,17 @@ from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import FIRST_ID, ensure_repository
 from protoslice.catalog.spaces import Account
+from protoslice.errors import NotFound
 
-_ID: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
+_OWN: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
+_ID: Final = f"""coalesce({_OWN}, (
+    SELECT o.id FROM former_names f JOIN repositories h ON h.space = f.space AND h.id = f.repository
+    JOIN repositories o ON o.space = h.space AND o.protocol = 'oci' AND o.name = h.folded
+    WHERE f.space = :space AND f.folded = :repository
+))"""
+"""The repository of a name, else the last that had it, which can be read by that name."""
 _THESE: Final = f"space = :space AND repository = {_ID}"
+_CURRENT: Final = f"space = :space AND repository = {_OWN}"
 _OF_MANIFEST: Final = "space = :space AND repository = :id AND digest = :digest"
 _OF_TAGS: Final = "space = :space AND repository = :id AND kind = 'tags'"
 _MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referrer, m.pushed"
@@ -52,6 +60,15 @@ class ArtifactTable:
         self._space = account.space
         self._repository = repository
         self._key: Mapping[str, str] = {"space": account.space, "repository": repository}
+
+    async def check_current(self) -> None:
+        """Raise `NotFound` for the former name of a repository, to which nothing can be pushed."""
+        await self._database.read(self._check_current)
+
+    def _check_current(self, tx: Transaction) -> None:
+        sql = f"SELECT 1 FROM former_names WHERE space = :space AND folded = :repository AND {_OWN} IS NULL"
+        if tx.first(sql, **self._key) is not None:
+            raise NotFound(f"The repository {self._repository!r} was moved: push to its current name")
 
     async def blob(self, digest: str) -> KeptFile | None:
         """Return a blob, or None if it is unknown; one that is only wanted has no bytes."""
@@ -88,7 +105,7 @@ class ArtifactTable:
 
     async def remove_blob(self, digest: str) -> bool:
         """Delete a blob; return False if it is unknown."""
-        sql = f"DELETE FROM kept_files WHERE {_THESE} AND kind = 'blob' AND name = :digest"
+        sql = f"DELETE FROM kept_files WHERE {_CURRENT} AND kind = 'blob' AND name = :digest"
 
         def work(tx: Transaction) -> bool:
             if not tx.run(sql, **self._key, digest=digest):
@@ -150,7 +167,8 @@ class ArtifactTable:
                 **key,
             )
             before = None if row is None else _manifest(row)
-            if before is not None and not tags and replace(manifest, pushed=before.pushed) == before:
+            same = before is not None and replace(manifest, pushed=before.pushed) == before
+            if before is not None and same and not tags and (computed or before.pushed):
                 return
             tx.run(
                 """
@@ -209,17 +227,17 @@ class ArtifactTable:
 
         def work(tx: Transaction) -> bool:
             row = tx.first(
-                f"SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND digest = :digest FOR UPDATE",
+                f"SELECT {_MANIFEST} FROM manifests m WHERE {_CURRENT} AND digest = :digest FOR UPDATE",
                 **self._key,
                 digest=digest,
             )
             if row is None:
                 return False
-            tags = f"SELECT name FROM names WHERE {_THESE} AND manifest = :digest ORDER BY name FOR UPDATE"
+            tags = f"SELECT name FROM names WHERE {_CURRENT} AND manifest = :digest ORDER BY name FOR UPDATE"
             untagged = [tag for (tag,) in tx.all(tags, **self._key, digest=digest)]
             for tag in untagged:
                 self._tell(tx, "artifact.untagged", tag, digest)
-            tx.run(f"DELETE FROM manifests WHERE {_THESE} AND digest = :digest", **self._key, digest=digest)
+            tx.run(f"DELETE FROM manifests WHERE {_CURRENT} AND digest = :digest", **self._key, digest=digest)
             record(tx, self._space, "manifest.removed", f"{self._repository}@{digest}", self._named(digest))
             found = _manifest(row)
             stores = [] if found.store is None else [found.store]
@@ -233,7 +251,7 @@ class ArtifactTable:
 
         def work(tx: Transaction) -> bool:
             row = tx.first(
-                f"DELETE FROM names WHERE {_THESE} AND kind = 'tags' AND name = :tag RETURNING manifest",
+                f"DELETE FROM names WHERE {_CURRENT} AND kind = 'tags' AND name = :tag RETURNING manifest",
                 **self._key,
                 tag=tag,
             )
@@ -277,6 +295,7 @@ class ArtifactTable:
         sql = f"SELECT id FROM repositories WHERE space = :space AND protocol = '{OCI}' AND name = :repository"
         row, created = tx.first(sql, **self._key), 0
         if row is None:
+            self._check_current(tx)
             created = ensure_repository(tx, self._space, OCI, self._repository, FIRST_ID + secrets.randbits(62))
             row = tx.first(sql, **self._key)
         if row is None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from protoslice.catalog.audit import record
 from protoslice.catalog.database import BATCH, LAST, Database, ForeignKeyViolation, Row, Transaction
-from protoslice.catalog.labels import HUB, REMOVED, label
+from protoslice.catalog.labels import HUB, OCI, REMOVED, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_repository, require_store
 from protoslice.catalog.spaces import Account
@@ -129,7 +129,7 @@ class RepositoryTable:
         return await self._database.read(lambda tx: [RepositoryRow(*row) for row in tx.all(sql, **values)])
 
     async def rename(self, name: str, new: str) -> bool:
-        """Rename a repository, which is found by its old name until another one takes that.
+        """Rename a repository and the artifacts of its name; it is found by its old name until another one takes that.
 
         Return False if there is none; raise `UniqueViolation` if the new name is taken.
         """
@@ -152,19 +152,14 @@ class RepositoryTable:
             if row[1] == name.lower() != new.lower() and not self._pass_on(tx, name):
                 sql = "INSERT INTO former_names (space, folded, repository) VALUES (:space, :folded, :repository)"
                 entries += tx.run(sql, **key, folded=name.lower())
-            # SQLite's index of labels follows rows that come and go.
-            columns = "kind, name, store, commit_id, version, updated, changed"
-            these = "WHERE space = :space AND repository = :repository"
-            names = [dict(zip(columns.split(", "), each, strict=True)) for each in
-                     tx.all(f"SELECT {columns} FROM names {these}", **key)]  # fmt: skip
-            tx.run(f"DELETE FROM names {these}", **key)
-            values = ", ".join(f":{each}" for each in columns.split(", "))
-            tx.many(
-                f"""
-                INSERT INTO names (space, repository, {columns}, label)
-                VALUES (:space, :repository, {values}, :label)""",
-                [{**key, **each, "label": label(key["space"], HUB, new, each["name"])} for each in names],
-            )
+            _label(tx, key, HUB, new)
+            if row[1] == name.lower() != new.lower():
+                sql = """
+                    UPDATE repositories SET name = :new WHERE space = :space AND protocol = :oci AND name = :name
+                    RETURNING id"""
+                artifacts = tx.first(sql, space=key["space"], oci=OCI, name=name.lower(), new=new.lower())
+                if artifacts is not None:
+                    _label(tx, key | {"repository": artifacts[0]}, OCI, new.lower())
             record(tx, key["space"], "repository.renamed", name, {"protocol": self._place["protocol"], "to": new})
             self._account.charge(tx, entries=entries)
             return True
@@ -229,6 +224,22 @@ class RepositoryTable:
             AND NOT EXISTS (SELECT 1 FROM repositories WHERE space = :space AND folded = :folded)"""
         folded = name.lower()
         return tx.run(sql, space=self._place["space"], folded=folded, start=f"{folded}=", end=f"{folded}>") > 0
+
+
+def _label(tx: Transaction, key: Mapping[str, Any], protocol: str, repository: str) -> None:
+    """Label the names of a renamed repository again; SQLite's index of labels follows rows that come and go."""
+    columns = "kind, name, store, commit_id, manifest, version, updated, changed"
+    these = "WHERE space = :space AND repository = :repository"
+    names = [
+        dict(zip(columns.split(", "), each, strict=True))
+        for each in tx.all(f"SELECT {columns} FROM names {these}", **key)
+    ]
+    tx.run(f"DELETE FROM names {these}", **key)
+    values = ", ".join(f":{each}" for each in columns.split(", "))
+    tx.many(
+        f"INSERT INTO names (space, repository, {columns}, label) VALUES (:space, :repository, {values}, :label)",
+        [{**key, **each, "label": label(key["space"], protocol, repository, each["name"])} for each in names],
+    )
 
 
 def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> int:
@@ -433,7 +444,7 @@ _NAMING: Final = """
     ) c{alias} UNION ALL SELECT * FROM (
         SELECT m.store, r.protocol, r.name, m.digest, 'manifest' FROM manifests m JOIN repositories r
         ON r.space = m.space AND r.id = m.repository AND r.protocol <> 'removed'
-        WHERE m.space = :space AND m.store = {store} AND NOT EXISTS (
+        WHERE m.space = :space AND m.store = {store} AND m.pushed > 0 AND NOT EXISTS (
             SELECT 1 FROM names n WHERE n.space = m.space AND n.repository = m.repository AND n.manifest = m.digest
         ) LIMIT :most
     ) m{alias} UNION ALL SELECT * FROM (

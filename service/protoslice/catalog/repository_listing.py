@@ -19,7 +19,7 @@ _HEADS: Final = (
         LEFT JOIN names n ON {_NAMED} AND n.kind = 'tags' AND n.name = 'latest' WHERE r.protocol = 'oci'
         AND EXISTS (SELECT 1 FROM names o WHERE o.space = r.space AND o.repository = r.id AND o.store IS NOT NULL)
         AND NOT EXISTS (SELECT 1 FROM repositories h
-            WHERE h.space = r.space AND h.protocol = 'hub' AND h.name = r.name)""",
+            WHERE h.space = r.space AND h.folded = r.name)""",
 )
 """Current versions of repositories of the hub, and of OCI: a name that both have is one repository."""
 

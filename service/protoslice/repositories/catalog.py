@@ -31,6 +31,7 @@ class Repositories:
         self._stores = stores
         self._pushed = pushed
         self._table = RepositoryTable(stores.database, stores.room.account, HUB)
+        self._artifacts = RepositoryTable(stores.database, stores.room.account, OCI)
 
     async def create(self, name: str) -> Repository:
         """Create a repository; raise `RepositoryExists` if there is one of that name in any case."""
@@ -44,27 +45,38 @@ class Repositories:
 
         That is `RepositoryMoved` if a repository had this name, or has it in another case.
         """
+        found = await self.current(name)
+        if found.name != name:
+            raise RepositoryMoved(name, found.name)
+        return found
+
+    async def current(self, name: str) -> Repository:
+        """Return the repository called `name`, in any case, or else the last that was; `NoRepository` for neither."""
         row = await self._table.get(check_repository(name))
         if row is None:
             raise NoRepository(name)
-        if row.name != name:
-            raise RepositoryMoved(name, row.name)
         return self._opened(row)
 
-    async def find(self, name: str) -> Repository:
+    async def find(self, name: str, *, moved: bool = False) -> Repository:
         """Return the repository called `name`, to be read, even if only another protocol has filled it.
 
-        Raise `NoRepository` if there is neither.
+        Raise `NoRepository` if there is neither, `RepositoryMoved` for another case and a former name, unless those
+        that were `moved` are wanted too.
         """
         try:
             return await self.get(name)
-        except NoRepository:
-            if self._pushed is None or not await self._pushed(name).exist():
+        except NoRepository as error:
+            current = error.current if isinstance(error, RepositoryMoved) else None
+            key = name.lower()
+            if current is None or current.lower() != key:  # artifacts of a name go before its former repository
+                other = await self._artifacts.get(key)
+                if other is not None and self._pushed is not None and await self._pushed(key).exist():
+                    if name != key and not moved:
+                        raise RepositoryMoved(name, key) from None
+                    return self._opened(RepositoryRow(_NO_HISTORY, key, 0), other.id)
+            if current is None or not moved:
                 raise
-            other = await RepositoryTable(self._stores.database, self._stores.room.account, OCI).get(name)
-            if other is None:
-                raise
-            return self._opened(RepositoryRow(_NO_HISTORY, name, 0), other.id)
+            return await self.get(current)
 
     async def names(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """Return a page of the names that begin with `prefix`, in order, and True if there are more."""
@@ -84,10 +96,9 @@ class Repositories:
 
         Stores that something else names stay.
         """
-        artifacts = RepositoryTable(self._stores.database, self._stores.room.account, OCI)
         removed = await self._table.remove(check_repository(name))
         if await self._table.get(name) is None:  # not one of older repositories that differ in case
-            removed |= await artifacts.remove(name.lower() if removed else name)
+            removed |= await self._artifacts.remove(name.lower() if removed else name)
         if not removed:
             raise NoRepository(name)
         await purge_repositories(self._stores.database)

@@ -67,7 +67,8 @@ class RepositoryPages:
 
         The page may be empty, and yet be followed by another. `NoRepository` when there is none of that name.
         """
-        repository = await self._repositories.find(name)
+        repository = await self._repositories.find(name, moved=True)
+        name = repository.name
         protocol, after = _place(cursor)
         next_cursor: str | None
         if protocol == "hub":
@@ -114,8 +115,8 @@ class RepositoryPages:
 
     async def _of_oci(self, name: str) -> RepositorySummary | None:
         with suppress(NoRepository, InvalidInput):  # names of OCI may be longer than those of the hub
-            await self._repositories.get(name)
-            return None  # one of the hub too, which has been listed
+            if (await self._repositories.current(name)).name.lower() == name:
+                return None  # one of the hub too, which has been listed
         head = await ArtifactCommits(self._stores, name).head()
         if head is None:
             return None

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
-from protoslice.artifacts import ArtifactRepository, RepositoryName
+from protoslice.artifacts import ArtifactRepository
 from protoslice.artifacts.commits import ArtifactCommits
 from protoslice.artifacts.exports import ExportedRepository
+from protoslice.artifacts.names import listed_name
 from protoslice.catalog.labels import FOLDERS
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.drafts import Drafts
@@ -33,10 +34,10 @@ class StoreNames:
         name, _, revision = ref.partition("@")
         head, colon, tag = name.rpartition(":")
         if colon or revision.startswith(("sha256:", "sha512:")):
-            repository = ExportedRepository(stores, ArtifactRepository(stores, RepositoryName(head or name)))
+            repository = ExportedRepository(stores, ArtifactRepository(stores, listed_name(head or name)))
             found = (await repository.manifest(revision or tag)).store
         else:
-            history = await repositories_of(stores).find(name)
+            history = await repositories_of(stores).find(name, moved=True)
             found = (await history.commit(revision)).store
         if found is None:
             raise NotFound(f"{ref[:200]} has no files")

@@ -196,3 +196,15 @@ def test_a_layer_that_was_deleted_is_made_anew(client: httpx.Client) -> None:
     for each in [told["config"], *told["layers"]]:
         assert client.delete(f"/v2/ann/deleted/blobs/{each['digest']}").status_code == 202
     assert layers(client, "ann/deleted", "latest")["license"] == b"mit"
+
+
+def test_a_model_is_pulled_by_its_name_in_another_case_and_its_former_name(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "Ann", "name": "First-GGUF"})
+    assert commit(client, "models/Ann/First-GGUF", {"m-Q4_0.gguf": PLAIN}).status_code == 200
+    body = {"fromRepo": "Ann/First-GGUF", "toRepo": "Ann/Last-GGUF"}
+    assert client.post("/api/repos/move", json=body).status_code == 200
+    agent = {"user-agent": "llama-cpp"}
+    for other in ("Ann/Last-GGUF", "ann/last-gguf", "ANN/last-GGUF", "Ann/First-GGUF", "ann/first-gguf"):
+        assert layers(client, other, "latest")["model"] == PLAIN
+        told = client.get(f"/v2/{other}/manifests/latest", headers=agent).json()
+        assert told["ggufFile"]["rfilename"] == "m-Q4_0.gguf"

@@ -252,10 +252,18 @@ def test_a_squashed_commit_that_was_pulled_as_an_artifact_goes(client: httpx.Cli
     for text in (b"first of two", b"second of two"):
         assert commit(client, "models/gone/squashed", {"m.onnx": text}).status_code == 200
         stores.append(client.get("/v2/gone/squashed/manifests/main").headers["protoslice-store"])
-    digest = client.get("/v2/gone/squashed/manifests/main").headers["docker-content-digest"]
+    pulled = client.get("/v2/gone/squashed/manifests/main")
+    digest = pulled.headers["docker-content-digest"]
     assert client.post("/api/models/gone/squashed/super-squash/main", json={}).status_code == 200
     assert [is_there(client, each) for each in stores] == [False, True]
-    assert client.get(f"/v2/gone/squashed/manifests/{digest}").status_code == 200
+    kind = {"content-type": pulled.headers["content-type"]}
+    url = f"/v2/gone/squashed/manifests/{digest}"
+    made = client.put(url, content=pulled.content, headers=kind).headers["protoslice-store"]
+    commit(client, "models/gone/squashed", {"m.onnx": b"third"})
+    client.post("/api/models/gone/squashed/super-squash/main", json={}).raise_for_status()
+    assert is_there(client, made), "that of a manifest that was pushed, with its config"
+    assert removed(client, "gone/squashed") == 200
+    assert not is_there(client, made)
 
 
 @pytest.mark.anyio
@@ -288,3 +296,75 @@ async def test_a_removed_repository_counts_no_more() -> None:
         kind = {"content-type": "application/json"}
         assert (await ask(app, "DELETE", path, body, caller | kind)).status == 200
         assert await counted() == before
+
+
+def test_a_name_in_another_case_is_one_repository(client: httpx.Client) -> None:
+    client.post("/api/repos/create", json={"organization": "kim", "name": "Case"})
+    assert commit(client, "models/kim/Case", {"net/m.onnx": OLD}).status_code == 200
+    committed = client.get("/v2/kim/case/manifests/main")
+    assert committed.status_code == 200
+    store, digest = pushed_store(client, "kim/case", NEW)
+    assert [each["id"] for each in client.get("/api/models?author=kim").json()] == ["kim/Case"]
+    listed = client.get("/v1/repositories?prefix=kim/").json()["items"]
+    assert [each["name"] for each in listed] == ["kim/Case"]
+    assert client.get("/kim/Case/resolve/v1/m.onnx").content == NEW
+    assert [each["name"] for each in client.get("/api/models/kim/Case/refs").json()["tags"]] == ["v1"]
+    assert client.get("/kim/case/resolve/v1/m.onnx").headers["location"].startswith("/kim/Case/")
+    assert client.get("/v2/kim/case/tags/list").json()["tags"] == ["main", "v1"]
+    for name in ("kim/Case:v1", "kim/case:v1", "KIM/CASE:v1", "kim/case@v1", f"KIM/case@{digest}"):
+        assert client.get(f"/v1/stores/{name.replace('/', '%2F')}").json()["id"] == store, name
+    for name in ("kim/case:main", "KIM/case@main"):
+        found = client.get(f"/v1/stores/{name.replace('/', '%2F')}").json()["id"]
+        assert found == committed.headers["protoslice-store"], name
+    for name in ("kim/Case", "kim/case"):
+        first = client.get(f"/v1/repositories/{name}").json()
+        second = client.get(f"/v1/repositories/{name}?cursor={first['next']}").json()
+        assert [each["ref"] for each in first["items"] + second["items"]] == ["kim/Case@main", "kim/Case:v1"]
+
+
+def test_artifacts_alone_are_found_in_another_case(client: httpx.Client) -> None:
+    pushed_store(client, "kim/alone", OLD)
+    answer = client.get("/KIM/Alone/resolve/v1/m.onnx")
+    assert (answer.status_code, answer.headers["location"]) == (307, "/kim/alone/resolve/v1/m.onnx")
+    client.post("/api/repos/create", json={"organization": "Kim", "name": "Alone"})
+    assert client.get("/Kim/Alone/resolve/v1/m.onnx").content == OLD
+    assert [each["id"] for each in client.get("/api/models?author=Kim").json()] == ["Kim/Alone"]
+
+
+def test_artifacts_move_with_their_repository_and_are_read_by_its_former_name(client: httpx.Client) -> None:
+    def move(start: str, end: str) -> int:
+        return client.post("/api/repos/move", json={"fromRepo": start, "toRepo": end}).status_code
+
+    client.post("/api/repos/create", json={"organization": "kim", "name": "Before"})
+    commit(client, "models/kim/Before", {"net/m.onnx": OLD})
+    _, digest = pushed_store(client, "kim/before", NEW)
+    pushed_store(client, "kim/taken", OLD)
+    assert move("kim/Before", "kim/Taken") == 409, "it has artifacts too"
+    assert move("kim/Before", "kim/After") == 200
+    assert client.get("/kim/After/resolve/v1/m.onnx").content == NEW
+    for name in ("kim/before", "kim/after"):
+        base = f"/v2/{name}"
+        assert client.get(f"{base}/manifests/v1").headers["docker-content-digest"] == digest
+        assert client.get(f"{base}/blobs/{digest_of(NEW)}").content == NEW
+        committed = client.get(f"{base}/manifests/main")
+        assert client.get(f"{base}/manifests/{committed.headers['docker-content-digest']}").status_code == 200
+        assert client.get(f"{base}/blobs/{digest_of(OLD)}").content == OLD
+        assert client.get(f"/v1/stores/{name.replace('/', '%2F')}:v1").status_code == 200
+    for name, found in (("kim/after:v1", 1), ("kim/before:v1", 0)):
+        assert len(client.get(f"/v1/stores?name={name}").json()["items"]) == found
+    base = "/v2/kim/before"
+    for answer in (
+        client.post(f"{base}/blobs/uploads/"),
+        put_manifest(client, "v2", base, layers=[descriptor(NEW)]),
+        put_manifest(client, "v1", base, layers=[descriptor(NEW)]),
+    ):
+        assert (answer.status_code, answer.json()["errors"][0]["code"]) == (404, "NAME_UNKNOWN")
+        assert "moved: push to its current name" in answer.text
+    for url in (f"{base}/manifests/v1", f"{base}/manifests/{digest}", f"{base}/blobs/{digest_of(NEW)}"):
+        assert client.delete(url).status_code == 404, "the token may be for the former name alone"
+    assert client.get("/kim/After/resolve/v1/m.onnx").content == NEW
+    client.post("/api/repos/create", json={"organization": "kim", "name": "before"})
+    assert client.get(f"{base}/manifests/v1").status_code == 404
+    pushed_store(client, "kim/before", OLD, "v3")
+    assert client.get(f"{base}/tags/list").json()["tags"] == ["v3"]
+    assert client.get("/v2/kim/after/tags/list").json()["tags"] == ["main", "v1"]

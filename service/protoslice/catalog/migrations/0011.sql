@@ -71,3 +71,6 @@ ALTER TABLE trash ADD COLUMN size bigint NOT NULL DEFAULT 0;
 -- Some bits of the secrets for signatures of a process, the one that signs first; null where it signs nothing.
 
 ALTER TABLE processes ADD COLUMN secrets {text};
+-- Artifacts are found by names in lower case. Under others lies only what was computed for pulls of Ollama.
+
+UPDATE repositories SET protocol = 'removed', name = CAST(id AS text) WHERE protocol = 'oci' AND name <> lower(name);

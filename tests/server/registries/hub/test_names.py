@@ -206,9 +206,12 @@ async def test_older_repositories_that_differ_in_case_keep_their_names(url: str,
         for space in ("default", "own"):
             rows = [{"space": space, "id": (1 << 32) + number, "name": name} for number, name in enumerate(names)]
             tx.many(sql, rows)
+        tx.run(f"{sql.replace('hub', 'oci')}", space="own", id=1 << 33, name="a/Pulled")
 
     await database.fill(fill)
     await upgrade(database)
+    oci = await database.read(lambda tx: tx.all("SELECT name FROM repositories WHERE protocol = 'oci'"))
+    assert oci == [], "what was computed for pulls by a name with capitals is computed again"
     await database.close()
     async with open_service(storage=(tmp_path / "storage").as_uri(), database=url) as app:
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated
 
 from fastapi import Depends, Request
 
-from protoslice.artifacts import ArtifactRepository, NameInvalid, RepositoryName
+from protoslice.artifacts import ArtifactRepository, RepositoryName
 from protoslice.artifacts.exports import ExportedRepository
-from protoslice.artifacts.names import HubName
-from protoslice.errors import InvalidInput
+from protoslice.artifacts.names import listed_name
 from protoslice.server.http.headers import read_fields
 from protoslice.server.services import Given
 
@@ -33,16 +31,6 @@ def _name(request: Request, name: str) -> RepositoryName:
     """The name; with capitals, Ollama and llama.cpp get manifests, and every program gets blobs."""
     reads = request.method == "GET" and ("digest" in request.path_params or is_ollama(request) or is_llama(request))
     return listed_name(name) if reads else RepositoryName(name)
-
-
-def listed_name(name: str) -> RepositoryName:
-    """The name of a repository, which may have capitals; `NameInvalid` for other texts."""
-    try:
-        return RepositoryName(name)
-    except NameInvalid:
-        with suppress(InvalidInput):
-            return HubName(name)
-        raise
 
 
 Repository = Annotated[ArtifactRepository, Depends(_repository)]

@@ -18,6 +18,7 @@ from protoslice.artifacts import (
     repository_names,
 )
 from protoslice.artifacts.manifests import INDEX, index_of
+from protoslice.artifacts.names import listed_name
 from protoslice.server.access.places import absolute_url
 from protoslice.server.access.rules import OCI_WRITE, READ, REPOSITORY_DELETE
 from protoslice.server.api.endpoints import endpoint
@@ -31,7 +32,7 @@ from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, next_page, refuse_backward
 from protoslice.server.registries.oci.errors import OciRoute
-from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama, listed_name
+from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama
 from protoslice.server.services import Given
 from protoslice.stores.uploads import Body
 
@@ -52,13 +53,12 @@ async def get_base() -> Response:
 
 @endpoint(router, "GET /v2/_catalog", READ)
 async def get_catalog(request: Request, services: Given, n: Page = None, last: str | None = None) -> Response:
-    """List the names of repositories, without those that clients of OCI cannot ask for."""
+    """List the names of repositories."""
     limit = _limit(n, services.settings.max_page_items)
     after = None if last is None else listed_name(last).text
     names, more = await repository_names(services.stores, limit=limit, after=after) if limit else ([], False)
-    shown = [name for name in names if name == name.lower()]
     more_at = next_page(request.scope, "/v2/_catalog", {"n": limit, "last": names[-1]}) if more and names else {}
-    return _json({"repositories": shown}, more_at)
+    return _json({"repositories": names}, more_at)
 
 
 @endpoint(router, "GET /v2/{name:path}/tags/list", READ)
