@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tests.support.proxy import Fault, FaultyProxy, faulty_proxy
 
 from protoslice import _core, schema
 from protoslice.client import Client
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
@@ -73,9 +76,13 @@ def test_changed_tensors_are_shown_with_the_length_of_their_change(
         summary = call("diff", one, other, "--summary", code=8).stdout.splitlines()
         assert "2 tensors changed, 1 tensor added" in summary[0]
         assert [line.split() for line in summary[3:]] == [
-            ["50", "%", "1", "1.000000", "w2"],
-            ["25", "%", "0.5", "1.000000", "w1"],
+            ["50", "%", "1", "0", "w2"],
+            ["25", "%", "0.5", "0", "w1"],
         ]
+        page = re.search(r"METRICS = \{(.*?)\}", (ROOT / "web/src/xray/moves.ts").read_text())
+        assert page is not None
+        named = {each.lower() for each in re.findall('"(.*?)"', page[1])}
+        assert {*re.split("  +", summary[2].lower())[:3]} < named, "the page has the same words"
         assert {
             each["what"]
             for each in json.loads(call("diff", one, other, "--only", "file", "--json", code=8).stdout)["differences"]

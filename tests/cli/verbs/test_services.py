@@ -195,7 +195,13 @@ def test_errors_of_the_service_and_of_the_connection_name_it(call: Any, service:
 
 
 def test_a_base_may_be_named_like_every_store(call: Any, service: str, store: str, changed: Path) -> None:
-    for base in ("model:1", "@model:1", f"{service}/v1/stores/model:1", f"{service}/m/model:1"):
+    for base in (
+        "model:1",
+        "@model:1",
+        f"{service}/v1/stores/model:1",
+        f"{service}/m/model:1",
+        f"{service}/m/model:1/tensors?tensor=x",
+    ):
         assert json.loads(call("push", changed, "--base", base, "--json").stdout)["store"]
     assert "is not on" in call("push", changed, "--base", "http://127.0.0.1:9/v1/stores/model:1", code=2).stderr
     assert "does not name a store" in call("push", changed, "--base", "a b", code=2).stderr

@@ -202,9 +202,9 @@ function columnsOf(known: ReadonlyMap<string, TensorMove>): Column<Difference>[]
     { name: "name", title: "Where", sort: "name", show: (each) => <span title={each.path}>{each.path || "(the root)"}<span class="soft"> {toldOf(each)}</span></span> },
     { name: "before", title: "Before", sort: "before", right: true, show: (each) => size(each.before) },
     { name: "after", title: "After", sort: "after", right: true, show: (each) => size(each.after) },
-    { name: "relative", title: "relative", sort: "relative", right: true, show: figure("relative") },
+    { name: "relative", title: "relative change", sort: "relative", right: true, show: figure("relative") },
     { name: "max", title: "max |Δ|", sort: "max", right: true, show: figure("max") },
-    { name: "cosine", title: "1 − cos", sort: "cosine", right: true, show: figure("cosine") },
+    { name: "cosine", title: "1 − cosine", sort: "cosine", right: true, show: figure("cosine") },
   ];
 }
 

@@ -165,13 +165,13 @@ def _sum_up(found: list[Difference], delta_of: DeltaOf) -> None:
             for address, delta in farthest
         ]
         say()
-        print_table(["relative change", "max |Δ|", "cosine", "tensors that moved farthest"], rows, right=(0, 1, 2))
+        print_table(["relative change", "max |Δ|", "1 − cosine", "tensors that moved farthest"], rows, right=(0, 1, 2))
     if len(changed) > _MOST_SUMMED:
         note(f"only the first {_MOST_SUMMED} changed tensors were measured")
 
 
 def _cosine(delta: TensorDelta) -> str:
-    return "" if delta.cosine is None else f"{delta.cosine:.6f}"
+    return "" if delta.cosine is None else f"{max(0.0, 1 - delta.cosine):.3g}"
 
 
 def _row(each: Difference, moved: str) -> list[str]:

@@ -251,7 +251,7 @@ def stats(  # noqa: PLR0913 - each is an option
     if as_json:
         print_json([asdict(each) for each in found] if several else asdict(found[0]))
     elif several:
-        titles = ["min", "max", "mean", "deviation", "zeros", "NaN", "name"]
+        titles = ["min", "max", "mean", "std", "zeros", "not finite", "name"]
         print_table(titles, [_summed_up(each) for each in found], right=range(6))
     else:
         _show_statistics(found[0])
@@ -289,10 +289,10 @@ def _show_statistics(found: TensorStatistics) -> None:
             ("tensor", found.name),
             ("type", f"{found.dtype} {'×'.join(map(str, found.shape)) or 'scalar'}"),
             ("elements", f"{found.elements}, {looked_at} examined"),
-            ("minimum", _figure(found.min)),
-            ("maximum", _figure(found.max)),
+            ("min", _figure(found.min)),
+            ("max", _figure(found.max)),
             ("mean", _figure(found.mean)),
-            ("std deviation", _figure(found.deviation)),
+            ("std", _figure(found.deviation)),
             ("zeros", f"{found.zeros} ({_share(found.zeros, found.looked_at)})"),
             ("NaN", str(found.nans)),
             ("infinite", str(found.infinities)),
