@@ -221,7 +221,13 @@ REGISTRIES: Final = (
         for files in ("resolve", "raw")
     ),
     *(
-        _row(f"GET /{{name:owned}}{route}", "a link to a page", get(f"/ann/m{path}"), status=302, budget=_PLAIN)
+        _row(
+            f"GET /{{name:owned}}{route}",
+            "a link to a page",
+            get(f"/ann/m{path}", accept="text/html"),
+            status=302,
+            budget=_PLAIN,
+        )
         for route, path in (
             ("", ""),
             ("/tree/{revision}", "/tree/main"),

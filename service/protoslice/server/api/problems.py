@@ -112,7 +112,7 @@ NO_ROOT = Problem(
     "No root proto in the store",
     "See `detail`; read the store's files, or create the store again with `root` or `type`.",
 )
-NO_RESOURCE = Problem(404, "no-resource", "No such URL", "See `/docs` for the API.")
+NO_RESOURCE = Problem(404, "no-resource", "No such URL", "The API is below `/v1`: see `/docs`.")
 METHOD = Problem(405, "method-not-allowed", "Method not allowed", "Use one of the methods in `Allow`.")
 NOT_ACCEPTABLE = Problem(406, "not-acceptable", "Not acceptable", "Accept one of the media types in `offers`.")
 TIMEOUT = Problem(408, "request-timeout", "Request too slow", "Send the request again over a better connection.")

@@ -246,11 +246,6 @@ READING: Final = _plain("""
     GET /{repository}/raw/main/a.txt
     HEAD /{repository}/raw/main/m.onnx
     GET /datasets/{repository}/raw/main/a.txt 404
-    GET /{repository}
-    GET /{repository}/tree/main
-    GET /{repository}/tree/main/a.txt
-    GET /{repository}/blob/main/a.txt
-    GET /{repository}/commit/{commit}
     POST /api/models/{repository}/discussions 422
     GET /api/lfs-files/models/{repository}/{oid_lfs}
     GET /api/models/{image}/refs
@@ -311,6 +306,10 @@ WRITING: Final = [
         POST /v2/box/mine/blobs/uploads/?mount={blob}&from=spaces%2Fother%2F{image}
         POST /v2/{image}/blobs/uploads/
     """),
+    *(
+        Call("GET", f"/{{repository}}{page}", headers={"accept": "text/html"})
+        for page in ("", "/tree/main", "/tree/main/a.txt", "/blob/main/a.txt", "/commit/{commit}")
+    ),
     Call("GET", "/v1/tokens", unordered=True),
     Call("GET", "/v1/tokens?limit=1", unordered=True),
     Call("GET", "/v1/webhooks/{word}/letters", timed=True),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
 from urllib.parse import quote
 
 from fastapi import Request
@@ -12,9 +14,14 @@ from protoslice.repositories.names import check_repository
 from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import OPEN
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.problems import NO_RESOURCE, HttpProblem
+from protoslice.server.http.headers import read_fields
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded
+
+_VERSION: Final = re.compile(r"v[0-9]+/")
+"""Beginning of a path of another version of the API."""
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 
@@ -26,6 +33,9 @@ router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
 @endpoint(router, "GET /{name:owned}", OPEN)
 @answering
 async def show(request: Request, name: Encoded, revision: Encoded = MAIN) -> Response:
-    """Redirect to the page of a repository at a revision; reads nothing, so it tells nothing to strangers."""
+    """Redirect a browser to the page of a repository at a revision, without reading anything."""
+    fields = read_fields(request.scope)
+    if _VERSION.match(name) or "html" not in fields.get(b"accept", "").lower():
+        raise HttpProblem(NO_RESOURCE, f"{NO_RESOURCE.advice} Pages of repositories are for browsers.")
     shown = quote(f"{check_repository(name)}@{revision}", safe="")
-    return RedirectResponse(url_of(request.scope, f"/m/{shown}"), 302)
+    return RedirectResponse(url_of(request.scope, f"/m/{shown}"), 302, {"vary": "accept"})
