@@ -1,4 +1,4 @@
-"""Accept of every operation below `/v1`: a type that is not offered is refused with the types that are."""
+"""Media types of every operation below `/v1`: others than it offers or takes are refused with those."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pytest
 from tests.server.access.worlds.calls import CALLS
 from tests.server.api.test_preconditions import filled, rows
 from tests.support.asgi import ask
+from tests.support.store_routes import open_service
+
+from protoslice.server.middleware.guarded_route import routes_of
 
 BROWSER: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 
@@ -58,3 +61,36 @@ async def test_a_type_that_is_not_offered_is_refused_with_those_that_are() -> No
             if method != "HEAD":
                 got = await ask(app, method, re.sub("[{}]", "", path), b"", {**caller, "accept": "image/png"})
                 assert got.status == 406, (row, got)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream", ""])
+async def test_a_body_that_is_not_said_to_be_json_is_refused_in_our_words(kind: str) -> None:
+    taken = 0
+    async with open_service() as app:
+        for row, route in routes_of(app.router.routes):
+            method, _, path = row.partition(" ")
+            if route.body_field is None or not path.startswith(("/v1/", "/session")):
+                continue
+            given = {"content-type": kind} if kind else {}
+            for sized in (True, False):
+                chunked = {} if sized else {"transfer-encoding": "chunked"}
+                got = await ask(app, method, re.sub("[{}]", "", path), b"{}", {**given, **chunked}, sized=sized)
+                problem = json.loads(got.body)
+                assert (got.status, problem.get("offers")) == (415, ["application/json"]), (row, got)
+                assert "Content-Type: application/json" in problem["detail"]
+            got = await ask(app, method, re.sub("[{}]", "", path), b"{}", {"content-type": "application/json; x=y"})
+            assert got.status != 415, (row, got)
+            taken += 1
+    assert taken > 10
+
+
+@pytest.mark.anyio
+async def test_an_open_service_says_that_it_has_no_tokens() -> None:
+    async with open_service() as app:
+        made = b'{"name": "t", "scopes": ["read"]}'
+        for method, path, body in (("GET", "", b""), ("POST", "", made), ("DELETE", "/x", b"")):
+            got = await ask(
+                app, method, f"/v1/tokens{path}", body, {"content-type": "application/json"} if body else {}
+            )
+            assert (got.status, "tokens exist only on a closed" in got.text) == (404, True), got

@@ -8,6 +8,9 @@ import httpx
 import pytest
 from google.protobuf import descriptor_pb2
 from tests.support.problems import assert_problem
+from tests.support.stores import onnx
+
+from protoslice.server.access.rules import RULES
 
 pytestmark = pytest.mark.contract
 
@@ -199,3 +202,27 @@ def test_a_type_that_is_declared_differently_is_a_conflict_that_names_both(clien
 def test_schemas_that_cannot_be(client: httpx.Client, content: bytes, headers: dict[str, Any], expected: int) -> None:
     answer = client.put("/v1/schemas/bad", content=content, headers=headers)
     assert_problem(answer.status_code, answer.headers, answer.content, expected=expected)
+
+
+def fixed_names() -> list[str]:
+    """Segments of the routes that stand where others have the name of a store, a tag or a repository."""
+    rows = [row.partition(" ")[2].split("/") for row in RULES if row.partition(" ")[2].startswith("/v1/")]
+    named = {"/".join(parts[:place]) for parts in rows for place in range(len(parts)) if parts[place].startswith("{")}
+    found = {
+        parts[place]
+        for parts in rows
+        for place in range(len(parts))
+        if "/".join(parts[:place]) in named and not parts[place].startswith("{")
+    }
+    return sorted(found | {"restore", "stores", "merge", "tree"})
+
+
+@pytest.mark.parametrize("name", fixed_names())
+def test_names_of_routes_are_names_of_tags_too(client: httpx.Client, name: str) -> None:
+    made = client.post(f"/v1/stores?filename=m.onnx&tag={name}", content=onnx(500)).json()
+    for path in (f"/v1/stores/{name}", f"/v1/stores/{name}/tree", f"/v1/stores/{name}/merge", f"/v1/tags/{name}"):
+        answer = client.get(path)
+        assert answer.status_code == 200, (path, answer.text)
+    assert client.get(f"/v1/stores/{name}").json()["id"] == made["id"]
+    assert client.patch(f"/v1/stores/{name}", json={"description": name}).json()["description"] == name
+    assert client.delete(f"/v1/tags/{name}").status_code == 204

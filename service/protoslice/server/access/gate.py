@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from starlette.types import Scope as AsgiScope
 
-from protoslice.errors import NotFound, Unsupported
+from protoslice.errors import NotFound
 from protoslice.server.access.credentials import Callers, KnownCaller, is_empty
 from protoslice.server.access.decision import EVERY_SPACE, Decision, Need, Principal, Scope, lacking
 from protoslice.server.access.records import Tokens
@@ -140,9 +140,11 @@ class Gate:
 
     @property
     def tokens(self) -> Tokens:
-        """Tokens of the service; `Unsupported` while the gate stands open, when they would mean nothing."""
+        """Tokens of the service; `NotFound` while the service is open, and has none."""
         if not self.closed or self._tokens is None:
-            raise Unsupported("This service is open and uses no tokens: start it with PROTOSLICE_AUTH=tokens")
+            raise NotFound(
+                "This service is open: tokens exist only on a closed one, started with PROTOSLICE_AUTH=tokens"
+            )
         return self._tokens
 
     def reader(self, authorization: str | None, signature: UrlSignature | None, space: str) -> Principal | None:

@@ -14,11 +14,11 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from protoslice.server.api.problems import PRECONDITION, HttpProblem
+from protoslice.server.api.problems import MEDIA, PRECONDITION, HttpProblem
 from protoslice.server.http.digests import BodyDigest
-from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.headers import Fields, media_type_of, read_fields
 from protoslice.server.http.json_bodies import StrictRequest
-from protoslice.server.http.negotiation import choose
+from protoslice.server.http.negotiation import JSON, choose
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
 from protoslice.server.middleware.context import context_of
@@ -98,6 +98,8 @@ class GuardedRoute(APIRoute):
             return handler
 
         async def reading(request: Request) -> Response:
+            if self.is_strict:
+                _check_json(read_fields(request.scope))
             return await handler(StrictRequest(request.scope, request.receive))
 
         return reading
@@ -126,6 +128,17 @@ class GuardedRoute(APIRoute):
         declared = None if b"transfer-encoding" in fields else size
         body = context_of(scope).body = GuardedBody(receive, limit, settings, digest, size=declared)
         await super().handle(scope, body, send)
+
+
+def _check_json(fields: Fields) -> None:
+    """Refuse a body that is not said to be JSON: no other is read."""
+    media = media_type_of(fields)
+    is_empty = fields.get(b"content-length", "0") == "0" and b"transfer-encoding" not in fields
+    if is_empty or media == JSON or media.endswith("+json"):
+        return
+    raise HttpProblem(
+        MEDIA, f"Send the body with Content-Type: {JSON}, not {media[:80] or 'without a type'}", offers=[JSON]
+    )
 
 
 def foreign_query(handler: Handler) -> Handler:
