@@ -34,6 +34,10 @@ class RemoteModel(OpenedModel):
     def _tensors(self) -> Listed[TensorEntry]:
         return Listed([*self.client.tensors(self.store.id)])
 
+    def __reduce__(self) -> tuple[type[RemoteModel], tuple[Client, str]]:
+        """Open the same store again where this one is unpickled, such as in a worker of a data loader."""
+        return RemoteModel, (self.client, self.store.id)
+
     def __len__(self) -> int:
         """Number of tensors."""
         return len(self._tensors)

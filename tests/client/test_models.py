@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -129,6 +130,13 @@ def test_a_slice_of_a_large_tensor_costs_a_request_or_two_and_little_of_it(
         listed, before = list(opened), len(proxy.done)
         assert opened["large"][17, :5].tolist() == arrays["large"][17, :5].tolist()
         assert (len(listed), len(proxy.done) - before) == (7, 1), "a listing spares the look at the name"
+
+
+def test_models_and_tensors_of_a_service_are_pickled(client: Client, ref: str, arrays: dict[str, Any]) -> None:
+    with protoslice.open_model(f"{client.url}/m/bert:1") as opened:
+        model, tensor = pickle.loads(pickle.dumps((opened, opened["block.0/w*"])))
+    assert list(model)[:2] == ["large", "block.0/w*"]
+    assert_array_equal(tensor[1], arrays["block.0/w*"][1])
 
 
 def test_a_model_stays_the_store_that_a_tag_pointed_at(client: Client, ref: str, model: bytes) -> None:
