@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import takewhile
 
-from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
+from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown, NameInvalid
 from protoslice.artifacts.manifests import StoredManifest
 from protoslice.artifacts.names import Digest, RepositoryName, check_tag
 from protoslice.catalog.artifacts import ArtifactTable
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import OCI
 from protoslice.catalog.repositories import RepositoryTable
+from protoslice.errors import InvalidInput
 from protoslice.stores import Stores
 from protoslice.stores.paging import PageBudget
 
@@ -25,9 +26,12 @@ class ArtifactRecords:
     def __init__(self, stores: Stores, name: RepositoryName) -> None:
         self._table = ArtifactTable(stores.database, stores.room.account, name.key)
 
-    async def check_current(self) -> None:
-        """Raise `NotFound` for the former name of a repository, to which nothing can be pushed."""
-        await self._table.check_current()
+    async def check_pushed(self) -> None:
+        """Raise `NotFound` for the former name of a repository, `NameInvalid` for a name that no new one may have."""
+        try:
+            await self._table.check_pushed()
+        except InvalidInput as error:
+            raise NameInvalid(error.message) from None
 
     async def blob(self, digest: Digest) -> KeptFile:
         """Return the record of a blob; raise `BlobUnknown` if there is none, or the blob has not come yet."""

@@ -50,7 +50,7 @@ class ArtifactRepository:
 
     async def begin_upload(self, client: str = "") -> Upload:
         """Begin the upload of a blob, which counts for `client`."""
-        await self._records.check_current()
+        await self._records.check_pushed()
         wanted = NewUpload(partial=True, path="blob", client=client, client_metadata=_SESSION + self.name.text)
         return await self._uploads.create(wanted)
 

@@ -14,7 +14,7 @@ from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, rep
 from protoslice.catalog.labels import OCI, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_store
-from protoslice.catalog.repositories import FIRST_ID, ensure_repository
+from protoslice.catalog.repositories import FIRST_ID, check_new, ensure_repository
 from protoslice.catalog.spaces import Account
 from protoslice.errors import NotFound
 
@@ -61,14 +61,17 @@ class ArtifactTable:
         self._repository = repository
         self._key: Mapping[str, str] = {"space": account.space, "repository": repository}
 
-    async def check_current(self) -> None:
-        """Raise `NotFound` for the former name of a repository, to which nothing can be pushed."""
-        await self._database.read(self._check_current)
+    async def check_pushed(self) -> None:
+        """Raise `NotFound` for the former name of a repository, `InvalidInput` for a name that no new one may have."""
+        await self._database.read(self._check_pushed)
 
-    def _check_current(self, tx: Transaction) -> None:
-        sql = f"SELECT 1 FROM former_names WHERE space = :space AND folded = :repository AND {_OWN} IS NULL"
-        if tx.first(sql, **self._key) is not None:
+    def _check_pushed(self, tx: Transaction) -> None:
+        former = "(SELECT 1 FROM former_names WHERE space = :space AND folded = :repository)"
+        there, moved = tx.all(f"SELECT {_OWN}, {former}", **self._key)[0]
+        if there is None and moved is not None:
             raise NotFound(f"The repository {self._repository!r} was moved: push to its current name")
+        if there is None:
+            check_new(self._repository)
 
     async def blob(self, digest: str) -> KeptFile | None:
         """Return a blob, or None if it is unknown; one that is only wanted has no bytes."""
@@ -295,7 +298,7 @@ class ArtifactTable:
         sql = f"SELECT id FROM repositories WHERE space = :space AND protocol = '{OCI}' AND name = :repository"
         row, created = tx.first(sql, **self._key), 0
         if row is None:
-            self._check_current(tx)
+            self._check_pushed(tx)
             created = ensure_repository(tx, self._space, OCI, self._repository, FIRST_ID + secrets.randbits(62))
             row = tx.first(sql, **self._key)
         if row is None:

@@ -19,7 +19,7 @@ from protoslice.catalog.labels import HUB, OCI, REMOVED, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_repository, require_store
 from protoslice.catalog.spaces import Account
-from protoslice.errors import Conflict, NotFound
+from protoslice.errors import Conflict, InvalidInput, NotFound
 
 """Protocol of Hugging Face's clients."""
 FILE: Final = "file"
@@ -29,6 +29,7 @@ FIRST_ID: Final = 1 << 32
 NO_FILES: Final = hashlib.sha256(b"").hexdigest()
 """Digest whose first digits are the id of a commit without files."""
 _IS_HUB: Final = f"r.protocol = '{HUB}'"
+_GIT: Final = ".git"
 _COMMIT: Final = "c.id, c.digits, c.store, c.parent, c.number, c.title, c.message, c.author, c.at"
 _NAMES: Final = f"""
     SELECT n.kind, n.name, n.version, {_COMMIT} FROM names n LEFT JOIN commits c
@@ -98,6 +99,7 @@ class RepositoryTable:
 
     async def create(self, name: str) -> RepositoryRow:
         """Insert a repository; raise `UniqueViolation` if there is one of that name in any case."""
+        check_new(name)
         id = FIRST_ID + secrets.randbits(62)
 
         def work(tx: Transaction) -> RepositoryRow:
@@ -133,6 +135,7 @@ class RepositoryTable:
 
         Return False if there is none; raise `UniqueViolation` if the new name is taken.
         """
+        check_new(new)
 
         def work(tx: Transaction) -> bool:
             sql = """
@@ -242,8 +245,18 @@ def _label(tx: Transaction, key: Mapping[str, Any], protocol: str, repository: s
     )
 
 
+def check_new(name: str) -> None:
+    """Raise `InvalidInput` for a name that no new repository may have; older ones keep it."""
+    if name.lower().endswith(_GIT):
+        raise InvalidInput(
+            f"Invalid repository name {name[:200]!r}: choose one that does not end in '.git', as git would take it for "
+            f"the URL of {name[: -len(_GIT)][:200]!r}"
+        )
+
+
 def ensure_repository(tx: Transaction, space: str, protocol: str, name: str, id: int) -> int:
     """Insert a repository unless there is one of that id or name; return 1 if it was inserted, else 0."""
+    check_new(name)
     sql = f"{_INSERT} ON CONFLICT DO NOTHING"
     return tx.run(sql, space=space, id=id, protocol=protocol, name=name, now=tx.now, folded=None)
 

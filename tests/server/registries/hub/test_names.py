@@ -13,7 +13,6 @@ import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
 from tests.support.catalogues import make_earlier
-from tests.support.hub import commit
 from tests.support.store_routes import open_service
 
 from protoslice.catalog import connect, upgrade
@@ -69,6 +68,26 @@ def test_a_name_in_another_case_is_taken(client: httpx.Client, made: Made) -> No
     assert client.post("/api/repos/create", json=body).status_code == 200, "a dataset is another repository"
 
 
+def test_a_new_name_does_not_end_as_the_urls_of_git(client: httpx.Client, made: Made) -> None:
+    name = made({"a": b"1"})
+    said = []
+    for end in (".git", ".GIT"):
+        for kind in ("model", "dataset"):
+            body = {"organization": "Ann", "name": f"{name[4:]}{end}", "type": kind}
+            said.append(client.post("/api/repos/create", json=body))
+        said.append(client.post("/api/repos/move", json={"fromRepo": name, "toRepo": f"{name}{end}"}))
+    path = f"/v2/{name.lower()}.git"
+    said.append(client.post(f"{path}/blobs/uploads/"))
+    said.append(client.post(f"{path}/blobs/uploads/?digest=sha256:{'0' * 64}", content=b"x"))
+    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}
+    said.append(client.put(f"{path}/manifests/v1", json=manifest, headers={"content-type": manifest["mediaType"]}))
+    for answer in said:
+        assert answer.status_code == 400, answer.request.url
+        assert "does not end in '.git'" in answer.text
+    assert "refs/heads/main" in client.get(f"/{name}.git/info/refs?service=git-upload-pack").text
+    assert client.get(f"{path}/tags/list").json()["tags"] == []
+
+
 LOOKING_UP_NONE: Final = {
     "GET /api/{kind}/{name:repository}/compare/{revisions:path}",
     "POST /api/{kind}/{name:repository}/discussions",
@@ -110,9 +129,6 @@ def test_a_redirect_leads_to_the_file(client: httpx.Client, made: Made) -> None:
             answer = client.get(f"/{other}/resolve/feat%2Fx/sub/a%20b?download=true")
             assert answer.content == b"1"
             assert str(answer.url).endswith(f"/{name}/resolve/feat%2Fx/sub/a%20b?download=true")
-        client.post("/api/repos/create", json={"organization": "Ann", "name": f"{name[4:]}.git"})
-        assert commit(client, f"models/{name}.GIT", {"a": b"2"}).status_code == 200
-        assert client.get(f"/{name.upper()}.git/resolve/main/a").content == b"2"
         data = made({"a": b"3"}, "dataset")
         assert client.get(f"/datasets/{data.upper()}/resolve/main/a").content == b"3"
         assert client.get(f"/api/datasets/{data.upper()}").json()["id"] == data
@@ -199,7 +215,7 @@ def _said(answer: Asked) -> str:
 async def test_older_repositories_that_differ_in_case_keep_their_names(url: str, tmp_path: Path) -> None:
     await make_earlier(url, 10)
     database = connect(url, "memory://")
-    names = ["a/b", "A/b", "a/B", "c/d", "c/D", "datasets/a/b"]
+    names = ["a/b", "A/b", "a/B", "c/d", "c/D", "datasets/a/b", "g/m.git"]
     sql = "INSERT INTO repositories (space, id, protocol, name, created) VALUES (:space, :id, 'hub', :name, :id)"
 
     def fill(tx: Any) -> None:
@@ -233,6 +249,9 @@ async def test_older_repositories_that_differ_in_case_keep_their_names(url: str,
         assert [await led(name) for name in ("a/b", "A/b")] == [200, "a/b"]
         assert await sent("delete", {"name": "c/d"}, "DELETE") == 200
         assert [await led(name) for name in ("c/d", "c/D")] == ["c/D", 200]
+        assert [await led(name) for name in ("g/m.git", "G/M.git", "g/m")] == [200, "g/m.git", 404]
+        assert (await ask(app, "GET", "/g/m.git.git/info/refs")).status == 200, "for git it has its suffix twice"
+        assert await sent("move", {"fromRepo": "g/m.git", "toRepo": "g/m"}) == 200
         assert (await _create(app, "", "C/D", {})).status == 409
         listed = json.loads((await ask(app, "GET", "/api/models")).body)
-        assert [each["id"] for each in listed] == ["a/b", "c/D", "e/f"]
+        assert [each["id"] for each in listed] == ["a/b", "c/D", "e/f", "g/m"]
