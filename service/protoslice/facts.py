@@ -34,6 +34,9 @@ def like(*examples: object) -> Keywords:
 OMITTED: Final = "omitted"
 """In `Annotated`: the JSON leaves out the member where it has its default."""
 
+SECRET: Final = "secret"
+"""In `Annotated`: a permission. Answers with such a member are never compressed: the length would leak it (BREACH)."""
+
 LOCAL: Final = "local"
 """In `Annotated`: the JSON never has the member."""
 
@@ -181,7 +184,7 @@ class SignInTerms:
 class SignedUrl:
     """A signed URL, which needs no token."""
 
-    url: str
+    url: Annotated[str, SECRET]
     expires: datetime
 
 
@@ -194,7 +197,7 @@ class WebhookFacts:
     events: tuple[str, ...]
     """Types of the events that it gets; none: all."""
     created: datetime
-    secret: Annotated[str, OMITTED] = ""
+    secret: Annotated[str, OMITTED, SECRET] = ""
     """`whsec_` and base64: the HMAC key for `webhook-signature`. Only returned when the webhook is put."""
 
 
@@ -250,7 +253,7 @@ class AccessToken:
     """Patterns of tags that the token may set and remove; empty if it may change any tag."""
     created: datetime
     expires: datetime | None
-    token: Annotated[str, OMITTED] = ""
+    token: Annotated[str, OMITTED, SECRET] = ""
     """The token itself, only returned when it is created."""
 
 

@@ -23,7 +23,7 @@ from protoslice.catalog.database import ACTOR, NOBODY, Actor
 from protoslice.catalog.processes import settle_secrets
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.concurrency.chores import keep_running
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.concurrency.windows import Windows
 from protoslice.drafts import Drafts, QuietFolders
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
@@ -69,6 +69,7 @@ SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
 
 _PING_SECONDS: Final = 2
+_GZIPPED_ROOM: Final = 16 << 20
 _TURNS: Final = 20
 
 
@@ -100,6 +101,8 @@ class Services:
         default_factory=lambda: SingleFlight(stops=True)
     )
     """Callers for the refs of one repository wait for each other: the first computes the ids of new commits."""
+    gzipped: CachedFlight[bytes, bytes] = field(default_factory=lambda: CachedFlight(most=1024, room=_GZIPPED_ROOM))
+    """Compressed answers by the digest of the plain ones."""
     _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 
     def __post_init__(self) -> None:

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaSerializer, core_schema
 
-from protoslice.facts import LOCAL, OMITTED, Node, RecordsSummary, Store
+from protoslice.facts import LOCAL, OMITTED, SECRET, Node, RecordsSummary, Store
 from protoslice.json_text import encode_json
 
 Json = dict[str, Any]
@@ -55,6 +55,17 @@ def prepare_encoding(kind: Any) -> None:
     """Make the encoder of a kind of fact, or of the items of a page, now and not in the first request, for 1 ms."""
     (item,) = get_args(kind) or (kind,)
     _serializer(item)
+
+
+@cache
+def has_secret(kind: Any) -> bool:
+    """True if a fact, or one inside of it, has a member that is `SECRET`."""
+    return any(
+        SECRET in getattr(hint, "__metadata__", ())
+        for each in _walk(TypeAdapter(kind).core_schema)
+        if each.get("type") == "dataclass"
+        for hint in get_type_hints(each["cls"], include_extras=True).values()
+    )
 
 
 def store_weight(store: Store) -> int:

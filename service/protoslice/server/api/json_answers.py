@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import is_dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import InvalidInput
 from protoslice.facts import Restored, Store, StoreName
 from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.outputs.omitted import refuse
 from protoslice.json_text import encode_json
-from protoslice.server.access.decision import Scope
+from protoslice.server.access.decision import Scope as AccessScope
 from protoslice.server.access.places import asked_url, url_of
-from protoslice.server.api.encoding import encode_fact, encode_items, store_weight
+from protoslice.server.api.encoding import encode_fact, encode_items, has_secret, store_weight
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.negotiation import takes_gzip
 from protoslice.server.http.parameters import SIGNATURE, Time, with_parameter
 from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.services import Services, given
 from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
 from protoslice.stores.paging import PAGE_BYTES
@@ -63,6 +68,8 @@ Until = Annotated[
 ]
 """Query parameters of calls that list what has a time."""
 
+_LEAST_GZIPPED: Final = 1024
+_GZIP_LEVEL: Final = 6
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REVALIDATED = "no-cache"
 VERSIONED = "public, max-age=3600"
@@ -83,10 +90,12 @@ def json_answer(
     etag: EntityTag | None = None,
     weak: bool = False,
     sha256: bytes | None = None,
+    media_type: str = "application/json",
 ) -> Response:
     """Return a fact, or a dictionary, as JSON; bytes are JSON already, and their `sha256` may be known.
 
-    For a read the conditions are evaluated; without `etag`, the entity tag is made from the content, weak or not.
+    For a read the conditions are evaluated; without `etag`, the entity tag is made from the content, weak or not. A
+    read of 1 KiB or more is compressed for clients that take gzip, unless its type has a secret.
     """
     if not isinstance(data, bytes):
         data = encode_fact(data) if is_dataclass(data) else encode_json(data)
@@ -95,17 +104,54 @@ def json_answer(
     tag = etag or EntityTag(f"sha256-{digest.hex()}", weak)
     said = {"etag": str(tag), "cache-control": REVALIDATED, "vary": "accept-encoding", **(headers or {})}
     if request.method == "GET":
-        verdict = evaluate(_conditions(read_fields(request.scope)), Validators(tag), reads=True)
-        if verdict is Verdict.FAILED:
+        coded = len(body) >= _LEAST_GZIPPED and _takes_gzip(request)
+        # A client that takes gzip may still have the plain form, whose tag is then as good.
+        verdicts = {
+            each: evaluate(_conditions(read_fields(request.scope)), Validators(each), reads=True)
+            for each in ((tag.gzipped, tag) if coded else (tag,))
+        }
+        for known, verdict in verdicts.items():
+            if verdict is Verdict.NOT_MODIFIED:
+                return Response(status_code=304, headers=said | {"etag": str(known)})
+        if Verdict.PROCEED not in verdicts.values():
             raise HttpProblem(
                 PRECONDITION,
                 "The resource has changed: its entity tag differs from the one in the request",
                 etag=tag.opaque,
             )
-        if verdict is Verdict.NOT_MODIFIED:
-            return Response(status_code=304, headers=said)
+        if coded:
+            said |= {"etag": str(tag.gzipped), "content-encoding": "gzip"}
+            return _GzippedResponse(body, status, said, media_type, digest)
     said["repr-digest"] = format_digest(digest).decode("ascii")
-    return Response(body, status, said, "application/json")
+    return Response(body, status, said, media_type)
+
+
+class _GzippedResponse(Response):
+    """Response that is compressed when it is sent, unless its compressed form is in memory."""
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str], media_type: str, sha256: bytes) -> None:
+        super().__init__(body, status, headers, media_type)
+        self._plain, self._sha256 = body, sha256
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        services: Services = scope["app"].services
+
+        async def made() -> tuple[bytes, int]:
+            compress = partial(gzip.compress, self._plain, _GZIP_LEVEL, mtime=0)
+            found = await services.stores.worker.sized(len(self._plain), compress)
+            return found, len(found)
+
+        self.body = await services.gzipped.get(self._sha256, made)
+        self.headers["content-length"] = str(len(self.body))
+        self.headers["repr-digest"] = format_digest(hashlib.sha256(self.body).digest()).decode("ascii")
+        await super().__call__(scope, receive, send)
+
+
+def _takes_gzip(request: Request) -> bool:
+    """True if the client takes gzip, and no answer of the route has a secret."""
+    route = request.scope.get("route")
+    taken = takes_gzip(read_fields(request.scope).get(b"accept-encoding", ""))
+    return taken and isinstance(route, GuardedRoute) and not any(map(has_secret, route.answers.values()))
 
 
 def microseconds_of(time: datetime | None) -> int | None:
@@ -120,7 +166,7 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
     """
     context = context_of(request.scope)
     store, created, context.store = made.store, made.created, made.store.id
-    if not given(request).may(Scope.READ):
+    if not given(request).may(AccessScope.READ):
         own = tuple(tag for tag in store.tags if tag in context.tags)
         store, created = (
             replace(store, tags=own, uploader=None, uploader_id=None, description="", created=datetime.now(UTC)),

@@ -8,13 +8,15 @@ not parse is ignored, as the RFC says.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import Enum, auto
 from typing import Final
 
 from protoslice.errors import InvalidInput
 
+_GZIPPED: Final = "-gzip"
+"""End of strong tags of compressed representations."""
 _TAG: Final = re.compile(r'(W/)?"([\x21\x23-\x7e\x80-\xff]*)"')
 _ESCAPED: Final = re.compile(r"[^A-Za-z0-9!#$&'*+\-./:;=?@^_`|~]+")
 """Characters escaped in a storage's tag: any not allowed in entity tags, the escape, separators."""
@@ -52,6 +54,11 @@ class EntityTag:
     def __str__(self) -> str:
         return f'{"W/" if self.weak else ""}"{self.opaque}"'
 
+    @property
+    def gzipped(self) -> EntityTag:
+        """Tag of the same representation, compressed; a weak tag is that of both."""
+        return self if self.weak else EntityTag(self.opaque + _GZIPPED)
+
     def matches_strongly(self, other: EntityTag) -> bool:
         """True when both tags are strong and equal (section 8.8.3.2)."""
         return not self.weak and not other.weak and self.opaque == other.opaque
@@ -88,8 +95,12 @@ class Verdict(Enum):
 def evaluate(headers: Preconditions, current: Validators | None, *, reads: bool) -> Verdict:
     """Evaluate the preconditions in the order of section 13.2.2.
 
-    `current` is None when no representation exists yet; `reads` is True for GET and HEAD.
+    `current` is None when no representation exists yet; `reads` is True for GET and HEAD. For a write, the tag of a
+    compressed representation is as good as that of the plain one.
     """
+    if not reads:
+        if_match, if_none_match = map(_uncompressed, (headers.if_match, headers.if_none_match))
+        headers = replace(headers, if_match=if_match, if_none_match=if_none_match)
     if _stops_a_change(headers, current):
         return Verdict.FAILED
     if headers.if_none_match is not None:
@@ -126,6 +137,10 @@ def parse_http_date(text: str) -> datetime | None:
         return datetime(year, month, day, hour, minute, 59 if second == 60 else second, tzinfo=UTC)
     except ValueError:
         return None
+
+
+def _uncompressed(tags: str | None) -> str | None:
+    return None if tags is None else tags.replace(f'{_GZIPPED}"', '"')
 
 
 def _stops_a_change(headers: Preconditions, current: Validators | None) -> bool:

@@ -40,6 +40,13 @@ def choose(accept: str | None, offers: tuple[str, ...]) -> str:
     return best
 
 
+@lru_cache(maxsize=1024)
+def takes_gzip(accept_encoding: str) -> bool:
+    """True if an Accept-Encoding field allows gzip."""
+    wanted = dict(_parse(part) for part in accept_encoding.split(",")[:_MOST_MEDIA_TYPES])
+    return wanted.get("gzip", wanted.get("*", 0.0)) > 0
+
+
 def _parse(part: str) -> tuple[str, float]:
     media, *parameters = [text.strip().lower() for text in part.split(";")]
     quality = 1.0

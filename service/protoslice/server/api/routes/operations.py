@@ -13,6 +13,7 @@ from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.access.rules import OPEN, Rule
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
@@ -94,6 +95,7 @@ async def problem(request: Request, slug: str) -> Response:
     router,
     "GET /openapi.json",
     OPEN,
+    cached=True,
     responses={200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
     operation="get_openapi",
     summary="This document",
@@ -102,11 +104,14 @@ async def document(request: Request) -> Response:
     """Every call, for programs."""
     # Made by whoever asks first, in a thread: that takes a third of a second.
     shown = await asyncio.to_thread(lambda: request.app.document)
-    return Response(shown, media_type="application/json", headers={"cache-control": "no-cache"})
+    return json_answer(request, shown)
 
 
-@endpoint(router, "GET /docs", OPEN, operation="get_docs", response_class=HTMLResponse, summary="API reference")
+@endpoint(
+    router, "GET /docs", OPEN, cached=True, operation="get_docs", response_class=HTMLResponse, summary="API reference"
+)
 async def docs(request: Request) -> Response:
     """Every call, from the OpenAPI document."""
     shown = await asyncio.to_thread(lambda: request.app.api_page)
-    return HTMLResponse(shown.show(absolute_url(request.scope, ""), url_of(request.scope, "")), headers=PAGE_HEADERS)
+    text = shown.show(absolute_url(request.scope, ""), url_of(request.scope, "")).encode()
+    return json_answer(request, text, headers=PAGE_HEADERS, media_type="text/html")
