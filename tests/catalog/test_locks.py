@@ -139,7 +139,7 @@ async def an_unreached_commit(database: Database) -> None:
 
 
 async def purge_commits_of_a(database: Database) -> None:
-    await purge_commits(*(await history(database)).place)
+    await purge_commits(database)
 
 
 async def name_commit(database: Database) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from random import Random
 
+import psycopg
 import pytest
+from tests.support.postgres import TestServer
 from tests.support.rows import ACCOUNT, put_store
 
 from protoslice.catalog import Database, open_database
-from protoslice.catalog.abandoned import purge_repositories
+from protoslice.catalog.abandoned import purge_commits, purge_repositories
 from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
 from protoslice.catalog.labels import HUB
@@ -28,6 +32,8 @@ from protoslice.catalog.repositories import (
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
 from protoslice.errors import Conflict
+from protoslice.storage import MemoryStorage
+from protoslice.stores.collection import collect_garbage
 
 Work = Callable[[Database, Database], Awaitable[None]]
 
@@ -184,6 +190,85 @@ def test_removal_of_a_repository_takes_all_that_is_in_it(catalogue: str) -> None
             await table.move("heads", "main", _commit("2"), moved.version, new=True)
 
     _run(catalogue, work)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_collector_deletes_the_commits_that_nothing_leads_to(
+    catalogue: str, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Branches are made, moved and removed at random, and what is left is compared with a walk along all parents."""
+    monkeypatch.setattr("protoslice.catalog.database.BATCH", 3)
+
+    async def work(one: Database, other: Database) -> None:
+        random, table, parents, names = Random(seed), await _history(one), dict[str, str | None](), dict[str, NameRow]()
+        for turn in range(60):
+            name = random.choice("abcde")
+            old = names.get(name)
+            if old is not None and random.random() < 0.3:
+                await table.remove("heads", name)
+                del names[name]
+            else:
+                start = random.choice([None, *parents]) if old is None else random.choice([None, *[_id(old)] * 4])
+                made = _commit(None, turn + 1, start)
+                names[name] = await table.move("heads", name, made, None if old is None else old.version, new=True)
+                parents[made.id] = start
+            if turn % 10 == 9:
+                await asyncio.gather(*(collect_garbage(MemoryStorage(), each) for each in (one, other)))
+                reached = set[str | None]()
+                for each in names.values():
+                    place: str | None = _id(each)
+                    while place is not None and place not in reached:
+                        reached.add(place)
+                        place = parents[place]
+                left = await one.read(lambda tx: tx.all("SELECT id FROM commits"))
+                assert {id for (id,) in left} == reached
+                parents = {id: parents[id] for id in parents if id in reached}
+                counted = await one.read(lambda tx: tx.all("SELECT sum(entries) FROM usage WHERE space = 'team'"))
+                assert int(counted[0][0]) == len(left) + len(names) + 1
+
+    _run(catalogue, work)
+
+
+def _id(row: NameRow) -> str:
+    assert row.commit is not None
+    return row.commit.id
+
+
+def test_purge_of_commits_reads_no_others(postgres: TestServer) -> None:
+    """PostgreSQL has no statistics of a table that was filled just now, and must not need any."""
+    url, kept, removed = postgres.new_catalogue(), 20_000, 700
+
+    async def work(one: Database, _: Database) -> None:
+        table = await _history(one)
+        with psycopg.connect(url, autocommit=True) as connection:
+            for each in ("commits", "names", "repositories"):
+                connection.execute(f"ALTER TABLE {each} SET (autovacuum_enabled = false)".encode())
+            connection.execute(
+                """
+                INSERT INTO commits (space, repository, id, digits, parent, number, title, message, author, at)
+                SELECT 'team', r.id, 'c' || n, 'd' || n, CASE WHEN n > 1 THEN 'c' || (n - 1) END, n, '', '', '', n
+                FROM repositories r, generate_series(1, %s) n WHERE r.name = 'ann/m'""",
+                (kept + removed,),
+            )
+        for name, number in (("main", kept), ("side", kept + removed)):
+            commit = CommitRow(id=f"c{number}", digits="", store=None, parent=f"c{number - 1}", number=number)
+            await table.move("heads", name, commit, None, new=False)
+        await table.remove("heads", "side")
+        await purge_commits(one)
+        assert await one.read(lambda tx: tx.all("SELECT count(*) FROM commits")) == [(kept,)]
+
+    _run(url, work)
+    with psycopg.connect(url, autocommit=True) as connection:
+        ours = "SELECT 1 FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        while connection.execute(f"{ours} AND backend_type = 'client backend'".encode()).fetchone() is not None:
+            time.sleep(0.01)  # until all that they have read is counted
+        read = connection.execute(
+            """
+            SELECT seq_tup_read + idx_tup_fetch FROM pg_stat_user_tables
+            WHERE relname = 'commits' AND schemaname = current_schema()"""
+        ).fetchone()
+    assert read is not None
+    assert kept < read[0] < kept + 20 * removed, "the count reads all of them once"
 
 
 def test_kept_files_are_replaced_and_go_with_their_uploads(catalogue: str) -> None:

@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection
 from typing import Final
 
-from protoslice.catalog.database import Database, Transaction
+from protoslice.catalog.database import Database, Row, Transaction
 from protoslice.catalog.kept_files import COUNTED
 from protoslice.catalog.labels import REMOVED
 from protoslice.catalog.live_stores import LIVE, is_named
@@ -27,19 +27,14 @@ _RETURNED: Final = {
     "kept_files": f"NULL, 0, CASE WHEN kind IN {COUNTED} THEN 1 ELSE 0 END",
 }
 """Store of a deleted row, bytes that counted for it, and 1 if the row counted itself; of other tables each row did."""
-# Without joins: PostgreSQL cannot know the size of `reached`, and may read all commits for each of its rows.
-_UNREACHED: Final = """
-    DELETE FROM commits WHERE space = :space AND repository = :repository AND id IN (
-        WITH RECURSIVE reached (id) AS (
-            SELECT commit_id FROM names
-            WHERE space = :space AND repository = :repository AND commit_id IS NOT NULL UNION
-            SELECT (
-                SELECT parent FROM commits WHERE space = :space AND repository = :repository AND id = reached.id
-            ) FROM reached WHERE id IS NOT NULL
-        )
-        SELECT id FROM commits WHERE space = :space AND repository = :repository
-            AND id NOT IN (SELECT id FROM reached WHERE id IS NOT NULL) LIMIT :limit
-    )"""
+_COMMIT: Final = "commits WHERE space = :space AND repository = :repository AND id = :id"
+# By keys alone: whatever PostgreSQL takes the sizes of tables for, it reads these rows and no others.
+_UNREACHED: Final = f"""
+    DELETE FROM {_COMMIT} AND NOT EXISTS (
+        SELECT 1 FROM names WHERE space = :space AND repository = :repository AND commit_id = :id
+    ) AND NOT EXISTS (
+        SELECT 1 FROM commits c WHERE c.space = :space AND c.repository = :repository AND c.parent = :id
+    ) RETURNING parent, store"""
 
 
 async def purge_repositories(database: Database) -> None:
@@ -72,16 +67,35 @@ async def purge_repositories(database: Database) -> None:
         pass
 
 
-async def purge_commits(database: Database, account: Account, repository: int) -> None:
-    """Delete the commits of a repository that no branch or tag leads to, and the stores that go with them."""
-    key = {"space": account.space, "repository": repository}
+async def purge_commits(database: Database) -> None:
+    """Delete the commits that no branch or tag leads to any more, and the stores that go with them.
+
+    Those that lost a name are due, and each one that goes makes its parent due. All others stay unread.
+    """
+    due = "SELECT space, repository, id FROM commits WHERE due = 1 ORDER BY space, repository, id LIMIT :limit"
 
     def work(tx: Transaction, limit: int) -> int:
-        # Requests that point a name at a commit wait: the name would go with the commit.
-        tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :repository FOR UPDATE", **key)
-        rows = tx.all(f"{_UNREACHED} RETURNING store", **key, limit=limit)
-        remove_stores(tx, account.space, {store for (store,) in rows if store is not None}, entries=len(rows))
-        return len(rows)
+        done, counted, stores = 0, Counter[str](), defaultdict[str, set[str]](set)
+        for space, repository, id in tx.all(due, limit=limit):
+            key = {"space": space, "repository": repository}
+            # Requests that point a name at a commit wait: the name would go with the commit.
+            tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :repository FOR UPDATE", **key)
+            gone: Row | None = (id, None)
+            while gone is not None and gone[0] is not None and done < limit:
+                id, done = gone[0], done + 1
+                gone = tx.first(_UNREACHED, **key, id=id)
+                if gone is not None:
+                    counted[space] += 1
+                    stores[space].update({gone[1]} - {None})
+            if gone is None:  # something leads to it
+                tx.run(f"UPDATE {_COMMIT.replace('WHERE', 'SET due = NULL WHERE')}", **key, id=id)
+            elif gone[0] is not None:  # the next batch goes on there
+                tx.run(f"UPDATE {_COMMIT.replace('WHERE', 'SET due = 1 WHERE')}", **key, id=gone[0])
+            if done >= limit:
+                break
+        for space, entries in sorted(counted.items()):
+            remove_stores(tx, space, stores[space], entries=entries)
+        return done
 
     async for _ in database.write_in_batches(work):
         pass

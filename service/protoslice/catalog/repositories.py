@@ -272,9 +272,9 @@ class HistoryTable:
         self._key: Mapping[str, Any] = {"space": account.space, "repository": repository.id}
 
     @property
-    def place(self) -> tuple[Database, Account, int]:
-        """The database, the account of the space, and the id of the repository."""
-        return self._database, self._account, self._repository.id
+    def database(self) -> Database:
+        """The database, which has the histories of other repositories too."""
+        return self._database
 
     async def name(self, kind: str, name: str) -> NameRow | None:
         """Return a name, or None if there is none."""
@@ -316,6 +316,15 @@ class HistoryTable:
                     label=label(self._space, HUB, self._repository.name, name),
                 )
             else:
+                if commit is None or commit.parent is None or not new:  # it does not lead to the one before
+                    tx.run(
+                        """
+                        UPDATE commits SET due = 1 WHERE space = :space AND repository = :repository AND id = (
+                            SELECT commit_id FROM names WHERE space = :space AND repository = :repository
+                                AND kind = :kind AND name = :name AND version = :seen
+                        )""",
+                        **self._key, kind=kind, name=name, seen=seen,
+                    )  # fmt: skip
                 changed = tx.run(
                     """
                     UPDATE names SET store = :store, commit_id = :commit, version = :version, updated = :now
@@ -343,9 +352,13 @@ class HistoryTable:
             found = self._name(tx, kind, name)
             sql = """
                 DELETE FROM names
-                WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name"""
-            if found is None or tx.run(sql, **self._key, kind=kind, name=name) == 0:
+                WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name
+                RETURNING commit_id"""
+            row = tx.first(sql, **self._key, kind=kind, name=name)
+            if found is None or row is None:
                 return False
+            due = "UPDATE commits SET due = 1 WHERE space = :space AND repository = :repository AND id = :id"
+            tx.run(due, **self._key, id=row[0])
             _tell(tx, self._space, self._repository.name, "ref.removed", [found])
             self._account.charge(tx, entries=-1)
             return True

@@ -72,7 +72,7 @@ class HistoryRecords:
 
     async def forget(self) -> None:
         """Delete the commits that no branch or tag leads to, and the stores that only they have made."""
-        await purge_commits(*self._table.place)
+        await purge_commits(self._table.database)
 
     async def by_id(self, commit: str) -> Commit:
         """Return the newest commit of that id; raise `NoCommit` if this history has none."""
