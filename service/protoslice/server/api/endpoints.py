@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Header, Request
 from protoslice.errors import NotFound
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import Rule, add_rule
-from protoslice.server.api.documentation.openapi_fragments import SEEN, problems
+from protoslice.server.api.documentation.openapi_fragments import EXPERIMENTAL, SEEN, problems
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
 from protoslice.server.http.headers import read_fields
@@ -39,16 +39,23 @@ def endpoint(  # noqa: PLR0913 - the columns of a row
     cached: bool = False,
     responses: Mapping[int | str, dict[str, Any]] | None = None,
     operation: str | None = None,
+    experimental: bool = False,
+    deprecated: tuple[str, str] | None = None,
     **options: Any,
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function answer the calls of `row`, which is a method and a path, such as `GET /v1/tags`.
 
     `answer` is the class of the JSON, `fails` are the statuses of problems besides those of every call, `cached` says
-    that the answer has an entity tag for conditions, and `options` are those of the framework's route. The function's
+    that the answer has an entity tag for conditions, `experimental` that it may change within `/v1`, `deprecated` since
+    when it is and the row of its successor, and `options` are those of the framework's route. The function's
     docstring is the description; its name is that of the operation, unless `operation` is.
     """
     method, _, path = row.partition(" ")
     failures = sorted({*fails, 412}) if cached else fails
+
+    extra = dict(options.pop("openapi_extra", {})) | (EXPERIMENTAL if experimental else {})
+    if deprecated is not None:
+        extra |= {"deprecated": True, "x-deprecated": dict(zip(("since", "successor"), deprecated, strict=True))}
 
     def add(handler: Handler) -> Handler:
         add_rule(row, rule)
@@ -60,6 +67,7 @@ def endpoint(  # noqa: PLR0913 - the columns of a row
             response_model=answer,
             status_code=None if status == 200 else status,
             responses={**({304: SEEN} if cached else {}), **(responses or {}), **problems(*failures)},
+            openapi_extra=extra or None,
             **options,
         )
         return handler

@@ -52,6 +52,8 @@ class StoreView:
     """Access to it."""
     etag: Callable[[OpenStore, str, Any], str | None] | None = None
     """Entity tag of a view that is costly to make, known without making it; None where only the view tells."""
+    experimental: bool = False
+    """True for an operation that may change within `/v1`."""
     versioned: bool = False
     """True if a later program may give other bytes, under another entity tag, for the same store."""
     rendered: bool = False
@@ -282,6 +284,7 @@ async def get_safetensors(store: OpenStore, rest: str, query: TensorsQuery) -> R
 
 @view(
     "safetensors",
+    experimental=True,
     rest="shard",
     summary="Get tensors as one of several safetensors files",
     versioned=True,
@@ -305,6 +308,7 @@ async def get_safetensors_shard(store: OpenStore, rest: str, query: ShardsQuery)
 
 @view(
     "onnx",
+    experimental=True,
     rest="file",
     summary="Get an ONNX model as files that runtimes load",
     versioned=True,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import cached_property
 from typing import Any, ClassVar, Final, TypeVar, get_args, get_origin
 
@@ -16,12 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.server.api.problems import MEDIA, PRECONDITION, HttpProblem
 from protoslice.server.http.digests import BodyDigest
-from protoslice.server.http.headers import Fields, media_type_of, read_fields
+from protoslice.server.http.headers import Fields, Headers, media_type_of, read_fields, with_headers
 from protoslice.server.http.json_bodies import StrictRequest
 from protoslice.server.http.negotiation import JSON, choose
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
-from protoslice.server.middleware.context import context_of
+from protoslice.server.middleware.context import context_of, public_path
 from protoslice.server.settings import Settings
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -116,6 +117,8 @@ class GuardedRoute(APIRoute):
                 self._check_conditions(fields)
             if self.offers:
                 choose(fields.get(b"accept"), self.offers)
+            if said := (self.openapi_extra or {}).get("x-deprecated"):
+                send = with_headers(send, _deprecation(scope, **said))
         terms = terms_of(self.endpoint)
         settings: Settings = scope["app"].state.services.settings
         limit = terms.longest(fields, scope["query_string"], settings)
@@ -128,6 +131,14 @@ class GuardedRoute(APIRoute):
         declared = None if b"transfer-encoding" in fields else size
         body = context_of(scope).body = GuardedBody(receive, limit, settings, digest, size=declared)
         await super().handle(scope, body, send)
+
+
+def _deprecation(scope: Scope, since: str, successor: str) -> Headers:
+    """Headers of a deprecated operation (RFC 9745), which name the row of its successor."""
+    moment = datetime.fromisoformat(f"{since}T00:00:00Z").timestamp()
+    path = public_path(scope) + scope["root_path"] + successor.partition(" ")[2]
+    link = f'<{path}>; rel="successor-version"'
+    return [(b"deprecation", b"@%d" % moment), (b"link", link.encode("ascii"))]
 
 
 def _check_json(fields: Fields) -> None:

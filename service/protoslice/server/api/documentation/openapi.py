@@ -10,7 +10,7 @@ from fastapi.openapi.utils import get_openapi
 
 import protoslice
 from protoslice.server.access.rules import RULES, Rule
-from protoslice.server.api.documentation.openapi_fragments import BINARY, REQUEST_ID, header, problems
+from protoslice.server.api.documentation.openapi_fragments import BINARY, EXPERIMENTAL, REQUEST_ID, header, problems
 from protoslice.server.api.encoding import json_schemas
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.views import VIEWS, StoreView
@@ -171,6 +171,7 @@ def _operation(view: StoreView, method: str, answers: Sequence[Mapping[str, Any]
         "operationId": f"{view.operation}_head" if head else view.operation,
         "summary": view.summary + (": headers only" if head else ""),
         "description": view.description,
+        **(EXPERIMENTAL if view.experimental else {}),
         "parameters": _parameters(view, ranged=not head),
         "responses": _responses(view, answers, head=head),
     }

@@ -9,6 +9,8 @@ from protoslice.server.api.problems import MEDIA_TYPE, PROBLEMS
 
 PROBLEM_SCHEMA: Final = {"$ref": "#/components/schemas/ProblemModel"}
 SEEN: Final = {"description": "The client has it already."}
+EXPERIMENTAL: Final = {"x-stability": "experimental"}
+"""Mark of an operation that may change within `/v1`."""
 BINARY: Final = {"type": "string", "format": "binary"}
 _ALWAYS: Final = (400, 408, 421, 431, 500, 503)
 _RETRY: Final = {503}

@@ -51,6 +51,7 @@ FramingOfAnswer = Annotated[str, Query(description="Framing of the response.")]
         }
     },
     response_class=Response,
+    experimental=True,
     summary="Read records of an upload in progress",
 )
 @answering

@@ -36,6 +36,7 @@ router = GuardedRouter(tags=["uploads"])
         200: {"description": "The store already existed.", "model": CreatedStore},
         201: {"description": "The store was created.", "headers": {"location": header("URL of the store.")}},
     },
+    experimental=True,
     summary="Create a store from finished uploads",
     tags=["stores"],
 )

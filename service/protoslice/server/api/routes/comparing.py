@@ -38,6 +38,7 @@ _DIFFERENCE_BYTES = 200
     answer=Diff,
     fails=(404, 413, 422),
     cached=True,
+    experimental=True,
     summary="Compare two stores",
 )
 async def get_diff(
@@ -89,6 +90,7 @@ async def get_diff(
     answer=PageOf[TensorMove],
     fails=(404, 422),
     cached=True,
+    experimental=True,
     summary="Compare all tensors with those of another store",
 )
 async def list_moves(
@@ -120,6 +122,7 @@ async def list_moves(
     answer=TensorDelta,
     fails=(404, 409, 413, 422),
     cached=True,
+    experimental=True,
     summary="Compare a tensor with one of another store",
 )
 async def get_tensor_delta(

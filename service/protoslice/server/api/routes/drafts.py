@@ -26,6 +26,7 @@ router = GuardedRouter(tags=["stores"])
     answer=CreatedStore,
     status=201,
     responses=CREATED,
+    experimental=True,
     summary="Create a store from a folder of MLflow artifacts",
 )
 async def store_draft(request: Request, services: Given, name: str, options: Options) -> Response:

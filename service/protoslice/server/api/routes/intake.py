@@ -153,6 +153,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
         status=201,
         responses=CREATED,
         operation=_operation,
+        deprecated=("2026-11-29", "POST /v1/stores") if _method == "PUT" else None,
         openapi_extra=_body(with_form=_method == "POST"),
         summary="Upload a store",
     )(create_store)
@@ -165,6 +166,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     answer=CreatedStore,
     status=201,
     responses=CREATED,
+    experimental=True,
     summary="Create a store from objects in a bucket, without copying them",
 )
 async def register_store(request: Request, services: Given, body: Register) -> Response:

@@ -158,6 +158,7 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
     answer=Node,
     fails=(404, 422),
     cached=True,
+    experimental=True,
     summary="List the largest parts below a path",
 )
 async def get_treemap(
@@ -235,6 +236,7 @@ async def list_tensors(
     answer=PageOf[TensorGroup],
     fails=(404, 422),
     cached=True,
+    experimental=True,
     summary="List tensors grouped by name",
 )
 async def list_tensor_groups(
@@ -260,6 +262,7 @@ async def list_tensor_groups(
     answer=TensorBranch,
     fails=(404, 422),
     cached=True,
+    experimental=True,
     summary="List tensors as a tree of names",
 )
 async def get_tensor_tree(
@@ -291,6 +294,7 @@ async def get_tensor_tree(
     answer=PageOf[Signature],
     fails=(404, 413, 422),
     cached=True,
+    experimental=True,
     summary="List inputs and outputs of a model",
 )
 async def list_signatures(
@@ -343,6 +347,7 @@ class _Asked:
     answer=Neighbourhood,
     fails=(404, 413, 422),
     cached=True,
+    experimental=True,
     summary="List the nodes around a node of a graph",
 )
 async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotated[_Asked, Depends()]) -> Response:
@@ -368,6 +373,7 @@ GraphPath = Annotated[
     answer=GraphLevel,
     fails=(404, 413, 422),
     cached=True,
+    experimental=True,
     summary="List a graph as blocks",
 )
 async def get_graph_blocks(
@@ -409,6 +415,7 @@ class _Places:
     answer=GraphSection,
     fails=(404, 413, 422),
     cached=True,
+    experimental=True,
     summary="List the nodes between two places of a graph",
 )
 async def get_graph_section(
@@ -429,6 +436,7 @@ async def get_graph_section(
     SHOWN,
     fails=(404, 413, 422),
     cached=True,
+    experimental=True,
     summary="Get references to the tensors",
 )
 async def get_references(

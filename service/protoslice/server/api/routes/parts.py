@@ -82,6 +82,7 @@ class _Budget:
     fails=(404, 413, 422),
     responses=_MERGED,
     operation="merge_parts",
+    experimental=True,
     summary="Get a merged message by a JSON body",
 )
 async def merge(request: Request, services: Given, ref: Ref, body: AskMerge) -> Response:
@@ -107,6 +108,7 @@ async def merge(request: Request, services: Given, ref: Ref, body: AskMerge) -> 
     READ,
     fails=(404, 413, 422),
     responses=_MULTIPART,
+    experimental=True,
     summary="Get many parts of a store in one response",
 )
 async def get_parts(request: Request, services: Given, ref: Ref, body: AskParts) -> Response:

@@ -26,6 +26,7 @@ router = GuardedRouter(tags=["chunks"])
     answer=MissingPieces,
     fails=(404, 409, 413, 422),
     operation="find_missing_chunks",
+    experimental=True,
     summary="Find missing pieces",
 )
 async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
@@ -47,6 +48,7 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
     answer=PageOf[Piece],
     fails=(404, 409, 422),
     cached=True,
+    experimental=True,
     summary="List the pieces of every file, with digests",
 )
 async def list_pieces(

@@ -29,6 +29,7 @@ PAGE = 100
     answer=PageOf[RepositorySummary],
     fails=(400,),
     cached=True,
+    experimental=True,
     summary="List repositories",
 )
 async def list_repositories(
@@ -51,6 +52,7 @@ async def list_repositories(
     answer=PageOf[RepositoryVersion],
     fails=(400, 404),
     cached=True,
+    experimental=True,
     summary="List the branches and tags of a repository",
 )
 async def list_versions(request: Request, services: Given, cursor: Cursor, name: str, limit: Limit = 50) -> Response:

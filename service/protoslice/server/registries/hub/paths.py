@@ -19,7 +19,7 @@ _OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/(?:resolve|
 USER: Final = "default"
 """Name of the user, and owner of repositories that are created without one."""
 _KINDS: Final = {"models": "", "datasets": "datasets/"}
-_TAKEN: Final = frozenset({"api", "datasets", "kernels", "models", "spaces", "v1", "v2"})
+TAKEN: Final = frozenset({"api", "datasets", "kernels", "models", "spaces", "v1", "v2"})
 """First segments of other paths, which no repository of models may have."""
 
 Encoded = Annotated[str, AfterValidator(unquote)]
@@ -43,7 +43,7 @@ class _RepositoryConvertor(Convertor[str]):
 class _OwnedConvertor(_RepositoryConvertor):
     """Matches `owner/name` and `datasets/owner/name` where no other path of the service begins so."""
 
-    regex = rf"(?:datasets/)?(?!(?:{'|'.join(sorted(_TAKEN))})/)[^/]+/[^/]+"
+    regex = rf"(?:datasets/)?(?!(?:{'|'.join(sorted(TAKEN))})/)[^/]+/[^/]+"
 
 
 register_url_convertor("repository", _RepositoryConvertor())
@@ -69,7 +69,7 @@ def repository_of(kind: str, name: str) -> str:
     `NotFound` for other kinds, and for names that begin like other paths of the service.
     """
     plain = unquote(name)
-    if kind not in _KINDS or plain.partition("/")[0] in _TAKEN:
+    if kind not in _KINDS or plain.partition("/")[0] in TAKEN:
         raise NotFound(
             f"{kind[:80]}/{plain[:200]} cannot be a repository: use models or datasets, and a name such as OWNER/NAME"
         )

@@ -111,6 +111,7 @@ async def remove_webhook(request: Request, services: Given, name: str, condition
     answer=PageOf[EventLetter],
     fails=(401, 403, 404, 422),
     cached=True,
+    experimental=True,
     summary="List undelivered events of a webhook",
 )
 async def list_letters(
@@ -135,6 +136,7 @@ async def list_letters(
     answer=Redelivered,
     status=202,
     fails=(401, 403, 404, 422),
+    experimental=True,
     summary="Deliver failed events again",
 )
 async def redeliver_letters(request: Request, services: Given, name: str) -> Response:
