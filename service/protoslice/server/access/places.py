@@ -66,10 +66,10 @@ def absolute_url(scope: Scope, path: str) -> str:
     return service_url(scope) + _in_space(scope, path)
 
 
-def asked_url(scope: Scope) -> str:
+def asked_url(scope: Scope, *, absolute: bool = False) -> str:
     """Return the path of the request as it was spelled, as clients reach it, without its query."""
     raw: bytes = scope["raw_path"]
-    return public_path(scope) + raw.decode("latin-1")
+    return (service_url(scope) if absolute else public_path(scope)) + raw.decode("latin-1")
 
 
 def lasting_url(scope: Scope, store_id: str) -> str:

@@ -222,7 +222,7 @@ async def view_answer(
     below = tuple((name, value) for name, value in request.path_params.items() if name != "ref")
     kept = await store.text((request.scope["endpoint"], below, request.scope["query_string"], *facts), made)
     refuse(kept.omitted, strict)
-    said = dict(headers) | _next(request, kept.next)
+    said = dict(headers) | next_page(request.scope, kept.next)
     if kept.omitted is not None:
         said[OMITTED] = kept.omitted.header()
     return json_answer(request, kept.text, headers=said, sha256=kept.sha256)
@@ -271,7 +271,7 @@ def page_answer(
 ) -> Response:
     """Return a page of facts, with a link to the next; `items` are these as JSON, with commas between them."""
     page = replace(page, next=bound(request, page.next))
-    return json_answer(request, page_text(page, items), headers=_next(request, page.next), weak=True)
+    return json_answer(request, page_text(page, items), headers=next_page(request.scope, page.next), weak=True)
 
 
 def page_text(page: ResultPage[Any], items: bytes | None = None, total: int | None = None) -> bytes:
@@ -281,12 +281,12 @@ def page_text(page: ResultPage[Any], items: bytes | None = None, total: int | No
     return b'{"items":[%b],%b' % (shown, json.dumps(members, separators=(",", ":")).encode()[1:])
 
 
-def _next(request: Request, cursor: str | None) -> dict[str, str]:
-    """The header with a link to the page at `cursor`; none for None."""
-    if cursor is None:
+def next_page(scope: Scope, after: str | None, *, name: str = "cursor", absolute: bool = False) -> dict[str, str]:
+    """The header with a link to the page behind `after`, the parameter `name` of this request; none for None."""
+    if after is None:
         return {}
-    query = with_parameter(request.scope["query_string"], "cursor", cursor)
-    return {"link": f'<{asked_url(request.scope)}?{query}>; rel="next"'}
+    query = with_parameter(scope["query_string"], name, after)
+    return {"link": f'<{asked_url(scope, absolute=absolute)}?{query}>; rel="next"'}
 
 
 def _conditions(fields: Fields) -> Preconditions:

@@ -79,8 +79,9 @@ def test_a_new_name_does_not_end_as_the_urls_of_git(client: httpx.Client, made: 
     path = f"/v2/{name.lower()}.git"
     said.append(client.post(f"{path}/blobs/uploads/"))
     said.append(client.post(f"{path}/blobs/uploads/?digest=sha256:{'0' * 64}", content=b"x"))
-    manifest = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.manifest.v1+json", "layers": []}
-    said.append(client.put(f"{path}/manifests/v1", json=manifest, headers={"content-type": manifest["mediaType"]}))
+    kind = "application/vnd.oci.image.manifest.v1+json"
+    manifest = {"schemaVersion": 2, "mediaType": kind, "layers": []}
+    said.append(client.put(f"{path}/manifests/v1", json=manifest, headers={"content-type": kind}))
     for answer in said:
         assert answer.status_code == 400, answer.request.url
         assert "does not end in '.git'" in answer.text

@@ -20,12 +20,12 @@ from protoslice.repositories import Commit
 from protoslice.repositories.change import files_of
 from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.json_answers import next_page
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.cards import CARD_BYTES, cards_of, known_of
 from protoslice.server.registries.hub.facts import time_text
 from protoslice.server.registries.hub.failures import HubRoute, answering
-from protoslice.server.registries.hub.paths import next_page
 from protoslice.server.services import Given, Services
 
 _PAGE: Final = 1000
@@ -136,7 +136,7 @@ async def _listed(request: Request, services: Services, asked: ListQuery, *, dat
     cursor = None if last is None else _key(last, asked) if by_time else last.name
     if last is None and len(walked) == WALKED and most:
         cursor = walked[-1].name
-    return JsonAnswer([entry for _, entry in page], headers=next_page(request, cursor))
+    return JsonAnswer([entry for _, entry in page], headers=next_page(request.scope, cursor, absolute=True))
 
 
 async def _page(

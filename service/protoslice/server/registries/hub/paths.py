@@ -6,14 +6,11 @@ import re
 from typing import Annotated, Final
 from urllib.parse import quote, unquote
 
-from fastapi import Request
 from pydantic import AfterValidator
 from starlette.convertors import Convertor, register_url_convertor
 from starlette.types import Scope
 
 from protoslice.errors import InvalidInput, NotFound
-from protoslice.server.access.places import absolute_url
-from protoslice.server.http.parameters import with_parameter
 
 _OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/(?:resolve|raw|tree|blob|commit)/)")
 USER: Final = "default"
@@ -81,12 +78,3 @@ def repository_of(kind: str, name: str) -> str:
 def url_of(name: str) -> str:
     """Path of a repository, as clients show it."""
     return "/" + quote(name)
-
-
-def next_page(request: Request, cursor: str | None) -> dict[str, str]:
-    """The header that names the next page, which clients follow; empty on the last page."""
-    if cursor is None:
-        return {}
-    path: str = request.scope["path"].removeprefix(request.scope["root_path"])
-    query = with_parameter(request.scope["query_string"], "cursor", cursor)
-    return {"link": f'<{absolute_url(request.scope, quote(path, safe="/%"))}?{query}>; rel="next"'}

@@ -21,6 +21,7 @@ from protoslice.repositories.last_commits import last_commits
 from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.json_answers import next_page
 from protoslice.server.http.headers import Headers, media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.middleware.context import context_of
@@ -30,7 +31,7 @@ from protoslice.server.registries.hub.bodies import PathsBody
 from protoslice.server.registries.hub.cards import CARD, Card, cards_of
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
-from protoslice.server.registries.hub.paths import USER, Encoded, next_page, repository_of
+from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
 from protoslice.server.services import Given, Services
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
@@ -83,9 +84,8 @@ async def list_tree(
     size = _EXPANDED if asked.expand else _PAGE
     found = await services.stores.worker.sized(_weight(files), page)
     body = await _listed(repository, commit, files, found[:size], expand=asked.expand)
-    return _json(
-        body, {"x-repo-commit": commit.id} | next_page(request, found[size - 1][0] if len(found) > size else None)
-    )
+    last = found[size - 1][0] if len(found) > size else None
+    return _json(body, {"x-repo-commit": commit.id} | next_page(request.scope, last, absolute=True))
 
 
 async def _listed(
@@ -157,7 +157,7 @@ async def list_commits(
     repository = await _found(services, kind, name)
     newest = (await repository.shown(revision)).commit
     page = await repository.history(newest, limit=_COMMITS, cursor=cursor)
-    headers = {**next_page(request, page.next), "x-total-count": str(repository.count(newest))}
+    headers = {**next_page(request.scope, page.next, absolute=True), "x-total-count": str(repository.count(newest))}
     return JsonAnswer([commit_json(commit) for commit in page.items], headers=headers)
 
 

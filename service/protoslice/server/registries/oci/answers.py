@@ -5,13 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Final
-from urllib.parse import urlencode
 
 from starlette.responses import Response
 from starlette.types import Scope
 
 from protoslice.artifacts import Digest, RepositoryName
-from protoslice.server.access.places import absolute_url, url_of
+from protoslice.server.access.places import absolute_url
 from protoslice.server.api.problems import BAD_REQUEST, RANGE, HttpProblem
 from protoslice.server.http.headers import Fields
 
@@ -61,11 +60,6 @@ def check_place(fields: Fields, offset: int) -> None:
             f"The range does not match the upload: it must start at byte {offset} and match the body's length",
             headers=headers,
         )
-
-
-def next_page(scope: Scope, path: str, query: Mapping[str, str | int]) -> dict[str, str]:
-    """Return the header that links to the next page of `path` in the space of the request."""
-    return {"link": f'<{url_of(scope, path)}?{urlencode(query)}>; rel="next"'}
 
 
 def refuse_backward(fields: Fields, size: int) -> None:

@@ -22,6 +22,7 @@ from protoslice.artifacts.names import listed_name
 from protoslice.server.access.places import absolute_url
 from protoslice.server.access.rules import OCI_WRITE, READ, REPOSITORY_DELETE
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.json_answers import next_page
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
@@ -30,7 +31,7 @@ from protoslice.server.middleware.clients import pseudonym
 from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
-from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, next_page, refuse_backward
+from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, refuse_backward
 from protoslice.server.registries.oci.errors import OciRoute
 from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama
 from protoslice.server.services import Given
@@ -57,8 +58,8 @@ async def get_catalog(request: Request, services: Given, n: Page = None, last: s
     limit = _limit(n, services.settings.max_page_items)
     after = None if last is None else listed_name(last).text
     names, more = await repository_names(services.stores, limit=limit, after=after) if limit else ([], False)
-    more_at = next_page(request.scope, "/v2/_catalog", {"n": limit, "last": names[-1]}) if more and names else {}
-    return _json({"repositories": names}, more_at)
+    end = names[-1] if more and names else None
+    return _json({"repositories": names}, next_page(request.scope, end, name="last"))
 
 
 @endpoint(router, "GET /v2/{name:path}/tags/list", READ)
@@ -73,9 +74,8 @@ async def list_tags(
     """List tags, sorted by name."""
     limit = _limit(n, services.settings.max_page_items)
     tags, more = await exported.tags(limit=limit, after=last) if limit else ([], False)
-    path = f"/v2/{repository.name.text}/tags/list"
-    more_at = next_page(request.scope, path, {"n": limit, "last": tags[-1]}) if more and tags else {}
-    return _json({"name": repository.name.text, "tags": tags}, more_at)
+    end = tags[-1] if more and tags else None
+    return _json({"name": repository.name.text, "tags": tags}, next_page(request.scope, end, name="last"))
 
 
 @endpoint(router, "GET /v2/{name:path}/referrers/{digest}", READ)
@@ -91,10 +91,7 @@ async def list_referrers(
     subject, after = Digest(digest), None if last is None else Digest(last)
     limit = min(services.settings.max_page_items, REFERRERS)
     found, end = await repository.referrers(subject, limit=limit, after=after)
-    headers = {}
-    if end is not None:
-        query = {"last": end.text} | ({"artifactType": type_} if type_ is not None else {})
-        headers = next_page(request.scope, f"/v2/{repository.name.text}/referrers/{subject.text}", query)
+    headers = next_page(request.scope, None if end is None else end.text, name="last")
     if type_ is not None:
         headers["oci-filters-applied"] = "artifactType"
     body = await services.stores.worker.sized(sum(map(len, found)), lambda: index_of(found, type_))
