@@ -253,6 +253,8 @@ class AccessToken:
     """Patterns of tags that the token may set and remove; empty if it may change any tag."""
     created: datetime
     expires: datetime | None
+    used: datetime | None = None
+    """Time of its last use, up to an hour early; null for one that was not used. Signed URLs do not count."""
     token: Annotated[str, OMITTED, SECRET] = ""
     """The token itself, only returned when it is created."""
 

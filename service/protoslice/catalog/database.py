@@ -145,6 +145,8 @@ class Unaudited(Enum):
     """Rows that are computed from others, and can be computed again."""
     COLLECTED = auto()
     """Rows of what was removed before, with an entry, or has expired."""
+    USE = auto()
+    """The time at which a token was used."""
 
 
 _WRITTEN: Final = re.compile(r"\b(?:INSERT\s+INTO|DELETE\s+FROM|UPDATE(?=\s+\w+\s+SET\b))\s+(\w+)")

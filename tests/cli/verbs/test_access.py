@@ -97,7 +97,7 @@ def test_lists_of_tokens_show_when_each_was_created(call: Any, site: Site) -> No
     made = json.loads(call("token", "create", "dated", "--scope", "read", "--json", **site.team).stdout)
     head, *rows = call("token", "ls", **site.team).stdout.splitlines()
     (row,) = [each for each in rows if made["id"] in each]
-    assert "created" in head.split()
+    assert head.split()[-3:] == ["created", "used", "ends"]
     assert made["created"][:16].replace("T", " ") in row
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import json
+from collections.abc import Mapping
+from typing import Any
 
+import pytest
+from tests.server.access.closed import bearer, token_for
+from tests.support.asgi import ask
+
+from protoslice.server.access.decision import Scope
 from protoslice.server.access.tokens import new_token, parse_token
+from protoslice.server.app import Application
 
 
 def test_a_token_is_read_back() -> None:
@@ -30,3 +38,34 @@ def test_secrets_are_not_shown() -> None:
     token = new_token()
     assert token.secret not in repr(token)
     assert token.secret not in f"{[token]}"
+
+
+async def test_list_of_tokens_shows_the_hour_of_the_last_use(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.server.access.credentials.KNOWN_SECONDS", 0.0)  # each request looks the token up
+    text, admin = await token_for(app, Scope.READ), bearer(await token_for(app, Scope.ADMIN))
+    assert app.services.database is not None
+    database, written = app.services.database, list[str]()
+    monkeypatch.setattr(database, "observer", lambda kind, seconds, error: written.append(kind))
+
+    async def used() -> str | None:
+        items: list[Mapping[str, Any]] = json.loads(
+            (await ask(app, "GET", "/spaces/own/v1/tokens", headers=admin)).body
+        )["items"]
+        (found,) = [each["used"] for each in items if each["id"] == text[4:14]]
+        return None if found is None else str(found)
+
+    assert await used() is None
+    assert (await ask(app, "GET", "/spaces/own/v1/stores", headers=bearer(text[:-1] + "x"))).status == 401
+    assert await used() is None
+    written.clear()
+    for _ in range(5):
+        assert (await ask(app, "GET", "/spaces/own/v1/stores", headers=bearer(text))).status == 200
+    assert written.count("write") == 1
+    first = await used()
+    assert first is not None
+    await database.write(lambda tx: tx.run("UPDATE tokens SET used = used - 3600000001"))
+    early = await used()
+    assert early is not None
+    assert early < first
+    assert (await ask(app, "GET", "/spaces/own/v1/stores", headers=bearer(text))).status == 200
+    assert str(await used()) >= first

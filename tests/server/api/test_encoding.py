@@ -147,7 +147,7 @@ CASES: list[object] = [
     RecordsSummary("a.tfrecord", "tfrecord", None, 3, 70, "cut at 70"),
     AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16, "kU3x9QbW1z"),
     AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
-    AccessToken("a", "ci", "*", ("read",), (), TIME, TIME, "secret"),
+    AccessToken("a", "ci", "*", ("read",), (), TIME, TIME, TIME, "secret"),
     SignedUrl("http://a/b", TIME),
     Space("own", 7, 1),
     Space("own"),

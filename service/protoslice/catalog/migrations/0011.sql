@@ -82,3 +82,6 @@ CREATE INDEX commits_due ON commits (space, repository, id) WHERE due = 1;
 DROP INDEX commits_digits;
 CREATE INDEX commits_digits ON commits (space, digits, repository, number);
 CREATE INDEX commits_parent ON commits (space, repository, parent) WHERE parent IS NOT NULL;
+-- When a token was used, to the hour; null for one that was not since this was noted.
+
+ALTER TABLE tokens ADD COLUMN used bigint;

@@ -113,10 +113,13 @@ def ls_tokens(every_space: Everywhere = False, url: Service = None, as_json: Jso
         print_json([_facts(each) for each in found])
         return
     rows = [
-        [each.id, each.name, " ".join(each.scopes), " ".join(each.tags), _minute(each.created), _minute(each.expires)]
+        [
+            each.id, each.name, " ".join(each.scopes), " ".join(each.tags),
+            *map(_minute, (each.created, each.used, each.expires)),
+        ]
         for each in found
-    ]
-    print_table(["id", "name", "scopes", "tags", "created", "ends"], rows)
+    ]  # fmt: skip
+    print_table(["id", "name", "scopes", "tags", "created", "used", "ends"], rows)
 
 
 def revoke_token(
@@ -271,7 +274,7 @@ def _seconds(text: str) -> int:
 
 def _facts(token: Any) -> dict[str, object]:
     facts = asdict(token)
-    facts |= {name: facts[name] and utc(facts[name]) for name in ("created", "expires")}
+    facts |= {name: facts[name] and utc(facts[name]) for name in ("created", "expires", "used")}
     return facts
 
 

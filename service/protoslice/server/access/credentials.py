@@ -170,7 +170,10 @@ class Callers:
     async def _ask(self, token: Token) -> KnownCaller | None:
         asked = time.monotonic()  # before the read: what was revoked during it counts as valid for no longer
         record = await self._tokens.find(token)
-        return None if record is None else KnownCaller(record.principal, _until(record, asked), record)
+        if record is None:
+            return None
+        await self._tokens.note_use(record)
+        return KnownCaller(record.principal, _until(record, asked), record)
 
     async def _ask_signer(self, id: str) -> KnownCaller | None:
         asked = time.monotonic()

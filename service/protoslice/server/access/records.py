@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from protoslice.catalog import audit
-from protoslice.catalog.database import Database, Row, Transaction
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.catalog.database import Database, Row, Transaction, Unaudited
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Principal, Scope
 from protoslice.server.access.signatures import Signer, signing_key
 from protoslice.server.access.tokens import Token, is_token_id, new_token
@@ -19,7 +20,9 @@ from protoslice.stores import ResultPage
 
 _ADMIN: Final = "admin"
 _MOST_TAGS: Final = 64
-_COLUMNS: Final = "id, space, name, scopes, tags, hash, created, expires"
+_COLUMNS: Final = "id, space, name, scopes, tags, hash, created, expires, used"
+_USE: Final = timedelta(hours=1)
+"""Time for which a use of a token is not noted again."""
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _LONGEST: Final = 128
@@ -56,6 +59,7 @@ class TokenRecord:
     created: datetime
     expires: datetime | None
     hash: str
+    used: datetime | None = None
 
     @property
     def principal(self) -> Principal:
@@ -96,6 +100,16 @@ class Tokens:
         row = await self._database.read(lambda tx: tx.first(sql, id=id))
         record = None if row is None else _record(row)
         return None if record is None or record.expired else record
+
+    async def note_use(self, record: TokenRecord) -> None:
+        """Note that a token was used, once an hour. Errors of the database are ignored."""
+        now = datetime.now(UTC)
+        if record.used is not None and now - record.used < _USE:
+            return
+        sql = "UPDATE tokens SET used = :now WHERE id = :id AND (used IS NULL OR used < :before)"
+        values = {"id": record.id, "now": _microseconds(now), "before": _microseconds(now - _USE)}
+        with suppress(ProtosliceError):
+            await self._database.write(lambda tx: tx.run(sql, **values), unaudited=Unaudited.USE)
 
     async def page(self, space: str, limit: int, cursor: str | None) -> ResultPage[TokenRecord]:
         """Return a page of the tokens of one space by id, and the cursor of the next one."""
@@ -144,7 +158,7 @@ def _insert(tx: Transaction, record: TokenRecord) -> None:
     tx.run(
         f"""
         INSERT INTO tokens ({_COLUMNS})
-        VALUES (:id, :space, :name, :scopes, :tags, :hash, :created, :expires)""",
+        VALUES (:id, :space, :name, :scopes, :tags, :hash, :created, :expires, NULL)""",
         id=record.id,
         space=record.grant.space,
         name=record.name,
@@ -159,10 +173,10 @@ def _insert(tx: Transaction, record: TokenRecord) -> None:
 
 
 def _record(row: Row) -> TokenRecord:
-    id, space, name, scopes, tags, hash, created, expires = row
+    id, space, name, scopes, tags, hash, created, expires, used = row
     grant = Grant(space, frozenset(map(Scope, json.loads(scopes))), tuple(json.loads(tags)))
     ends = None if expires is None else _time(expires)
-    return TokenRecord(id, name, grant, _time(created), ends, bytes(hash).hex())
+    return TokenRecord(id, name, grant, _time(created), ends, bytes(hash).hex(), None if used is None else _time(used))
 
 
 def _microseconds(time: datetime) -> int:

@@ -111,6 +111,7 @@ def _fact(record: TokenRecord, token: str = "") -> AccessToken:
         scopes=tuple(sorted(record.grant.scopes)),
         tags=tuple(record.grant.tags),
         created=record.created,
+        used=record.used,
         expires=record.expires,
         token=token,
     )
