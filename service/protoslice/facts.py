@@ -374,6 +374,10 @@ class Node:
         return self.field
 
 
+Role = Literal["weight", "optimizer", "constant", "other"]
+Kind = Literal["attention", "linear", "convolution", "normalization", "embedding", "recurrent", "quantization", "other"]
+
+
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
     """A tensor of a store or a model."""
@@ -390,8 +394,10 @@ class TensorEntry:
     """Bytes of the elements; None for strings."""
     file: str | None
     """File that holds the bytes; None if there are several or none."""
-    kind: Annotated[str, like("initializer")]
-    """Role of the tensor in the model."""
+    role: Annotated[Role, like("weight")]
+    """The parameters of a model are the elements of its weights."""
+    kind: Annotated[Kind, like("convolution")]
+    """Kind of the layer: by the operator that uses the tensor, or by words of the name in models without a graph."""
     problem: Annotated[str | None, OMITTED] = None
     """Why the bytes cannot be read, if so."""
 
@@ -423,11 +429,15 @@ class TensorBranch:
     elements: Count
     dtype: Annotated[str | None, like("F32")]
     """Data type with the most bytes; None if unknown."""
+    kind: Annotated[Kind | None, like("attention")]
+    """Kind of layer with the most bytes; None without tensors."""
     last: Annotated[str | None, OMITTED] = None
     """Name of the last group of a range; its names only share what the parent's do."""
     address: Annotated[str | None, OMITTED] = None
     """Identifies a single tensor."""
     shape: Annotated[tuple[int, ...] | None, OMITTED] = None
+    parameters: Annotated[Count | None, OMITTED] = None
+    """Elements of weights, where not all elements are."""
     children: Annotated[tuple[TensorBranch, ...], OMITTED] = ()
     """Groups and tensors in natural order; empty for a single tensor, and for a group that is not opened."""
 
@@ -535,6 +545,8 @@ class TensorMove:
     dtype: str | None
     shape: tuple[int, ...] | None
     size: Count | None
+    kind: Annotated[Kind, like("linear")]
+    """Kind of the layer."""
     change: Move
     """`reshaped` means that type or shape differ, `compared` that neither they nor the name do."""
     delta: TensorDelta | None
@@ -784,6 +796,18 @@ class DtypeTotal:
     """Bytes of the elements; strings do not count."""
 
 
+@dataclass(frozen=True, slots=True)
+class RoleTotal:
+    """Totals of the tensors of one role."""
+
+    role: Annotated[Role, like("weight")]
+    tensors: Positive
+    elements: Count
+    """Number of elements of the tensors with a valid shape; of weights, the parameters of the model."""
+    size: Count
+    """Bytes of the elements; strings do not count."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelReport:
     """A report on a model. Responses list at most 20 of each kind."""
@@ -800,6 +824,8 @@ class ModelReport:
     damaged: tuple[Damage, ...] = ()
     dtypes: tuple[DtypeTotal, ...] = ()
     """Totals per data type, largest first."""
+    totals: tuple[RoleTotal, ...] = ()
+    """Totals per role, weights first."""
     complete: bool = True
     """False if a list is incomplete, or not all tensors were examined."""
 

@@ -44,7 +44,7 @@ def net_of(**blob: Any) -> Any:
 def test_dimensions(tmp_path: Path, blob: dict[str, Any], shape: tuple[int, ...]) -> None:
     model = opened(tmp_path, net_of(**blob))
     (tensor,) = model.matching()
-    assert (tensor.name, tensor.shape, tensor.kind) == ("conv.blobs[0]", shape, "blob")
+    assert (tensor.name, tensor.shape, tensor.holder) == ("conv.blobs[0]", shape, "blob")
     assert model.read(tensor).read() == struct.pack(f"<{len(blob.get('data', []))}f", *blob.get("data", []))
 
 

@@ -213,7 +213,7 @@ def test_blobs(tmp_path: Path) -> None:
     program.blob("nibbles", "INT4", (3,), b"\xf1\x02", padding=4)
     model = opened(tmp_path, program.model, bytes(program.weights))
     half = model.tensor("half")
-    assert (half.file, half.kind) == (f"{FOLDER}/weights/weight.bin", "blob")
+    assert (half.file, half.holder) == (f"{FOLDER}/weights/weight.bin", "blob")
     assert model.read("half").core.pieces() == [(0, 128, 12)]
     assert model.read("half", "1,:").read() == values[1].tobytes()
     assert model.read("nibbles").read() == b"\x01\xff\x02"

@@ -156,7 +156,7 @@ def test_arguments_and_results_of_snapshots(tmp_path: Path) -> None:
     snapshot.hlo.hlo_module.CopyFrom(module(one))
     snapshot.arguments.extend([one, one])
     snapshot.result.CopyFrom(one)
-    names = {each.name: each.kind for each in opened(tmp_path, snapshot).matching()}
+    names = {each.name: each.holder for each in opened(tmp_path, snapshot).matching()}
     assert names == {
         "main/constant.1": "constant",
         "arguments[0]": "argument",

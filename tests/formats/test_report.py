@@ -11,7 +11,7 @@ from tests.support.bundles import Layout, Variable, bundle
 
 from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, StorageUnavailable
-from protoslice.facts import DtypeTotal, ModelReport
+from protoslice.facts import DtypeTotal, ModelReport, RoleTotal
 from protoslice.formats import report as reports
 from protoslice.formats.report import report_on, steps_of_report
 
@@ -44,7 +44,11 @@ def test_a_sound_model(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(400))
     found = report(onnx(tmp_path, [{"name": "a"}, {"name": "b", "elements": 100, "location": "w.bin"}]))
     assert found == ModelReport(
-        type="onnx.ModelProto", tensors=2, files=("w.bin",), dtypes=(DtypeTotal("F32", 2, 101, 404),)
+        type="onnx.ModelProto",
+        tensors=2,
+        files=("w.bin",),
+        dtypes=(DtypeTotal("F32", 2, 101, 404),),
+        totals=(RoleTotal("weight", 1, 100, 400), RoleTotal("constant", 1, 1, 4)),
     )
     assert found.problem is None
 

@@ -79,10 +79,10 @@ def test_a_tensor_is_an_array_that_is_read_later(model: Path) -> None:
         whole = np.arange(6, dtype="<f4").reshape(2, 3)
         for name in ("shape", "dtype", "ndim", "size", "nbytes"):
             assert getattr(w, name) == getattr(whole, name), name
-        assert (len(w), [row.tolist() for row in w], (w.name, w.facts.kind)) == (
+        assert (len(w), [row.tolist() for row in w], (w.name, w.facts.role)) == (
             2,
             whole.tolist(),
-            ("w", "initializer"),
+            ("w", "weight"),
         )
         assert np.asarray(w, "f8").dtype == np.float64
         assert np.mean(w) == 2.5
@@ -94,7 +94,9 @@ def test_a_tensor_is_an_array_that_is_read_later(model: Path) -> None:
 
 def _lazy(shape: tuple[int, ...], asked: list[str | None], dtype: str = "I32", elements: int = 1) -> Any:
     """A tensor whose bytes count up, and the array of it; `asked` gets what is read."""
-    due = TensorEntry("t", "path:t", dtype, (*shape[:-1], shape[-1] * elements) if shape else (), 0, None, "weight")
+    due = TensorEntry(
+        "t", "path:t", dtype, (*shape[:-1], shape[-1] * elements) if shape else (), 0, None, "weight", "other"
+    )
     lazy = protoslice.LazyArray(due, lambda text: read(text))
     whole = np.arange(lazy.size, dtype=lazy.dtype).reshape(lazy.shape)
 

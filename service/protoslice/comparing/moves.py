@@ -146,6 +146,7 @@ def steps_of_move(
         dtype=shown.dtype.name if shown.dtype is not None else None,
         shape=shown.shape,
         size=shown.size,
+        kind=shown.use.kind,
         change=change,
         delta=delta,
     )

@@ -6,13 +6,15 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel
+from protoslice.facts import Kind
 from protoslice.formats.bytes import Bytes
-from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors
+from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors, Use
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers, places_of
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
+from protoslice.formats.uses import Look, kind_named, kind_of
 
 _BLOB: Final = "caffe.BlobProto"
 _LAYERS: Final = frozenset({"caffe.LayerParameter", "caffe.V1LayerParameter", "caffe.V0LayerParameter"})
@@ -38,6 +40,25 @@ class Caffe(ProtoFormat):
             lambda number: _tensor(model, proto, found[number]),
             lambda number: (_name(found[number]), f"path:{found[number].path}"),
         )
+
+    def uses(self, model: Model, found: Tensors) -> Look:
+        """Say what blobs are for by the types of their layers."""
+        kinds = dict[str, Kind | None]()
+        for type_name in _LAYERS:
+            message = schema.bundled().message_class(type_name)
+            proto = model.proto
+            for each in proto.document.find([type_name], small=_SMALL_FIELD) if proto is not None else ():
+                layer = parsed(message, each)
+                field = layer.DESCRIPTOR.fields_by_name["type"]
+                op = field.enum_type.values_by_number[layer.type].name if field.enum_type else layer.type
+                kinds[each.path] = kind_of(op)
+
+        def use(tensor: Tensor) -> Use:
+            layer = tensor.address.removeprefix("path:").rpartition(".blobs[")[0]
+            kind = kinds.get(layer) or kinds.get(f"{layer}.layer") or kind_named(tensor.name, tensor.rank)
+            return Use("weight" if layer else "other", kind)
+
+        return use
 
 
 def _tensor(model: Model, proto: RootProto, found: _core.Finding) -> Tensor:

@@ -22,17 +22,20 @@ from protoslice.formats.model import (
     Strided,
     Tensor,
     Tensors,
+    Use,
 )
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, numbers
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import checked, element_count, stored_size
+from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 
 _LITERAL: Final = "xla.LiteralProto"
 _CONSTANT: Final = "xla.gpu.GpuExecutableProto.ConstantInfoProto"
 _CONTENT: Final = "xla.gpu.DenseDataIntermediateProto"
 _NAMED: Final = ("xla.HloComputationProto", "xla.HloInstructionProto")
+_INSTRUCTION: Final = _NAMED[1]
 _WITHOUT_DATA: Final = frozenset({13, 17})
 """Element types without elements: tuples, whose members are literals of their own, and tokens."""
 _SMALL_FIELD: Final = 1024
@@ -73,6 +76,22 @@ class Hlo(ProtoFormat):
         return LazyTensors(
             len(numbers), lambda number: make.tensor(numbers[number]), lambda number: make.called(numbers[number])
         )
+
+    def uses(self, model: Model, found: Tensors) -> Look:
+        """Say what constants are for by the instructions that take them; arguments and results are no weights."""
+        kinds = kinds_in(
+            model.proto,
+            _INSTRUCTION,
+            lambda each, _: Operator.of(each.name, each.opcode, map(str, each.operand_ids), [str(each.id)]),
+        )
+
+        def use(tensor: Tensor) -> Use:
+            if tensor.holder != "constant":
+                return Use("other", "other")
+            instruction = tensor.address.removeprefix("path:").rpartition(".literal")[0]
+            return by_graph(kinds.at(instruction), tensor, weight=False)
+
+        return use
 
 
 class _Maker:

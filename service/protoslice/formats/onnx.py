@@ -12,17 +12,30 @@ from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.bytes import Bytes
-from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Strings, Tensor, Tensors
+from protoslice.formats.model import (
+    Data,
+    Encoding,
+    Model,
+    ProtoFormat,
+    RootProto,
+    Stored,
+    Strings,
+    Tensor,
+    Tensors,
+    Use,
+)
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.tensors.shapes import checked, element_count
+from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.sources.ropes import Rope
 
 MODEL: Final = "onnx.ModelProto"
 TENSOR: Final = "onnx.TensorProto"
+NODE: Final = "onnx.NodeProto"
 EXTERNAL: Final = 1
 """`data_location` of a tensor whose elements are in another file."""
 _RAW, _FLOATS, _INT32S, _STRINGS, _INT64S, _DOUBLES, _UINT64S = 9, 4, 5, 6, 7, 10, 11
@@ -80,6 +93,19 @@ class Onnx(ProtoFormat):
         return LazyTensors(
             len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number])
         )
+
+    def uses(self, model: Model, found: Tensors) -> Look:
+        """Say what tensors are for by the operators that take them; those in attributes are constants."""
+        kinds = kinds_in(
+            model.proto, NODE, lambda each, _: Operator.of(each.name, each.op_type, each.input, each.output)
+        )
+
+        def use(tensor: Tensor) -> Use:
+            node, inside, _ = tensor.address.removeprefix("path:").rpartition(".attribute[")
+            kind = kinds.at(node) if inside else kinds.of(tensor.name)
+            return by_graph(kind, tensor, weight=tensor.holder in {"initializer", "sparse_values"})
+
+        return use
 
 
 class TensorMaker:

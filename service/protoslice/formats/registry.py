@@ -16,13 +16,14 @@ from protoslice.formats.generic import GenericMessages
 from protoslice.formats.hlo import Hlo
 from protoslice.formats.model import Format, Model, Tensor, Tensors
 from protoslice.formats.onnx import Onnx
-from protoslice.formats.outputs.listing import Encode, entry_text, items
+from protoslice.formats.outputs.listing import Encode, Listing, entry_text, items
 from protoslice.formats.paddle.models import Paddle
 from protoslice.formats.paddle.parameters import PaddleParameters
 from protoslice.formats.selection import naming
 from protoslice.formats.tensorflow.bundle import Bundle
 from protoslice.formats.tensorflow.protos import TensorFlow
 from protoslice.formats.tensorflow.warmup import Warmup
+from protoslice.formats.uses import Look, NamedUses, UsedTensors
 from protoslice.formats.weights.gguf import Gguf
 from protoslice.formats.weights.safetensors import SafetensorsFormat
 from protoslice.plugins import PluginGroup, brief, check_version, warn
@@ -54,8 +55,17 @@ def tensors_of(model: Model) -> Tensors:
     if not formats:
         known = ", ".join(each.name for each in _all())
         raise Unsupported(f"Tensors of {model.type or 'such a file'} are not supported; supported formats: {known}")
-    found = [each.tensors(model) for each in formats]
+    found = [_used(each, model) for each in formats]
     return found[0] if len(found) == 1 else ConcatenatedTensors(found)
+
+
+def _used(format: Format, model: Model) -> Tensors:
+    """The tensors of `model` in one format, which say what they are for."""
+    found = format.tensors(model)
+    if isinstance(found, Listing):  # says it already
+        return found
+    uses: Callable[[Model, Tensors], Look] = getattr(format, "uses", lambda model, found: NamedUses(found))
+    return UsedTensors(found, lambda: uses(model, found))
 
 
 def formats_of(model: Model) -> Sequence[Format]:

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from math import prod
-from typing import Final
+from typing import Final, get_args
 
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
-from protoslice.facts import Damage, DtypeTotal, ModelReport
+from protoslice.facts import Damage, DtypeTotal, ModelReport, Role, RoleTotal
 from protoslice.formats.model import Fault, MissingFile, Model, Strings, Tensor, Tensors
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.selection import each
@@ -112,6 +112,8 @@ class _Survey:
     damaged: list[Damage] = field(default_factory=list)
     dtypes: dict[str | None, tuple[int, int, int]] = field(default_factory=dict)
     """Tensors, elements and bytes of each data type."""
+    roles: dict[str, tuple[int, int, int]] = field(default_factory=dict)
+    """The same of each role."""
     passed_over: bool = False
     """True when there were more names than are compared."""
 
@@ -145,9 +147,10 @@ class _Survey:
     def _add_up(self, tensor: Tensor) -> None:
         name = None if tensor.dtype is None else tensor.dtype.name
         elements = 0 if tensor.shape is None else prod(tensor.shape)
-        added = zip(self.dtypes.get(name, (0, 0, 0)), (1, elements, tensor.size or 0), strict=True)
-        tensors, elements, size = (min(before + more, _LARGEST_TOTAL) for before, more in added)
-        self.dtypes[name] = tensors, elements, size
+        more = 1, elements, tensor.size or 0
+        role = tensor.use.role
+        self.dtypes[name] = _sum(self.dtypes.get(name, (0, 0, 0)), more)
+        self.roles[role] = _sum(self.roles.get(role, (0, 0, 0)), more)
 
     def check(self, part: str, check: Check) -> None:
         """Run `check` and record its `CorruptModel`; parts that cannot be compared count as sound."""
@@ -176,5 +179,11 @@ class _Survey:
             dtypes=tuple(
                 DtypeTotal(name, *totals) for name, totals in sorted(self.dtypes.items(), key=lambda each: -each[1][2])
             ),
+            totals=tuple(RoleTotal(role, *self.roles[role]) for role in get_args(Role) if role in self.roles),
             complete=complete and not cut,
         )
+
+
+def _sum(before: tuple[int, int, int], more: tuple[int, int, int]) -> tuple[int, int, int]:
+    tensors, elements, size = (min(one + other, _LARGEST_TOTAL) for one, other in zip(before, more, strict=True))
+    return tensors, elements, size

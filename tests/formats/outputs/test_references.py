@@ -89,7 +89,7 @@ def test_every_name_has_a_key_of_its_own(tmp_path: Path) -> None:
 
 def test_names_that_repeat_become_addresses(tmp_path: Path) -> None:
     one = tensor(b"\x01", "U8", [1], name="w")
-    two = Tensor("w", "path:graph.initializer[3]", one.dtype, one.shape, one.kind, None, stored(b"\x02"))
+    two = Tensor("w", "path:graph.initializer[3]", one.dtype, one.shape, one.holder, None, stored(b"\x02"))
     group, _ = opened([one, two], tmp_path)
     assert {array.attrs["address"]: array[0] for _, array in group.arrays()} == {one.address: 1, two.address: 2}
 

@@ -38,7 +38,7 @@ def test_tensors_of_summaries_are_listed_and_read(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(FRAMED["tfrecord"](events()))
     with open_model(tmp_path / NAME) as model:
         assert model.model.type == "tensorflow.Event"
-        assert [(each.address, each.kind, each.shape) for each in model.matching()] == [
+        assert [(each.address, each.holder, each.shape) for each in model.matching()] == [
             ("path:record[1].summary.value[0].tensor", "summary", ()),
             ("path:record[2].summary.value[0].tensor", "summary", (1, 3)),
         ]

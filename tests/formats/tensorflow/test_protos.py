@@ -200,7 +200,7 @@ def test_names_say_where_a_tensor_belongs() -> None:
     graph.library.function.add().node_def.add(name="d").attr["value"].tensor.dtype = 1
     graph.node[0].attr["other"].list.tensor.add(dtype=1)
     found = tensors(graph.SerializeToString(), "tensorflow.GraphDef")
-    assert {(each.name, each.kind) for each in found} == {
+    assert {(each.name, each.holder) for each in found} == {
         ("a/b", "const"),
         ('node[0].attr["other"].list.tensor[0]', "attr"),
         ("f/c", "function_const"),
@@ -210,7 +210,7 @@ def test_names_say_where_a_tensor_belongs() -> None:
     function_alone = tensors(function.SerializeToString(), "tensorflow.FunctionDef")
     assert "f/c" in {each.name for each in function_alone}
     node_alone = tensors(graph.node[0].SerializeToString(), "tensorflow.NodeDef")
-    assert ("a/b", "const") in {(each.name, each.kind) for each in node_alone}
+    assert ("a/b", "const") in {(each.name, each.holder) for each in node_alone}
 
 
 def test_kinds_say_where_a_tensor_stands_whatever_keys_say() -> None:
@@ -221,8 +221,8 @@ def test_kinds_say_where_a_tensor_stands_whatever_keys_say() -> None:
     meta.signature_def[".attr[0]"].defaults["y"].dtype = 1
     meta.graph_def.library.function.add().signature.attr.add().default_value.tensor.dtype = 1
     found = tensors(meta.SerializeToString(), "tensorflow.MetaGraphDef")
-    assert sorted(each.kind for each in found) == ["attr", "attr", "signature_default", "signature_default"]
-    assert [each.kind for each in tensors(b"\x08\x01", "tensorflow.TensorProto")] == ["tensor"]
+    assert sorted(each.holder for each in found) == ["attr", "attr", "signature_default", "signature_default"]
+    assert [each.holder for each in tensors(b"\x08\x01", "tensorflow.TensorProto")] == ["tensor"]
 
 
 def test_signatures_functions_and_nodes_are_in_the_tree_by_name() -> None:
@@ -282,7 +282,7 @@ def test_warm_up_requests_are_those_that_tensorflow_wrote() -> None:
         for number, each in due:
             tensor = model.tensor(each["where"].replace("path:", f"path:record[{number}]."))
             assert tensor.dtype is not None
-            shown = (tensor.name, tensor.dtype.name, list(tensor.shape or ()), tensor.kind)
+            shown = (tensor.name, tensor.dtype.name, list(tensor.shape or ()), tensor.holder)
             assert shown == (each["name"], each["dtype"], each["shape"], "request")
             assert hashlib.sha256(raw(tensor)).hexdigest() == each["sha256"]
 

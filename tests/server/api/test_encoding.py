@@ -46,6 +46,7 @@ from protoslice.facts import (
     RepositorySummary,
     RepositoryVersion,
     Restored,
+    RoleTotal,
     Schema,
     Signature,
     SignatureTensor,
@@ -82,11 +83,12 @@ GRAPH = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 9, True, N
 REPORT = ModelReport(
     type="onnx.ModelProto", tensors=3, missing=("w.bin",), duplicates=("a",), damaged=(Damage("b", "not so"),),
     dtypes=(DtypeTotal("F32", 2, 9, 36), DtypeTotal(None, 1, 0, 0)),
+    totals=(RoleTotal("weight", 3, 9, 36),),
     complete=False,
 )  # fmt: skip
-TENSOR = TensorEntry("w", "path:w", "F32", (2, 3), 24, "a.onnx", "initializer", "cut short")
+TENSOR = TensorEntry("w", "path:w", "F32", (2, 3), 24, "a.onnx", "weight", "linear", "cut short")
 DELTA = TensorDelta("F32", (2, 3), 6, 6, 1, 0, 0.5, 0.25, 0.125, None)
-BRANCH = TensorBranch("w", 7, 1, 24, 6, "F32", address="path:w", shape=(2, 3))
+BRANCH = TensorBranch("w", 7, 1, 24, 6, "F32", "linear", address="path:w", shape=(2, 3))
 EMPTY = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 0, True, None, (), 0)
 
 CASES: list[object] = [
@@ -137,13 +139,13 @@ CASES: list[object] = [
     TensorGroup("w", 1, 24, TENSOR),
     TensorGroup("w.", 2, 48, None),
     BRANCH,
-    TensorBranch("w.", 7, 2, 48, 12, "F32", children=(BRANCH,)),
+    TensorBranch("w.", 7, 2, 48, 12, "F32", None, parameters=6, children=(BRANCH,)),
     TensorStatistics("w", "path:w", "F32", (2,), 2, 2, 0, 0, 0, 1.0, 2.5, 1.75, 0.75, Histogram(1.0, 0.25, (1, 1))),
     Difference("tensor", "w", "renamed", 8, 8, "was v", "path:w[1]", "path:w[0]"),
     Difference("file", "a.onnx", "added", None, 7),
     DELTA,
-    TensorMove("w", "path:w", "v", "path:v", "F32", (2, 3), 24, "renamed", DELTA),
-    TensorMove("w", "path:w", None, "", None, None, None, "added", None),
+    TensorMove("w", "path:w", "v", "path:v", "F32", (2, 3), 24, "linear", "renamed", DELTA),
+    TensorMove("w", "path:w", None, "", None, None, None, "other", "added", None),
     RecordsSummary("a.tfrecord", "tfrecord", None, 3, 70, "cut at 70"),
     AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16, "kU3x9QbW1z"),
     AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
@@ -198,7 +200,7 @@ def test_schema_takes_descriptions_from_docstrings_in_the_words_of_json() -> Non
 
 def test_every_fact_has_a_case() -> None:
     inner = {Damage, DtypeTotal, File, GraphBlock, GraphEdge, GraphEntry, GraphLink, GraphNode, GraphOperator}
-    inner |= {GraphStep, GraphValue, Histogram, PiecePlace, SignatureTensor}
+    inner |= {GraphStep, GraphValue, Histogram, PiecePlace, RoleTotal, SignatureTensor}
     elsewhere = inner | {StoreName, Restored, SignInTerms}
     defined = {value for value in vars(facts).values() if isinstance(value, type) and is_dataclass(value)}
     assert set(KINDS) | elsewhere == defined, "each fact needs a case in CASES, or a place in `inner`"
@@ -210,8 +212,17 @@ def test_encode_fact_writes_times_in_utc_to_the_second() -> None:
 
 
 def test_encode_fact_leaves_out_only_what_is_omitted() -> None:
-    unknown = TensorEntry("w", "path:w", None, None, None, None, "constant")
-    assert list(json.loads(encode_fact(unknown))) == ["name", "address", "dtype", "shape", "size", "file", "kind"]
+    unknown = TensorEntry("w", "path:w", None, None, None, None, "constant", "other")
+    assert list(json.loads(encode_fact(unknown))) == [
+        "name",
+        "address",
+        "dtype",
+        "shape",
+        "size",
+        "file",
+        "role",
+        "kind",
+    ]
     assert {"children", "more"} & json.loads(encode_fact(LEAF)).keys() == set()
     assert encode_fact(EMPTY).endswith(b',"text":null,"children":[],"more":0}')
     assert "files" not in json.loads(encode_fact(ModelReport(type=None, tensors=1, files=("w.bin",))))
@@ -225,7 +236,7 @@ def test_encode_fact_takes_the_members_of_a_base_class() -> None:
 
 @given(st.text(st.characters(), max_size=20), st.booleans())
 def test_encode_fact_spells_texts_as_the_library_does(text: str, broken: bool) -> None:
-    entry = TensorEntry(text, text, text, (1,), 1 << 70, None, text, text if broken else None)
+    entry = TensorEntry(text, text, text, (1,), 1 << 70, text, "weight", "other", text if broken else None)
     assert encode_fact(entry) == entry_text(entry)
     assert encode_fact(Tag(text, ID, TIME)) == encode_json(
         {"name": text, "store": ID, "updated": "2026-11-21T10:00:05Z"}

@@ -203,7 +203,7 @@ async def test_a_process_that_made_no_view_answers_304_and_head_without_making_i
                 heads[target] = answer
     async with open_service(**where) as app:
         # What all tensors share, and all records.
-        await ask(app, "GET", f"/v1/stores/{ids['after']}/tensors/layer.5.w")
+        await ask(app, "GET", f"/v1/stores/{ids['after']}/tensors/layer.5.w?format=json")
         await ask(app, "GET", f"/v1/stores/{ids['stream']}/records?framing=delimited&summary=true")
         for target, before in heads.items():
             steps.taken()

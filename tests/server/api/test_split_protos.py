@@ -45,7 +45,7 @@ def test_every_view_works(client: httpx.Client, options: str) -> None:
     assert GPU.FromString(client.get(f"{base}/merge").content) == whole
     assert client.get(f"{base}/merge", params={"path": "binary"}).content == b"code"
     (row,) = client.get(f"{base}/tensors").json()["items"]
-    assert (row["name"], row["dtype"], row["shape"], row["kind"]) == ("weights", "U8", [len(WEIGHTS)], "constant")
+    assert (row["name"], row["dtype"], row["shape"], row["role"]) == ("weights", "U8", [len(WEIGHTS)], "constant")
     part = client.get(f"{base}/tensors/weights", params={"slice": "70000:70010"}, headers={"range": "bytes=2-5"})
     assert part.content == WEIGHTS[70002:70006]
 

@@ -78,7 +78,8 @@ def test_the_list_says_what_there_is(rows: dict[str, dict[str, Any]]) -> None:
         "shape": [64, 32],
         "size": BESIDE.nbytes,
         "file": "weights.bin",
-        "kind": "initializer",
+        "role": "weight",
+        "kind": "other",
     }
     assert [row["name"] for row in rows.values()] == ["twice", "twice", "/layer/w", "o", "far/away", "words"]
     assert rows["path:graph.initializer[3]"]["size"] is None
@@ -228,8 +229,8 @@ def test_parameters_without_their_program_are_a_model(client: httpx.Client) -> N
     assert (made.json()["root"], made.json()["chunks"]) == ("inference.pdiparams", 0)
     expected = json.loads((file.parent / "expected.json").read_text())["tensors"]
     rows = client.get(f"/v1/stores/{made.json()['id']}/tensors").json()["items"]
-    assert [(row["dtype"], row["shape"], row["kind"]) for row in rows] == [
-        (each["dtype"], each["shape"], "parameter") for each in expected
+    assert [(row["dtype"], row["shape"], row["role"]) for row in rows] == [
+        (each["dtype"], each["shape"], "weight") for each in expected
     ]
     for row, each in zip(rows, expected, strict=True):
         answer = client.get(f"/v1/stores/{made.json()['id']}/tensors/{quote(row['address'])}")

@@ -66,7 +66,7 @@ def named(names: Sequence[str]) -> NamedTensors:
     order = sorted(range(len(names)), key=lambda number: natural(names[number]))
     sizes = [number + 1 for number in range(len(names))]
     dtypes = ["U8" if number % 2 else "I8" for number in range(len(names))]
-    return NamedTensors(tensors(names), totals_of(order, sizes, sizes, dtypes))
+    return NamedTensors(tensors(names), totals_of(order, sizes, sizes, sizes, dtypes, ["other"] * len(names)))
 
 
 def tree(

@@ -156,13 +156,16 @@ function Versions({ store, name, named }: { store: Store; name: string; named: s
   );
 }
 
+/** What is said of the elements that are no parameters. */
+const BESIDES = { optimizer: "of optimizer state", constant: "constants", other: "other" };
+
 function Totals({ summary }: { summary: Summary }) {
   const all = summary.dtypes.reduce((size, total) => size + total.size, 0);
   const dark = useDark();
-  const elements = summary.dtypes.reduce((sum, total) => sum + total.elements, 0);
+  const elements = (role: string) => summary.totals.find((total) => total.role === role)?.elements ?? 0;
   return (
     <div class="totals">
-      <span><b>{count(elements)}</b> parameters in <b>{count(summary.tensors ?? 0)}</b> tensors</span>
+      <span><b>{count(elements("weight"))}</b> parameters{Object.entries(BESIDES).map(([role, words]) => elements(role) > 0 && ` · ${count(elements(role))} ${words}`)} in <b>{count(summary.tensors ?? 0)}</b> tensors</span>
       <ul aria-label="Bytes by data type">
         {summary.dtypes.filter((total) => total.size).map((total) => (
           <li key={total.dtype} style={{ "--share": total.size / Math.max(all, 1), "--hue": dtypeColour(total.dtype, dark) }}>

@@ -30,7 +30,7 @@ export function TensorDrawer({ store, address, onClose }: { store: Store; addres
         {(value) => (
           <>
             <h2 dir="auto">{value.name || value.address}</h2>
-            <p class="soft"><b>{value.dtype ?? "?"}</b> {shape(value.shape)}{value.size !== null && ` · ${bytes(value.size)}`} · {value.kind}</p>
+            <p class="soft"><b>{value.dtype ?? "?"}</b> {shape(value.shape)}{value.size !== null && ` · ${bytes(value.size)}`} · {value.role} · {value.kind}</p>
             {value.problem && <p class="trouble">{value.problem}</p>}
             {numeric && (
               <form class="slice" onSubmit={(event) => { event.preventDefault(); setSlice(typed.trim()); }}>

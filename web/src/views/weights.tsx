@@ -117,7 +117,7 @@ function Mapped({ store, root }: { store: Store; root: WeightNode }) {
           {Object.entries(WAYS).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
         </select></label>
         <label>Area <select value={area || "bytes"} onChange={(event) => setArea(event.currentTarget.value === "bytes" ? "" : event.currentTarget.value)}>
-          <option value="bytes">Bytes</option><option value="parameters">Parameters</option>
+          <option value="bytes">Bytes</option><option value="parameters">Elements</option>
         </select></label>
       </div>
       {error && <Trouble error={error} />}

@@ -1,8 +1,7 @@
 /** Colours of tensors by what is known of them. */
 
 import type { Statistics } from "../api";
-import { DTYPES, flat, hueOf } from "./dtypes";
-import { KIND_NAMES, kindOf } from "./kinds";
+import { DTYPES, flat, hueOf, KINDS } from "./dtypes";
 import type { WeightNode } from "./nodes";
 
 export const WAYS = { kind: "Kind", dtype: "Data type", deviation: "Standard deviation", zeros: "Sparsity", outliers: "Outliers" } as const;
@@ -47,8 +46,8 @@ export function painter(way: Way, dark: boolean, statistics: ReadonlyMap<string,
     const ends = (): [string, string] | null => (scale.most >= scale.least ? [label(scale.least), label(scale.most)] : null);
     return { of, legend: () => ({ swatches: [0, 0.25, 0.5, 0.75, 1].map((at) => ({ name: "", colour: ramp(at, dark) })), scale: ends() }) };
   }
-  const name = way === "kind" ? (node: WeightNode) => kindOf(node.prefix + (node.range ? node.label : ""), node.shape) : (node: WeightNode) => node.dtype ?? "unknown";
-  const names = way === "kind" ? KIND_NAMES : DTYPES;
+  const name = way === "kind" ? (node: WeightNode) => node.kind ?? "other" : (node: WeightNode) => node.dtype ?? "unknown";
+  const names = way === "kind" ? KINDS : DTYPES;
   const of = (node: WeightNode) => flat(hueOf(names, name(node)), dark);
   const legend = (nodes: readonly WeightNode[]): Legend => {
     const sizes = new Map<string, number>();

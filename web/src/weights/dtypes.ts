@@ -1,8 +1,10 @@
-/** Colours of data types, the same wherever they are shown. */
+/** Colours of data types and of kinds of layers, the same wherever they are shown. */
 
 /** Hues apart for eyes that see few colours; null is grey. */
 export const HUES: readonly number[] = [48, 338, 268, 217, 95, 28, 8, 162, 192];
 export const DTYPES = ["F16", "BF16", "I8", "F32", "I32", "U8", "F64", "I64", "I4"];
+/** Kinds of layers, as the service tells them of tensors. */
+export const KINDS = ["normalization", "quantization", "embedding", "attention", "recurrent", "convolution", "linear", "other"];
 
 export const flat = (hue: number | null, dark: boolean): string => (hue === null ? `hsl(220 10% ${dark ? 34 : 78}%)` : `hsl(${hue} ${dark ? 38 : 62}% ${dark ? 36 : 76}%)`);
 

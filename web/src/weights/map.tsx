@@ -204,7 +204,7 @@ function Shown({ tile, look, open, chosen, focused }: ShownTile) {
 
 const caption = (node: WeightNode): string => (node.tensors > 1 ? `${bytes(node.size)} · ${many(node.tensors, "tensor")}` : `${node.shape?.join(" × ") ?? ""} ${node.dtype ?? ""}`);
 
-export const totalsOf = (node: WeightNode): string => `${bytes(node.size)} · ${count(node.elements)} parameters`;
+export const totalsOf = (node: WeightNode): string => `${bytes(node.size)} · ${node.parameters || !node.elements ? `${count(node.parameters)} parameters` : `${count(node.elements)} elements`}`;
 
 /** The tiles that the picture below the names shows: as deep as they are loaded, and larger than a few pixels. */
 function texturesOf(layout: Layout, leaves: readonly Tile[], k: number): Tile[] {

@@ -12,7 +12,11 @@ export interface WeightNode {
   tensors: number;
   size: number;
   elements: number;
+  /** Elements of weights. */
+  parameters: number;
   dtype: string | null;
+  /** The kind of layer with the most bytes. */
+  kind: string | null;
   /** Of a single tensor. */
   address: string | null;
   shape: readonly number[] | null;
@@ -30,8 +34,8 @@ export function nodeOf(branch: Branch, above = "", parent: WeightNode | null = n
   const range = branch.last !== undefined && branch.last !== null;
   const prefix = range ? above : above + branch.name;
   const node: WeightNode = {
-    label: labelOf(branch), prefix, parent, start: branch.start, tensors: branch.tensors, size: branch.size, elements: branch.elements,
-    dtype: branch.dtype, address: branch.address ?? null, shape: branch.shape ?? null, range, gathered: false, children: branch.tensors < 2 ? [] : null,
+    label: labelOf(branch), prefix, parent, start: branch.start, tensors: branch.tensors, size: branch.size, elements: branch.elements, parameters: branch.parameters ?? branch.elements,
+    dtype: branch.dtype, kind: branch.kind, address: branch.address ?? null, shape: branch.shape ?? null, range, gathered: false, children: branch.tensors < 2 ? [] : null,
   };
   if (branch.children?.length) node.children = branch.children.map((child) => nodeOf(child, prefix, node));
   return node;
@@ -93,13 +97,15 @@ export function rangeOf(members: WeightNode[], parent: WeightNode): WeightNode {
   const ordered = [...members].sort((a, b) => a.start - b.start);
   const [first, last] = [ordered[0]!, ordered.at(-1)!];
   const sum = (of: (node: WeightNode) => number) => members.reduce((total, node) => total + of(node), 0);
-  const totals = new Map<string | null, number>();
-  for (const { dtype, size } of members) totals.set(dtype, (totals.get(dtype) ?? 0) + size);
-  const [dtype] = [...totals].sort((a, b) => b[1] - a[1])[0]!;
+  const most = (of: (node: WeightNode) => string | null) => {
+    const totals = new Map<string | null, number>();
+    for (const each of members) totals.set(of(each), (totals.get(of(each)) ?? 0) + each.size);
+    return [...totals].sort((a, b) => b[1] - a[1])[0]![0];
+  };
   const node: WeightNode = {
     label: spanned(first.label.split(/ … |–/)[0]!, last.label.split(/ … |–/).at(-1)!),
     prefix: parent.prefix, parent, start: first.start, tensors: sum((each) => each.tensors), size: sum((each) => each.size),
-    elements: sum((each) => each.elements), dtype, address: null, shape: null, range: true, gathered: true, children: members,
+    elements: sum((each) => each.elements), parameters: sum((each) => each.parameters), dtype: most((each) => each.dtype), kind: most((each) => each.kind), address: null, shape: null, range: true, gathered: true, children: members,
   };
   return node;
 }

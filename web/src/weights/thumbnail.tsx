@@ -49,7 +49,7 @@ export function Thumbnail({ store }: { store: string }) {
   return (
     <span class="thumbnail">
       <canvas ref={canvas} {...SIZE} aria-hidden="true" />
-      {root && <span class="soft">{count(root.elements)} parameters{root.dtype && ` · ${root.dtype}`}</span>}
+      {root && <span class="soft">{count(root.parameters)} parameters{root.dtype && ` · ${root.dtype}`}</span>}
     </span>
   );
 }

@@ -1,7 +1,7 @@
 /** How far the tensors of a model moved between two versions: by layer and by kind. */
 
 import { getJson, view, type Page, type TensorMove } from "../api";
-import { kindOf, KIND_NAMES } from "../weights/kinds";
+import { KINDS } from "../weights/dtypes";
 
 export const METRICS = { relative: "Relative change", cosine: "1 − cosine", max: "max |Δ|", changed: "Share of changed elements" } as const;
 export type Metric = keyof typeof METRICS;
@@ -57,11 +57,10 @@ export function stripOf(moves: readonly TensorMove[], most: number): Strip {
       place.set(layer, columns.length - 1);
     });
   }
-  const kinds = new Map(moves.map((move) => [move, kindOf(move.name, move.shape)]));
-  const rows = KIND_NAMES.filter((kind) => [...kinds.values()].includes(kind));
+  const rows = KINDS.filter((kind) => moves.some((move) => move.kind === kind));
   const cells = new Map<string, Cell>();
   for (const move of moves) {
-    const [column, row] = [place.get(columnOf(move.name))!, rows.indexOf(kinds.get(move)!)];
+    const [column, row] = [place.get(columnOf(move.name))!, rows.indexOf(move.kind)];
     const key = cellKey(columns[column]!, rows[row]!);
     const cell = cells.get(key) ?? { column, row, moves: [] };
     cell.moves.push(move);

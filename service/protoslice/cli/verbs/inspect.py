@@ -33,6 +33,10 @@ _FORMS: Final = {
 """Names for the forms of files, each with what the size of its message counts."""
 
 
+_NOT_PARAMETERS: Final = {"optimizer": "of optimizer state", "constant": "constants", "other": "other"}
+"""What is said of the elements of each role but weights, which are the parameters."""
+
+
 def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
     """Show type, size, tensors, inputs and outputs of a model.
 
@@ -61,11 +65,17 @@ def _of_tensors(subject: Subject) -> dict[str, Any]:
     """Return totals of the tensors and the largest of them, in JSON's types; null for a format without tensors."""
     report = subject.summary()
     if report is None:
-        return {"tensors": None, "parameters": None, "dtypes": [], "largest": []}
-    totals = [asdict(total) for total in report.dtypes]
+        return {"tensors": None, "parameters": None, "dtypes": [], "totals": [], "largest": []}
+    dtypes, totals = [[asdict(total) for total in each] for each in (report.dtypes, report.totals)]
     largest = [asdict(each) for each in subject.largest(_LARGEST)] if report.tensors else []
-    parameters = sum(total["elements"] for total in totals)
-    return {"tensors": report.tensors, "parameters": parameters, "dtypes": totals, "largest": largest}
+    parameters = sum(total["elements"] for total in totals if total["role"] == "weight")
+    return {
+        "tensors": report.tensors,
+        "parameters": parameters,
+        "dtypes": dtypes,
+        "totals": totals,
+        "largest": largest,
+    }
 
 
 def _called(signature: dict[str, Any]) -> list[str]:
@@ -123,8 +133,16 @@ def _totals(facts: dict[str, Any]) -> list[tuple[str, str]]:
     ]
     return [
         *rows,
-        ("tensors", f"{facts['tensors']} with {_short(facts['parameters'])} parameters: {', '.join(shares)}"),
+        ("tensors", f"{facts['tensors']} with {' · '.join(_counts(facts))}: {', '.join(shares)}"),
     ]
+
+
+def _counts(facts: dict[str, Any]) -> Iterator[str]:
+    """Yield what the tensors hold: `16.9K parameters`, `33.6K of optimizer state`, `24.7K constants`."""
+    yield f"{_short(facts['parameters'])} parameters"
+    for total in facts["totals"]:
+        if words := _NOT_PARAMETERS.get(total["role"]):
+            yield f"{_short(total['elements'])} {words}"
 
 
 def _unnamed(facts: dict[str, Any]) -> list[dict[str, Any]]:

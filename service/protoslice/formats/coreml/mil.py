@@ -16,6 +16,7 @@ from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.tensors.shapes import checked, element_count
+from protoslice.formats.uses import Kinds, Operator, kinds_in
 from protoslice.sources.ropes import Rope
 
 _SPACE: Final = "CoreML.Specification.MILSpec"
@@ -133,7 +134,7 @@ class Constants:
 
     def _data(self, draft: TensorDraft, number: int, value: Any) -> Data:
         dtype, shape = _typed(draft, value)
-        if draft.kind == "blob":
+        if draft.holder == "blob":
             return self._outside(draft, value.blobFileValue, dtype, element_count(shape))
         # Immediate values are a message of their own, whose finding comes directly after that of the constant.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
@@ -173,6 +174,18 @@ class Constants:
         draft.file = beside(self._model.root, name.removeprefix(_MODEL_PATH))
         source = self._model.beside(draft.file)
         return Later(lambda: blob(source, offset, dtype, count))
+
+
+def operations_of(model: Model) -> Kinds:
+    """Return the kinds of constants by the operations of an ML program that take them."""
+    return kinds_in(model.proto, _OPERATION, _node)
+
+
+def _node(operation: Any, path: str) -> Operator:
+    keys = sorted(operation.inputs, key=lambda key: (key != "x", key))
+    taken = (argument.name for key in keys for argument in operation.inputs[key].arguments)
+    outputs = [output.name for output in operation.outputs]
+    return Operator.of("".join(outputs[:1]), operation.type, taken, outputs)
 
 
 def _held(found: _core.Finding) -> list[int]:

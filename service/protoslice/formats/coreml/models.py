@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from typing import Final
 
 from protoslice import _core
 from protoslice.errors import CorruptModel
-from protoslice.formats.coreml.mil import PARTS, Constants
-from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors
+from protoslice.formats.coreml.mil import PARTS, Constants, operations_of
+from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors, Use
 from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers
 from protoslice.formats.tensors.lazy import LazyTensors
+from protoslice.formats.uses import Look, by_graph, kind_named, kind_of
 from protoslice.schema import text_of
 
 _WEIGHTS: Final = "CoreML.Specification.WeightParams"
@@ -20,6 +22,7 @@ _LAYER: Final = "CoreML.Specification.NeuralNetworkLayer"
 _FLOATS: Final = 1
 _BYTES: Final = {2: "F16", 30: "U8", 31: "I8"}
 """Bytes fields of weights → dtype; quantized weights are given as stored."""
+_IN_LAYER: Final = re.compile(r".*layers\[[0-9]+\]\.([A-Za-z0-9]+)\.")
 _SMALL_FIELD: Final = 1024
 
 
@@ -53,6 +56,20 @@ class CoreMl(ProtoFormat):
             return name, f"path:{each.path}"
 
         return LazyTensors(len(numbers), make, called)
+
+    def uses(self, model: Model, found: Tensors) -> Look:
+        """Say what tensors are for by the layers that hold them, or the operations that take them."""
+        kinds = operations_of(model)
+
+        def use(tensor: Tensor) -> Use:
+            if tensor.holder != "weight":
+                name, _, key = tensor.name.partition(":")
+                return by_graph(None if key else kinds.of(name), tensor, weight=False)
+            layer = _IN_LAYER.search(tensor.address)
+            kind = None if layer is None else kind_of(layer[1])
+            return Use("weight", kind or kind_named(tensor.name))
+
+        return use
 
 
 def _fields(found: _core.Finding) -> list[int]:

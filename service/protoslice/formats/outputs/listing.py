@@ -64,6 +64,7 @@ def _some(found: Tensors, start: int, limit: int, dtype: str | None, encode: Enc
 
 def entry_of(tensor: Tensor) -> TensorEntry:
     """The facts of `tensor` as a `TensorEntry`."""
+    use = tensor.use
     return TensorEntry(
         name=tensor.name,
         address=tensor.address,
@@ -71,7 +72,8 @@ def entry_of(tensor: Tensor) -> TensorEntry:
         shape=tensor.shape,
         size=tensor.size,
         file=tensor.file,
-        kind=tensor.kind,
+        role=use.role,
+        kind=use.kind,
         problem=str(tensor.data.error) if isinstance(tensor.data, Fault) else None,
     )
 

@@ -18,7 +18,6 @@ from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.tensors.conversion import Converted, float_type
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.formats.weights.header import METADATA, PADDING
 
@@ -244,7 +243,8 @@ class Safetensors:
 
 def metadata_of(tensors: Tensors) -> Mapping[str, str]:
     """Metadata of the safetensors files that a model consists of; none for other models."""
-    return tensors.metadata if isinstance(tensors, LazyTensors) else {}
+    found: Mapping[str, str] = getattr(tensors, "metadata", {})
+    return found
 
 
 def safetensors(tensors: Iterable[Tensor]) -> Bytes:

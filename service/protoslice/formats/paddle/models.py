@@ -8,12 +8,13 @@ from functools import partial
 from typing import Final
 
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import Data, MissingFile, Model, Tensor, Tensors
+from protoslice.formats.model import Data, MissingFile, Model, Tensor, Tensors, Use
 from protoslice.formats.paddle.blobs import Blob, Heads, details_of, stored
-from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_program, variables
+from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_program, kinds_of, variables
 from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
+from protoslice.formats.uses import Look, kind_named, role_named
 from protoslice.schema.detection.names import TEXT
 from protoslice.sources.source import RangeSource
 
@@ -50,6 +51,17 @@ class Paddle:
             lambda number: _from_own(model, wanted[number]),
             lambda number: _called(wanted[number]),
         )
+
+    def uses(self, model: Model, found: Tensors) -> Look:
+        """Say what parameters are for by the operators that take them."""
+        kinds = kinds_of(model)
+
+        def use(tensor: Tensor) -> Use:
+            role = role_named(tensor.name, tensor.dtype)
+            kind = kinds.of(tensor.name) or kind_named(tensor.name, tensor.rank)
+            return Use(role, kind)
+
+        return use
 
 
 def _combined(root: str) -> Sequence[str]:

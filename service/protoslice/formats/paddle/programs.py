@@ -14,12 +14,14 @@ from protoslice.formats.model import Model, RootProto
 from protoslice.formats.paddle.blobs import dtype_of, number_of
 from protoslice.formats.tensors.drafts import parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.uses import Kinds, Operator, kinds_in
 from protoslice.schema.detection import paddle
 from protoslice.sources.source import RangeSource
 
 PROGRAM: Final = paddle.PROGRAM
 
 _VARIABLE: Final = "paddle.framework.proto.VarDesc"
+_OPERATOR: Final = "paddle.framework.proto.OpDesc"
 _SMALL_FIELD: Final = 1 << 16
 _MOST_JSON: Final = 16 << 20
 _MOST_DEEP: Final = 50
@@ -93,6 +95,18 @@ def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> Ro
     flat = schema.bundled().flat(PROGRAM)
     index = _core.index_source([], image, flat, PROGRAM, limits=limits)
     return RootProto(_core.Document(_core.Index(index), flat, [], image, limits=limits), [])
+
+
+def kinds_of(model: Model) -> Kinds:
+    """Return the kinds of parameters by the operators of the program that take them."""
+    return kinds_in(model.proto or json_as_proto(model.beside(model.root)), _OPERATOR, _node)
+
+
+def _node(operator: Any, path: str) -> Operator:
+    # Programs give new values old names: operators are distinguished by what they take of the program.
+    taken = {name: None for given in operator.inputs for name in given.arguments}
+    made = (name for given in operator.outputs for name in given.arguments if name not in taken)
+    return Operator.of("", "matmul" if operator.type == "mul" else operator.type, taken, made)
 
 
 def _of_proto(model: Model) -> Iterator[Variable]:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, CorruptModel
-from protoslice.formats.model import Data, Fault, Model, ProtoFormat, RootProto, Tensor, Tensors
+from protoslice.formats.model import Data, Fault, Model, ProtoFormat, RootProto, Tensor, Tensors, Use
 from protoslice.formats.tensorflow.tensor_protos import TENSOR, TensorProtos
 from protoslice.formats.tensorflow.types import known
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
+from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.schema import text_of
 from protoslice.sources.ropes import Rope
 
@@ -31,6 +32,24 @@ class TensorFlow(ProtoFormat):
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All TensorProtos, at any depth."""
         return GraphTensors(model.root, proto)
+
+    def uses(self, model: Model, found: Tensors) -> Look:
+        """Say what constants are for by the nodes that take them; those of a model with variables are no weights."""
+
+        def node(message: Any, path: str) -> Operator:
+            graph = path.rpartition(".")[0]
+            taken = (f"{graph} {name.partition(':')[0]}" for name in message.input if not name.startswith("^"))
+            return Operator.of(message.name, message.op, taken, [f"{graph} {message.name}"])
+
+        kinds = kinds_in(model.proto, _NODE, node)
+        has_variables = any(path.endswith(".index") for path in model.files)
+
+        def use(tensor: Tensor) -> Use:
+            constant, inside, _ = tensor.address.removeprefix("path:").rpartition(f".{_CONSTANT}")
+            found = by_graph(kinds.at(constant) if inside else None, tensor, weight=False)
+            return Use("constant", found.kind) if has_variables else found
+
+        return use
 
 
 class GraphTensors(LazyTensors):

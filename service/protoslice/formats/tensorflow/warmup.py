@@ -60,6 +60,6 @@ def _proto(record: Bytes, type_name: str) -> RootProto:
 def _of_record(tensor: Tensor, number: int, type_name: str) -> Tensor:
     path = tensor.address.removeprefix("path:")
     if type_name != _LOG:
-        return replace(tensor, address=f"path:record[{number}].{path}", kind="summary")
+        return replace(tensor, address=f"path:record[{number}].{path}", holder="summary")
     kind = "response" if ".response" in path.partition("[")[0] else "request"
-    return replace(tensor, address=f"path:record[{number}].{path}", kind=kind)
+    return replace(tensor, address=f"path:record[{number}].{path}", holder=kind)

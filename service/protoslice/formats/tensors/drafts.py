@@ -28,7 +28,7 @@ class TensorDraft:
 
     name: str
     path: str
-    kind: str
+    holder: str
     file: str | None
     dtype: Dtype | None = None
     shape: tuple[int, ...] | None = None
@@ -48,4 +48,6 @@ class TensorDraft:
         return self._finished(Fault(error))
 
     def _finished(self, data: Data) -> Tensor:
-        return Tensor(self.name, f"path:{self.path}", self.dtype, self.shape, self.kind, self.file, data, self.details)
+        return Tensor(
+            self.name, f"path:{self.path}", self.dtype, self.shape, self.holder, self.file, data, self.details
+        )

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import zip_longest
-from typing import Final
+from typing import Final, TypeVar
 
-from protoslice.facts import TensorBranch, TensorGroup
+from protoslice.facts import Kind, TensorBranch, TensorGroup
 from protoslice.formats.model import Tensors
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.selection import naming, natural
@@ -28,6 +28,11 @@ _RANGES: Final = 96
 _DEPTH: Final = 24
 
 
+K = TypeVar("K", bound=str)
+Shares = Mapping[K, tuple[Sequence[int], Sequence[int]]]
+"""For each data type, or kind, the places of its tensors, and the bytes of those before each of them and of all."""
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """Running totals over tensors in the natural order of their names."""
@@ -38,36 +43,49 @@ class Totals:
     """Bytes of the tensors before each place, and of all."""
     elements: Sequence[int]
     """Their elements."""
-    dtypes: Mapping[str, tuple[Sequence[int], Sequence[int]]]
-    """For each data type the places of its tensors, and the bytes of those before each of them and of all."""
+    parameters: Sequence[int]
+    """Those of weights."""
+    dtypes: Shares[str]
+    kinds: Shares[Kind]
 
     @property
     def weight(self) -> int:
         """Bytes in memory, without those of the order."""
-        return 8 * (len(self.sizes) + len(self.elements) + 2 * len(self.order) + len(self.dtypes))
-
-    def dtype(self, start: int, end: int) -> str | None:
-        """Return the data type with the most bytes among the tensors from `start` to `end`."""
-        found: tuple[int, str | None] = (-1, None)
-        for name, (places, sums) in self.dtypes.items():
-            first, after = bisect_left(places, start), bisect_left(places, end)
-            if after > first:
-                found = max(found, (sums[after] - sums[first], name or None), key=lambda each: each[0])
-        return found[1]
+        shares = len(self.dtypes) + len(self.kinds)
+        return 8 * (3 * len(self.sizes) + 4 * len(self.order) + shares)
 
 
-def totals_of(order: Sequence[int], sizes: Sequence[int], elements: Sequence[int], dtypes: Sequence[str]) -> Totals:
+def _most(shares: Shares[K], start: int, end: int) -> K | None:
+    """Return the member of `shares` with the most bytes among the tensors from `start` to `end`."""
+    found: tuple[int, K | None] = (-1, None)
+    for name, (places, sums) in shares.items():
+        first, after = bisect_left(places, start), bisect_left(places, end)
+        if after > first:
+            found = max(found, (sums[after] - sums[first], name or None), key=lambda each: each[0])
+    return found[1]
+
+
+def totals_of(
+    order: Sequence[int],
+    sizes: Sequence[int],
+    elements: Sequence[int],
+    parameters: Sequence[int],
+    dtypes: Sequence[str],
+    kinds: Sequence[Kind],
+) -> Totals:
     """Return the totals of tensors; columns are by the tensors' numbers, and negative where unknown."""
-    bytes_, counts = array("Q", [0]), array("Q", [0])
-    by_dtype: dict[str, tuple[array[int], array[int]]] = {}
+    bytes_, counts, trained = array("Q", [0]), array("Q", [0]), array("Q", [0])
+    by_dtype = {dtype: (array("q"), array("Q", [0])) for dtype in dict.fromkeys(dtypes)}
+    by_kind = {kind: (array("q"), array("Q", [0])) for kind in dict.fromkeys(kinds)}
     for place, number in enumerate(order):
         size = max(sizes[number], 0)
         bytes_.append(min(bytes_[-1] + size, _MOST))
         counts.append(min(counts[-1] + max(elements[number], 0), _MOST))
-        places, sums = by_dtype.setdefault(dtypes[number], (array("q"), array("Q", [0])))
-        places.append(place)
-        sums.append(min(sums[-1] + size, _MOST))
-    return Totals(order, bytes_, counts, by_dtype)
+        trained.append(min(trained[-1] + parameters[number], _MOST))
+        for places, sums in (by_dtype[dtypes[number]], by_kind[kinds[number]]):
+            places.append(place)
+            sums.append(min(sums[-1] + size, _MOST))
+    return Totals(order, bytes_, counts, trained, by_dtype, by_kind)
 
 
 _MOST: Final = (1 << 64) - 1
@@ -171,14 +189,17 @@ class NamedTensors:
         start, end, totals = node.start, node.end, self._totals
         alone = self._found[totals.order[start]] if end == start + 1 else None
         first, last = node.span or (node.prefix, None)
+        elements, parameters = (sums[end] - sums[start] for sums in (totals.elements, totals.parameters))
         return TensorBranch(
             name=first.removeprefix(above),
             last=None if last is None else last.removeprefix(above),
             start=start,
             tensors=end - start,
             size=totals.sizes[end] - totals.sizes[start],
-            elements=totals.elements[end] - totals.elements[start],
-            dtype=totals.dtype(start, end),
+            elements=elements,
+            parameters=None if parameters == elements else parameters,
+            dtype=_most(totals.dtypes, start, end),
+            kind=_most(totals.kinds, start, end),
             address=None if alone is None else alone.address,
             shape=None if alone is None else alone.shape,
             children=tuple(self._branch(child, node.prefix) for child in node.children),

@@ -11,6 +11,7 @@ from typing import Final
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput
+from protoslice.facts import Kind
 from protoslice.formats.model import Tensor, Tensors
 from protoslice.formats.selection import naming, natural
 from protoslice.stores.reading.tensors.groups import Totals, totals_of
@@ -31,18 +32,28 @@ class _Facts:
 
     sizes: array[int] = field(default_factory=lambda: array("q"))
     elements: array[int] = field(default_factory=lambda: array("q"))
+    parameters: array[int] = field(default_factory=lambda: array("q"))
     dtypes: list[str] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
 
     @property
     def weight(self) -> int:
         """Bytes in memory; the names of types are shared."""
-        return 24 * len(self.sizes)
+        return 40 * len(self.sizes)
+
+    @property
+    def columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[str], Sequence[Kind]]:
+        """All facts."""
+        return self.sizes, self.elements, self.parameters, self.dtypes, self.kinds
 
     def take(self, tensor: Tensor) -> None:
         """Add the facts of the next tensor."""
         self.sizes.append(-1 if tensor.size is None else min(tensor.size, _MOST))
-        self.elements.append(-1 if tensor.shape is None else min(prod(tensor.shape), _MOST))
+        elements, (role, kind) = -1 if tensor.shape is None else min(prod(tensor.shape), _MOST), tensor.use
+        self.elements.append(elements)
+        self.parameters.append(max(elements, 0) if role == "weight" else 0)
         self.dtypes.append(tensor.dtype.name if tensor.dtype is not None else "")
+        self.kinds.append(kind)
 
 
 class TensorOrder:
@@ -83,7 +94,7 @@ class TensorOrder:
 
     async def _totalled(self, found: Tensors) -> tuple[Totals, int]:
         order, facts = await self.by(found, "name"), await self._facts_of(found)
-        totals = await self._worker.bulk(lambda: totals_of(order, facts.sizes, facts.elements, facts.dtypes))
+        totals = await self._worker.bulk(lambda: totals_of(order, *facts.columns))
         return totals, totals.weight
 
     async def _made(self, found: Tensors, sort: str) -> tuple[Sequence[int], int]:

@@ -1,0 +1,419 @@
+"""What tensors are for: the role of each in its model, and the kind of layer that uses it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, lru_cache
+from itertools import islice, pairwise
+from typing import Any, Final, NamedTuple
+
+from protoslice import schema
+from protoslice.errors import OF_MODELS, CorruptModel
+from protoslice.facts import Kind, Role
+from protoslice.formats.model import RootProto, Tensor, Tensors, Use
+from protoslice.formats.selection import naming
+from protoslice.formats.tensors.drafts import parsed
+from protoslice.formats.tensors.dtypes import Dtype
+
+_MOST_NODES: Final = 50_000
+"""Operators of a graph that are looked at; in a larger one, names tell the kinds."""
+_SMALL: Final = 4096
+"""Bytes of the largest field of an operator that is looked at."""
+_MOST_INPUTS: Final = 64
+_MOST_TAKERS: Final = 4
+_MOST_LOOKS: Final = 64
+"""Operators between a tensor and the one that uses it, and around that, that are looked at."""
+
+_WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
+_NUMBER: Final = re.compile(r"[0-9]+")
+_SUFFIX: Final = re.compile(r"(?:/\.ATTRIBUTES/VARIABLE_VALUE|(?:/Read)?/ReadVariableOp(?:/resource)?|:[0-9]+)$")
+"""Ends of names that formats add."""
+
+_WORDS_OF: Final[Mapping[Kind, str]] = {
+    "normalization": "norm norms layernorm batchnorm groupnorm instancenorm rmsnorm layernormalization bn ln gn "
+    "batchnormalization normalization normalisation gamma beta lnorm rms normalize lrn",
+    "quantization": "quant quantize quantized quantizer dequantize fakequant qzeros scales absmax lut palette "
+    "zeropoint quantization dequantizelinear quantizelinear",
+    "recurrent": "lstm gru rnn recurrent blstm bilstm hh ih lstmcell grucell simplernn",
+    "embedding": "embed embeds embedding embeddings embedder embedders embd emb wte wpe vocab lookup codebook",
+    "attention": "attention attentions attn attns att selfattention selfattn crossattention crossattn query key "
+    "value queries keys values qkv kv mha multihead rotary relative wq wk wv wqkv mhsa rope",
+    "convolution": "conv convs convolution convolutions convolutional depthwise pointwise downsample deconv "
+    "upsample dw pw dwconv convtranspose convbn convnorm conds stem patch convlayer convblock kernelpredictor",
+    "linear": "linear linears dense fc fcs mlp mlps ffn feedforward intermediate proj projection projector gemm "
+    "matmul head heads classifier classification logits pooler score lm ffw ff moe experts expert fullyconnected "
+    "innerproduct up gate down wi wo lora predictions",
+}
+_WORDS: Final = {kind: frozenset(words.split()) for kind, words in _WORDS_OF.items()}
+_PAIRS: Final[Mapping[Kind, frozenset[tuple[str, str]]]] = {
+    "normalization": frozenset(
+        (first, last) for first in ("running", "moving") for last in ("mean", "var", "variance", "std")
+    ),
+    "quantization": frozenset({("zero", "point"), ("weight", "scale"), ("input", "scale"), ("g", "idx")}),
+    "embedding": frozenset({("cls", "token"), ("mask", "token"), ("token", "type"), ("class", "token")}),
+    "attention": frozenset({("in", "proj"), ("o", "proj"), ("out", "proj")}),
+    "linear": frozenset({("feed", "forward")}),
+}
+_QUERY: Final = re.compile(r"(?:^|[./_])[qkv](?:_(?:proj|lin|linear|dense|bias))?(?=[./]|$)")
+"""A step that names a query, a key or a value."""
+_CONTAINER: Final = re.compile(r"(?:attn|attention|conv|linear|dense)_?(?:layer|block)s(?=[._/])|^\w+/[mv]/(?=\w+/)")
+"""Steps that hold layers of all kinds, and those that an optimizer puts before a name."""
+_ABOVE_SHAPES: Final = frozenset({"normalization", "quantization", "recurrent", "embedding"})
+"""Kinds that words tell even of tensors with the shape of a convolution's."""
+_DENSE: Final = frozenset({"linear", "dense", "project"})
+"""Words of a layer that follows an embedding."""
+_FORWARD: Final = frozenset({"ff", "mlp", "ffn", "feedforward"})
+"""Words of a layer that follows attention within a block of that name."""
+_STATISTICS: Final = ("running_mean", "moving_mean", "running_var", "moving_variance")
+
+_OPERATORS: Final[Sequence[tuple[Kind, re.Pattern[str]]]] = (
+    ("attention", re.compile(r"attention|^mha")),
+    ("embedding", re.compile(r"^embed(?!layer)|lookuptable|^(resource)?gather(v2)?$")),
+    ("normalization", re.compile(r"norm|^scale$|^lrn$")),
+    ("recurrent", re.compile(r"lstm|gru|rnn|recurrent")),
+    ("convolution", re.compile(r"conv(?!ert)")),
+    ("linear", re.compile(r"matmul|gemm|innerproduct|^linear|^fc$|dense$|fullyconnected|^dot(general)?$|^einsum$")),
+)
+_SCALES: Final[Mapping[str, Sequence[int]]] = {
+    "quantizelinear": (1, 2),
+    "dequantizelinear": (1, 2),
+    "qlinearconv": (1, 2, 4, 5, 6, 7),
+    "qlinearmatmul": (1, 2, 4, 5, 6, 7),
+    "convinteger": (2, 3),
+    "matmulinteger": (2, 3),
+    "matmulnbits": (2, 3, 4),
+    "dynamicquantizelstm": (8, 9, 10, 11),
+}
+"""Inputs that scale quantized numbers."""
+_PASSING: Final = re.compile(
+    r"(identity|cast|(re)?shape|transpose|(un)?squeeze|expanddims|broadcast|split|(strided)?slice|(de)?quantize(linear)?|enter|assign|"
+    r"readvariableop|flatten|constexpr\w+|fakequant\w+|convertlayout)2?"
+)
+"""Operators that only change the form of their first input."""
+_SETTING: Final = re.compile(
+    r"resize\w*|upsample\w*|pad\w*|clip\w*|range|expand|tile|constantofshape|fill|topk|nonmaxsuppression|where|pow|compare|"
+    r"equal|greater\w*|less\w*|max\w*|min\w*"
+)
+"""Operators whose constants say how to compute, and are no weights."""
+_ADDING: Final = frozenset(["add", "biasadd", "elementwiseadd", "sum", "sub", "elementwisesub"])
+_SCALING: Final = frozenset(["mul", "multiply", "elementwisemul", "div", "realdiv", "elementwisediv"])
+_DIVISIONS: Final = frozenset({"div", "realdiv", "elementwisediv"})
+
+
+class Operator(NamedTuple):
+    """An operator in a graph; the names of its inputs stand in their slots."""
+
+    name: str
+    op: str
+    inputs: Sequence[str]
+    outputs: Sequence[str]
+
+    @classmethod
+    def of(cls, name: str, op: str, inputs: Iterable[str], outputs: Iterable[str]) -> Operator:
+        """An operator, without inputs and outputs beyond those that tell anything."""
+        return cls(name, op, tuple(islice(inputs, _MOST_INPUTS)), tuple(islice(outputs, _MOST_INPUTS)))
+
+
+Look = Callable[[Tensor], Use]
+"""Says what a tensor is for."""
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a name, in lower case and without its numbers and the suffix of its format."""
+    while (plain := _SUFFIX.sub("", name)) != name:
+        name = plain
+    return [word.lower() for word in _WORD.findall(name)]
+
+
+def kind_named(name: str, rank: int | None = None) -> Kind:
+    """Return the kind that whole words of `name` tell, or else the number of dimensions; `other` without either."""
+    return _kind_named(_NUMBER.sub("0", name), rank)
+
+
+@lru_cache(1 << 14)
+def _kind_named(name: str, rank: int | None) -> Kind:
+    name = _CONTAINER.sub("", name)
+    words = words_of(name)
+    found = {kind for kind, known in _WORDS.items() if not known.isdisjoint(words)}
+    found |= {kind for kind, pairs in _PAIRS.items() if not pairs.isdisjoint(pairwise(words))}
+    if _QUERY.search(name):
+        found.add("attention")
+    large = rank is not None and rank > 3
+    if "embedding" in found and ("convolution" in found or (large and "proj" in words)):
+        found.discard("embedding")
+        found.add("convolution")
+    if "embedding" in found and not _DENSE.isdisjoint(words):
+        return "linear"
+    if "attention" in found and not _FORWARD.isdisjoint(words[-4:]) and _WORDS["attention"].isdisjoint(words[-4:]):
+        return "linear"
+    if large and found.isdisjoint(_ABOVE_SHAPES):
+        return "convolution"
+    for kind in _WORDS:
+        if kind in found:
+            return kind
+    return "linear" if rank == 2 else "other"
+
+
+def kinds_in(proto: RootProto | None, type_name: str, node_of: Callable[[Any, str], Operator]) -> Kinds:
+    """Return the kinds of the values that no operator computes, as far as the operators or names tell them.
+
+    `node_of` makes an operator of a message of the type `type_name`, and of its path.
+    """
+    found = proto.document.find([type_name], small=_SMALL) if proto is not None else ()
+    if len(found) > _MOST_NODES:
+        return Kinds({}, {})
+    graph, message = _Graph(), schema.bundled().message_class(type_name)
+    for each in found:
+        with suppress(CorruptModel):  # a damaged operator tells nothing
+            graph.add(node_of(parsed(message, each), each.path), each.path)
+    return Kinds(graph.kinds(), graph.constants)
+
+
+class Kinds:
+    """Kinds of the values that no operator computes; `other` for settings of operators."""
+
+    def __init__(self, values: Mapping[str, Kind], constants: Mapping[str, str]) -> None:
+        """`constants` are the values of operators without inputs, by their paths."""
+        self._values = values
+        self._constants = constants
+
+    def of(self, value: str) -> Kind | None:
+        """Return the kind of a value; None if nothing tells it."""
+        return self._values.get(value)
+
+    def at(self, path: str) -> Kind | None:
+        """Return the kind of the value of the constant at `path`; None if nothing tells it."""
+        return self._values.get(self._constants.get(path, ""))
+
+
+class _Graph:
+    """Operators, and who takes and makes each value."""
+
+    def __init__(self) -> None:
+        self._ops: list[str] = []
+        self._nodes: list[Operator] = []
+        self._takers: dict[str, list[tuple[int, int]]] = {}
+        self._makers: dict[str, int] = {}
+        self._room = 0
+        self.constants: dict[str, str] = {}
+
+    def add(self, node: Operator, path: str) -> None:
+        """Add an operator."""
+        number, takers = len(self._nodes), self._takers
+        self._ops.append(_plain(node.op))
+        self._nodes.append(node)
+        for slot, value in enumerate(node.inputs):
+            if value not in takers:
+                takers[value] = [(number, slot)]
+            elif len(takers[value]) < _MOST_TAKERS:
+                takers[value].append((number, slot))
+        for value in node.outputs:
+            self._makers.setdefault(value, number)
+        if not node.inputs and node.outputs:
+            self.constants[path] = node.outputs[0]
+
+    def kinds(self) -> Mapping[str, Kind]:
+        """Return the known kinds of all values that no operator computes; `other` for settings of operators."""
+        found = dict[str, Kind]()
+        for value, takers in self._takers.items():
+            maker = self._makers.get(value)
+            if value and (maker is None or not any(self._nodes[maker].inputs)):
+                kind = self._kind(value, takers)
+                if kind is not None:
+                    found[value] = kind
+        return found
+
+    def _kind(self, value: str, takers: Sequence[tuple[int, int]]) -> Kind | None:
+        self._room = _MOST_LOOKS
+        kind = self._taken(value)
+        if kind == "linear":  # of what is multiplied for these two, only names say more
+            names = (value, *(self._nodes[number].name for number, _ in takers))
+            said = set(map(kind_named, names))
+            return "recurrent" if "recurrent" in said else "attention" if "attention" in said else kind
+        return kind
+
+    def _taken(self, value: str) -> Kind | None:
+        """The kind of the operators that take a value."""
+        for number, slot in self._takers.get(value, ()):
+            self._room -= 1
+            kind = self._used(number, slot) if self._room > 0 else None
+            if kind is not None:
+                return kind
+        return None
+
+    def _used(self, number: int, slot: int) -> Kind | None:
+        """The kind of what an operator does with the input in `slot`."""
+        op, node = self._ops[number], self._nodes[number]
+        if slot in _SCALES.get(op, ()):
+            return "quantization"
+        if op == "embedlayernormalization" and 2 <= slot <= 4:
+            return "embedding"
+        kind = _kind_of(op)
+        if kind is not None:
+            return None if kind == "embedding" and slot else kind
+        if _SETTING.fullmatch(op):
+            return "other"
+        if op in _ADDING or op in _SCALING:
+            others = [each for at, each in enumerate(node.inputs) if at != slot]
+            return next(filter(None, (self._made(each, op in _ADDING) for each in others)), None)
+        passes = op == "concat" and all(map(self._is_stored, node.inputs))
+        if node.outputs and (passes or (not slot and _PASSING.fullmatch(op))):
+            return self._taken(node.outputs[0])
+        return None
+
+    def _made(self, value: str, adding: bool) -> Kind | None:
+        """The kind of the operator whose result is scaled or shifted."""
+        number = self._makers.get(value)
+        self._room -= 1
+        if number is None or self._room <= 0:
+            return None
+        op, node = self._ops[number], self._nodes[number]
+        if op in {"rsqrt", "reciprocal"} or (op in _DIVISIONS and self._is_root(node.inputs[1:])):
+            return "normalization"
+        kind = _kind_of(op)
+        if kind is not None:
+            return kind if adding or kind == "normalization" else None
+        if _PASSING.fullmatch(op) or op in _SCALING:
+            return next(filter(None, (self._made(each, adding) for each in node.inputs[:2])), None)
+        return None
+
+    def _is_stored(self, value: str) -> bool:
+        """True for a value that no operator computes out of several others."""
+        maker = self._makers.get(value)
+        return maker is None or len(self._nodes[maker].inputs) < 2 or bool(_PASSING.fullmatch(self._ops[maker]))
+
+    def _is_root(self, values: Sequence[str]) -> bool:
+        """True where a value is a square root, as a deviation is."""
+        makers = (self._makers.get(value) for value in values)
+        return any(maker is not None and self._ops[maker] in {"sqrt", "pow"} for maker in makers)
+
+
+@lru_cache(1 << 12)
+def _plain(op: str) -> str:
+    return re.sub(r"[^a-z0-9]|v[0-9]$", "", op.lower())
+
+
+@lru_cache(1 << 12)
+def _kind_of(op: str) -> Kind | None:
+    return next((kind for kind, means in _OPERATORS if means.search(op)), None)
+
+
+def kind_of(op: str) -> Kind | None:
+    """Return the kind of an operator; None for those of no layer."""
+    return _kind_of(_plain(op))
+
+
+@lru_cache
+def _is_number(dtype: Dtype | None) -> bool:
+    """True for elements that a model computes with: floats, quantized ones, and integers of a byte or less."""
+    return dtype is not None and (
+        dtype.block is not None or "F" in dtype.name or (0 < dtype.bits <= 8 and dtype.name != "BOOL")
+    )
+
+
+def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
+    """Return the use of a tensor by the `kind` that a graph tells, if any.
+
+    `weight` says that the model keeps it among its weights: it is one unless its numbers are those of a shape, an index
+    or a single factor. Any other is one only as the weights of a layer.
+    """
+    if not tensor.rank or (kind == "embedding" and (tensor.rank != 2 or not _is_number(tensor.dtype))):
+        kind = None
+    single = tensor.shape is not None and all(length == 1 for length in tensor.shape)
+    counts = _is_number(tensor.dtype) and kind != "quantization"
+    is_layer = kind not in {None, "other", "quantization"}
+    is_weight = counts and (is_layer or (weight and not single and kind is None))
+    if kind is None:
+        kind = kind_named(tensor.name, 0) if is_weight else "other"
+    return Use("weight" if is_weight else "constant", kind)
+
+
+@lru_cache(1 << 14)
+def _use_named(name: str, dtype: Dtype | None, rank: int | None) -> Use:
+    return Use(role_named(name, dtype), _kind_named(name, rank))
+
+
+class NamedUses:
+    """Uses of tensors by their names alone."""
+
+    def __init__(self, found: Tensors) -> None:
+        self._found = found
+
+    def __call__(self, tensor: Tensor) -> Use:
+        """Return the use of a tensor of `found`."""
+        name, rank = tensor.name, tensor.rank
+        use = _use_named(_NUMBER.sub("0", name), tensor.dtype, rank)
+        if rank != 1 or use.kind == "normalization":
+            return use
+        module, dot, _ = name.rpartition(".")
+        if dot and module in self._normalized:
+            return Use(use.role, "normalization")
+        return Use(use.role, self._sibling(module)) if dot and use.kind == "other" else use
+
+    def _sibling(self, module: str) -> Kind:
+        """The kind of the weights of the same layer."""
+        for number in self._found.numbers(f"{module}.weight")[:1]:
+            shape = self._found[number].shape
+            if shape is not None and len(shape) > 1:
+                return kind_named(f"{module}.weight", len(shape))
+        return "other"
+
+    @cached_property
+    def _normalized(self) -> frozenset[str]:
+        """Layers that have means or variances."""
+        called = naming(self._found)
+        names = (called(number)[0] for number in range(len(self._found)))
+        return frozenset(name.rpartition(".")[0] for name in names if name.endswith(_STATISTICS))
+
+
+_OF_OPTIMIZERS: Final = re.compile(
+    r"(^|[./_])optimizer([./_]|$)|\.OPTIMIZER_SLOT|(^|[./])(exp_avg(_sq)?|momentum_buffer|max_exp_avg_sq)([./]|$)"
+    r"|/(Adam|Momentum|RMSProp|Adagrad|Adadelta|Ftrl|Lamb|LAMB|AdamW\w*)(_\d+)?$|(^|/)beta[12]_power(_\d+)?$"
+    r"|(_|/)(moment[12]|velocity|beta[12]_pow_acc)_\d+$"
+)
+_OF_PROGRAMS: Final = re.compile(
+    r"(^|/)(save_counter|global_step|_CHECKPOINTABLE_OBJECT_GRAPH|seed_generator\w*)(/|$)|(^|/)keras_api/metrics/|num_batches_tracked$"
+)
+
+
+def role_named(name: str, dtype: Dtype | None) -> Role:
+    """Return the role of a tensor among the weights of a model, which its name may tell."""
+    if _OF_OPTIMIZERS.search(name):
+        return "optimizer"
+    if _OF_PROGRAMS.search(name) or dtype is None or not dtype.bits:
+        return "other"
+    is_index = dtype.block is None and dtype.name in {"I64", "BOOL"}
+    return "constant" if is_index else "weight"
+
+
+class UsedTensors:
+    """`Tensors` that say what each of them is for."""
+
+    def __init__(self, found: Tensors, make: Callable[[], Look]) -> None:
+        """`make` gives what looks at the tensors of `found`, once one of them is asked for its use."""
+        self._found = found
+        self._make = make
+        self.numbers = found.numbers
+        self.called = naming(found)
+        self.metadata: Mapping[str, str] = getattr(found, "metadata", {})
+
+    @cached_property
+    def _known(self) -> Look:
+        try:
+            return self._make()
+        except OF_MODELS:  # a damaged graph: names are left
+            return NamedUses(self._found)
+
+    def _look(self, tensor: Tensor) -> Use:
+        return self._known(tensor)
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[number] for number in range(len(self)))
+
+    def __getitem__(self, number: int, /) -> Tensor:
+        return self._found[number].used(self._look)
