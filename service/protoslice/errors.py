@@ -152,6 +152,10 @@ class NotFound(ProtosliceError, LookupError):
     """A well-formed name or path that matches nothing here."""
 
 
+class SpaceRemoved(ProtosliceError):
+    """A request would change a space that was removed: unlike `NotFound`, no other way to do it helps."""
+
+
 class Gone(NotFound):
     """A name or path that matched something earlier and matches nothing now."""
 

@@ -221,7 +221,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "12: the limit is exact", "catalog/spaces.py",
-        'tx.all("SELECT 1 FROM spaces WHERE name = :space FOR UPDATE", space=self.space)', "pass",
+        'tx.all("SELECT 1 FROM spaces WHERE name = :space FOR NO KEY UPDATE", space=self.space)', "pass",
         f"{_CATALOG}/test_spaces.py",
     ),
     Mutant(

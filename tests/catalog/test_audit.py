@@ -138,7 +138,7 @@ def test_request_that_records_nothing_is_rolled_back(catalogue: str, kind: str) 
         return tx.all("SELECT name, created FROM spaces WHERE name IN ('old', 'new')")
 
     def recorded(tx: Transaction) -> None:
-        record(tx, "team", "what", "subject", {})
+        record(tx, "default", "what", "subject", {})
         UNRECORDED[kind](tx)
 
     async def work(database: Database) -> None:

@@ -19,7 +19,7 @@ from protoslice.catalog.labels import HUB
 from protoslice.catalog.listing import SORTS, StoreQuery
 from protoslice.catalog.objects import new_id
 from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryTable
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.stores import StoreDraft, StoreTable
 
 SPACES: Final = ("team", "team-2")
@@ -38,6 +38,7 @@ class Model:
 
 async def _fill(database: Database, space: str, seed: int, count: int) -> list[Model]:
     """Publish stores with tags, some in repositories and some in folders of artifacts; remove a few."""
+    await SpaceTable(database).create(space)
     table, chosen, made = StoreTable(database, Account(space)), random.Random(seed), list[Model]()
     for number in range(count):
         tags = [f"{chosen.choice(('ResNet', 'bert', 'a.b', 'yolo'))}-{number}:{each}" for each in range(number % 3)]

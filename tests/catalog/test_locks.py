@@ -25,6 +25,7 @@ from protoslice.catalog import Database, open_database
 from protoslice.catalog.abandoned import purge_commits, purge_repositories
 from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
 from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.database import ACTOR, NOBODY
 from protoslice.catalog.derived import DerivedRecords
 from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.erasing import Eraser
@@ -41,7 +42,7 @@ from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, Xo
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
 
 FOLDER: Final = Path(protoslice.catalog.__file__).parent
-LOCK: Final = re.compile(r"\s+FOR (UPDATE|SHARE)( SKIP LOCKED)?\b")
+LOCK: Final = re.compile(r"\s+FOR (?:(?:NO KEY )?UPDATE|(?:KEY )?SHARE)(?: SKIP LOCKED)?\b")
 MANIFEST: Final = ManifestRow(digest="sha256:a", media_type="m", body=b"12345")
 HOOK: Final = Webhook("h", SPACE, "hook", "https://example.org", (), 0, b"secret")
 UPLOAD: Final = UploadRow(id="u", client="c", state="open", used=False, record="{}")
@@ -91,6 +92,24 @@ def both(prepare: Act, act: Act) -> Race:
 async def a_space_of_one(database: Database) -> None:
     await SpaceTable(database).create(SPACE)
     await SpaceTable(database).set_limits(SPACE, (None, 1, None, None))
+
+
+async def an_empty_space(database: Database) -> None:
+    await SpaceTable(database).create(SPACE)
+
+
+def requesting(act: Act) -> Act:
+    """Return an act of a request."""
+
+    async def request(database: Database) -> Any:
+        ACTOR.set(NOBODY)
+        return await act(database)
+
+    return request
+
+
+async def remove_space(database: Database) -> bool:
+    return await SpaceTable(database).remove(SPACE, with_stores=False)
 
 
 async def a_store(database: Database) -> None:
@@ -386,6 +405,9 @@ RACES: Final = {
     "artifacts.ArtifactTable.put_manifest#3": Race(an_image, put_image, remove_image_tag),
     "artifacts.ArtifactTable.remove_manifest#1": both(an_image, remove_image),
     "artifacts.ArtifactTable.remove_manifest#2": Race(an_image, remove_image, remove_image_tag),
+    "audit.record": Race(an_empty_space, requesting(publishing("a")), remove_space),
+    "audit.require_space": Race(an_empty_space, requesting(a_session), remove_space),
+    "spaces.SpaceTable.remove": Race(an_empty_space, requesting(publishing("a")), remove_space),
     "collector.CollectorTable.trash": both(some_trash, take_trash),
     "collector._drop": both(a_free_object, drop_objects),
     "collector._purge": both(a_removed_store, purge_stores),
@@ -400,7 +422,7 @@ RACES: Final = {
     "live_stores.require_repository": Race(the_seventh_repository, set_ref, remove_repository),
     "repositories.RepositoryTable.rename": Race(a_repository, renaming("b"), renaming("c")),
     "schemas.SchemaRecords.put": Race(nothing, putting_schema("a"), putting_schema("b")),
-    "spaces.Account._check": Race(a_space_of_one, publishing("a"), publishing("b")),
+    "spaces.Account.check": Race(a_space_of_one, publishing("a"), publishing("b")),
     "spaces._change": Race(a_space_of_one, limit_seen_space, limit_space),
     "stores.StoreTable.restore": both(a_removed_store, restore_store),
     "stores._version": Race(a_seen_store, describe_seen_store, describe_store),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection
+from functools import partial
 from typing import Final
 
-from protoslice.catalog.database import Database, Row, Transaction
+from protoslice.catalog.database import BATCH, SECOND, Database, Row, Transaction
 from protoslice.catalog.kept_files import COUNTED
 from protoslice.catalog.labels import REMOVED
 from protoslice.catalog.live_stores import LIVE, is_named
@@ -65,6 +66,74 @@ async def purge_repositories(database: Database) -> None:
 
     async for _ in database.write_in_batches(work):
         pass
+
+
+_REMOVED: Final = "SELECT name FROM spaces WHERE removed = 0"
+_OF_SPACES: Final = (
+    # What is marked here is deleted by other steps of the collection.
+    f"""
+    UPDATE repositories SET protocol = '{REMOVED}', name = CAST(id AS text), folded = NULL WHERE (space, id) IN (
+        SELECT space, id FROM repositories WHERE protocol <> '{REMOVED}' AND space IN ({_REMOVED}) LIMIT :limit
+    )""",
+    f"""
+    UPDATE stores SET deleted = 0, tags = NULL WHERE (space, id) IN (
+        SELECT space, id FROM stores WHERE (deleted IS NULL OR deleted > 0) AND space IN ({_REMOVED}) LIMIT :limit
+    )""",
+    f"""
+    UPDATE uploads SET state = 'gone', epoch = epoch + 1, modified = 0 WHERE (space, id) IN (
+        SELECT space, id FROM uploads WHERE state <> 'gone' AND space IN ({_REMOVED}) LIMIT :limit
+    )""",
+    f"""
+    DELETE FROM uploads WHERE (space, id) IN (
+        SELECT space, id FROM uploads
+        WHERE state = 'gone' AND modified > 0 AND space IN ({_REMOVED}) LIMIT :limit
+    )""",
+    f"""
+    DELETE FROM letters WHERE (hook, id) IN (
+        SELECT l.hook, l.id FROM letters l JOIN webhooks w ON w.id = l.hook WHERE w.space IN ({_REMOVED}) LIMIT :limit
+    )""",
+    f"DELETE FROM webhooks WHERE id IN (SELECT id FROM webhooks WHERE space IN ({_REMOVED}) LIMIT :limit)",
+    f"DELETE FROM tokens WHERE id IN (SELECT id FROM tokens WHERE space IN ({_REMOVED}) LIMIT :limit)",
+    f"""
+    DELETE FROM schemas WHERE (space, name) IN (
+        SELECT space, name FROM schemas WHERE space IN ({_REMOVED}) LIMIT :limit
+    )""",
+)
+_EMPTY: Final = " AND ".join(
+    f"NOT EXISTS (SELECT 1 FROM {table} r WHERE r.space = spaces.name{more})"
+    for table, more in {
+        "stores": "", "repositories": "", "uploads": "", "objects": " AND r.size IS NOT NULL", "webhooks": "",
+        "tokens": "", "schemas": "",
+    }.items()
+)  # fmt: skip
+
+
+async def purge_spaces(database: Database, grace_seconds: float) -> None:
+    """Delete what spaces have that were removed before the grace, or mark it for other steps of the collection."""
+    due = "UPDATE spaces SET removed = 0 WHERE removed > 0 AND removed < :before"
+    grace = int(grace_seconds * SECOND)
+    await database.write(lambda tx: tx.run(due, before=tx.now - grace), background=True)
+    if await database.read(lambda tx: tx.first(_REMOVED), background=True) is None:
+        return
+    for sql in _OF_SPACES:
+        async for _ in database.write_in_batches(partial(_run, sql)):
+            pass
+
+
+async def forget_spaces(database: Database) -> None:
+    """Delete the rows of removed spaces that have nothing any more; their names are free then."""
+
+    def work(tx: Transaction) -> None:
+        for (name,) in tx.all(f"{_REMOVED} AND {_EMPTY} LIMIT {BATCH}"):
+            for sql in ("DELETE FROM usage WHERE space = :name", "DELETE FROM spaces WHERE name = :name"):
+                tx.run(sql, name=name)
+
+    if await database.read(lambda tx: tx.first(_REMOVED), background=True) is not None:
+        await database.write(work, background=True)
+
+
+def _run(sql: str, tx: Transaction, limit: int) -> int:
+    return tx.run(sql, limit=limit)
 
 
 async def purge_commits(database: Database) -> None:

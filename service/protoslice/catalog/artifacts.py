@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from protoslice.catalog.abandoned import remove_stores
-from protoslice.catalog.audit import record
+from protoslice.catalog.audit import record, require_space
 from protoslice.catalog.database import LAST, Database, Row, Transaction, Transient, Unaudited
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
 from protoslice.catalog.labels import OCI, label
@@ -306,6 +306,7 @@ class ArtifactTable:
         return int(row[0]), created
 
     def _blobs(self, tx: Transaction) -> tuple[dict[str, Any], int]:
+        require_space(tx, self._space)
         id, created = self._id(tx)
         return {"space": self._space, "repository": id, "kind": "blob"}, created
 

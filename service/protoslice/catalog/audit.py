@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from protoslice.catalog.database import SECOND, Actor, Database, Row, Transaction
+from protoslice.errors import SpaceRemoved
 
 EVERY_SPACE: Final = "*"
 """Space of a grant that holds in all of them, and of what concerns all of them."""
@@ -48,11 +49,18 @@ class AuditQuery:
 
 
 def record(tx: Transaction, space: str, what: str, subject: str, detail: Mapping[str, Any]) -> None:
-    """Add a change to the audit."""
-    tx.run(
-        """
-        INSERT INTO audit (at, change, n, space, who, who_id, what, subject, detail)
-        VALUES (:now, :change, :n, :space, :who, :who_id, :what, :subject, :detail)""",
+    """Add a change to the audit; raise `SpaceRemoved` if a request makes it in a space that was removed.
+
+    The space stays until the transaction has ended.
+    """
+    values = ":now, :change, :n, :space, :who, :who_id, :what, :subject, :detail"
+    row = (
+        f"SELECT {values} FROM spaces WHERE name = :space AND removed IS NULL FOR KEY SHARE"
+        if tx.of_request and space != EVERY_SPACE
+        else f"VALUES ({values})"
+    )
+    recorded = tx.run(
+        f"INSERT INTO audit (at, change, n, space, who, who_id, what, subject, detail) {row}",
         now=tx.now,
         change=tx.change,
         n=tx.recorded,
@@ -63,7 +71,22 @@ def record(tx: Transaction, space: str, what: str, subject: str, detail: Mapping
         subject=subject,
         detail=json.dumps(dict(detail), ensure_ascii=False, separators=(",", ":")),
     )
+    if not recorded:
+        raise _gone(space)
     tx.recorded += 1
+
+
+def require_space(tx: Transaction, space: str) -> None:
+    """Raise `SpaceRemoved` if a request changes a space that was removed; for changes that the audit does not need."""
+    if (
+        tx.of_request
+        and tx.first("SELECT 1 FROM spaces WHERE name = :space AND removed IS NULL FOR KEY SHARE", space=space) is None
+    ):
+        raise _gone(space)
+
+
+def _gone(space: str) -> SpaceRemoved:
+    return SpaceRemoved(f"No space {space!r}: it was removed")
 
 
 class AuditTable:

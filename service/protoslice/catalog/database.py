@@ -111,6 +111,8 @@ class Actor(NamedTuple):
 
 
 NOBODY: Final = Actor("", "")
+LOCAL: Final = "local"
+"""Id of an operator, who changes the database on the command line."""
 ACTOR: Final[ContextVar[Actor | None]] = ContextVar("actor", default=None)
 """The caller of the request that the current task belongs to; None for work of the service itself."""
 
@@ -162,6 +164,8 @@ class Transaction(ABC):
     """An open transaction. Each method executes one statement."""
 
     actor: Actor = NOBODY
+    of_request: bool = False
+    """True for a change that a request makes, which is refused in a space that was removed."""
     change: bytes = b""
     """Id of the change in `changes`; empty for a transaction that only reads."""
     recorded: int = 0
@@ -278,6 +282,7 @@ class Database(ABC):
         def recorded(tx: Transaction) -> T:
             tx.record(change, self.schema)
             tx.change, tx.actor = change, actor or NOBODY
+            tx.of_request = actor is not None and actor.id != LOCAL and unaudited is not Unaudited.COLLECTED
             result = work(tx)
             unrecorded = tx.changed & AUDITED
             if actor is not None and unrecorded and not tx.recorded and unaudited is None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
+from protoslice.catalog.audit import require_space
 from protoslice.catalog.database import SECOND, Database, Transaction, Transient, Unaudited
 from protoslice.catalog.live_stores import require_repository, require_store
 from protoslice.catalog.spaces import Account
@@ -64,6 +65,7 @@ class KeptFiles:
         """Create or replace a file; raise `ForeignKeyViolation` if the repository was removed."""
 
         def work(tx: Transaction) -> KeptFile:
+            require_space(tx, self._key["space"])
             require_repository(tx, self._key["space"], self._key["repository"])
             require_store(tx, self._key["space"], file.store)
             return put_file(tx, self._key, name, file)[0]

@@ -35,8 +35,9 @@ _NAMES: Final = f"""
     SELECT n.kind, n.name, n.version, {_COMMIT} FROM names n LEFT JOIN commits c
     ON c.space = n.space AND c.repository = n.repository AND c.id = n.commit_id
     WHERE n.space = :space AND n.repository = :repository"""
-_ROWS_OF_REF: Final = 3
-"""Rows that change with a branch or tag that goes: its name, the audit, and an event."""
+_DUE: Final = "UPDATE commits SET due = 1 WHERE space = :space AND repository = :repository AND id = :id"
+_ROWS_OF_REF: Final = 4
+"""Rows that change with a branch or tag that goes: its name and commit, the audit, and an event."""
 _STORES: Final = 100
 """Stores that one statement asks about; SQLite allows 500 parts of a compound statement."""
 
@@ -188,6 +189,7 @@ class RepositoryTable:
                 "DELETE FROM names WHERE space = :space AND repository = :repository AND kind = :kind AND name = :name"
             )
             gone = [ref for ref in refs[:most] if tx.run(sql, **key, kind=ref.kind, name=ref.name)]
+            tx.many(_DUE, [{**key, "id": ref.commit.id} for ref in gone if ref.commit is not None])
             _tell(tx, space, name, "ref.removed", gone)
             self._account.charge(tx, entries=-len(gone))
             return most
@@ -357,8 +359,7 @@ class HistoryTable:
             row = tx.first(sql, **self._key, kind=kind, name=name)
             if found is None or row is None:
                 return False
-            due = "UPDATE commits SET due = 1 WHERE space = :space AND repository = :repository AND id = :id"
-            tx.run(due, **self._key, id=row[0])
+            tx.run(_DUE, **self._key, id=row[0])
             _tell(tx, self._space, self._repository.name, "ref.removed", [found])
             self._account.charge(tx, entries=-1)
             return True

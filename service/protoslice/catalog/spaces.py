@@ -13,7 +13,7 @@ from typing import Final
 
 from protoslice.catalog.audit import EVERY_SPACE, record
 from protoslice.catalog.database import Actor, Database, Row, Transaction, check_unchanged
-from protoslice.errors import QuotaExceeded
+from protoslice.errors import Conflict, QuotaExceeded
 from protoslice.sizes import format_size
 
 _SLOTS: Final = 16
@@ -25,7 +25,7 @@ LIMITS: Final = ("quota_bytes", "quota_stores", "quota_open_uploads", "quota_req
 _QUOTA: Final = ", ".join(LIMITS)
 _SUMS: Final = ", ".join(f"coalesce(sum({each}), 0)" for each in ("stored_bytes", "stores", "logical_bytes", "entries"))
 _SPACES: Final = f"""
-    SELECT name, {_QUOTA}, {_SUMS} FROM (SELECT name, {_QUOTA} FROM spaces WHERE {{}}) p
+    SELECT name, {_QUOTA}, {_SUMS} FROM (SELECT name, {_QUOTA} FROM spaces WHERE removed IS NULL AND {{}}) p
     LEFT JOIN usage ON space = name GROUP BY name, {_QUOTA} ORDER BY name"""
 
 
@@ -99,7 +99,7 @@ class Account:
             most and (new > _LARGE * most or old + new > _FULL * most)
             for (most, new), old in zip(limits, there, strict=True)
         ):
-            tx.all("SELECT 1 FROM spaces WHERE name = :space FOR UPDATE", space=self.space)
+            tx.all("SELECT 1 FROM spaces WHERE name = :space FOR NO KEY UPDATE", space=self.space)
             used = _held(tx, self.space)
         check_room(used, most_bytes, most_stores, stored_bytes, stores, tx.actor)
         if entries and self.entries and used.entries + entries > self.entries:
@@ -162,8 +162,47 @@ class SpaceTable:
             created = if_match is None and tx.run(sql, name=name, now=tx.now) == 1
             if created:
                 record(tx, EVERY_SPACE, "space.created", name, {})
-            _change(tx, name, limits, if_match, if_none_match and not created)
+            if not _change(tx, name, limits, if_match, if_none_match and not created):
+                raise Conflict(f"The space {name!r} was removed: its name is free when its data has been deleted")
             return created
+
+        return await self._database.write(work)
+
+    async def remove(self, name: str, *, with_stores: bool, if_match: Sequence[int | None] | None = None) -> bool:
+        """Remove a space, in which no request changes anything from then on; return False if there is none.
+
+        Raise `Conflict` if it has stores, names or open uploads, unless `with_stores`, and `Changed` unless its limits
+        are `if_match`, if given. It can be restored until `purge_spaces` deletes what it has.
+        """
+        uploads = "SELECT 1 FROM uploads WHERE space = :space AND state IN ('open', 'complete') AND used = 0 LIMIT 1"
+
+        def work(tx: Transaction) -> bool:
+            # Requests that have changed something in the space end first; the statements behind this see it.
+            row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name AND removed IS NULL FOR UPDATE", name=name)
+            check_unchanged(f"Space {name!r}", row and tuple(row), if_match and tuple(if_match))
+            if row is None:
+                return False
+            held = _held(tx, name)
+            is_empty = not held.stores and not held.entries and tx.first(uploads, space=name) is None
+            if not is_empty and not with_stores:
+                raise Conflict(
+                    f"The space {name!r} has {held.stores} stores, {held.entries} names, and perhaps open uploads: "
+                    "remove them first, or the space with its stores"
+                )
+            tx.run("UPDATE spaces SET removed = :now WHERE name = :name", name=name, now=0 if is_empty else tx.now)
+            record(tx, EVERY_SPACE, "space.removed", name, {"stores": held.stores})
+            return True
+
+        return await self._database.write(work)
+
+    async def restore(self, name: str) -> bool:
+        """Undo the removal of a space; return False if there is none, or its data is being deleted."""
+
+        def work(tx: Transaction) -> bool:
+            if not tx.run("UPDATE spaces SET removed = NULL WHERE name = :name AND removed > 0", name=name):
+                return False
+            record(tx, EVERY_SPACE, "space.restored", name, {})
+            return True
 
         return await self._database.write(work)
 
@@ -208,7 +247,7 @@ def _change(
     if_none_match: bool,
 ) -> bool:
     assert limits.keys() <= set(LIMITS), limits
-    row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name FOR UPDATE", name=name)
+    row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name AND removed IS NULL FOR NO KEY UPDATE", name=name)
     check_unchanged(f"Space {name!r}", row and tuple(row), if_match and tuple(if_match), if_none_match)
     now = dict(zip(LIMITS, row or (), strict=False))
     if row is None or limits.items() <= now.items():

@@ -622,7 +622,7 @@ def _openers(path: Path) -> list[tuple[int, str]]:
 @lru_cache(maxsize=1024)
 def _statement(sql: str) -> str:
     """Return `sql` without locks on rows: a transaction that writes has the whole file."""
-    return re.sub(r"\s+FOR (UPDATE|SHARE)( SKIP LOCKED)?", "", sql)
+    return re.sub(r"\s+FOR ((NO KEY )?UPDATE|(KEY )?SHARE)( SKIP LOCKED)?", "", sql)
 
 
 @contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from protoslice.catalog.audit import require_space
 from protoslice.catalog.database import SECOND, Database, ForeignKeyViolation, Row, Transaction
 from protoslice.catalog.objects import Collected, OwnObject, publish_objects, release_objects
 from protoslice.catalog.spaces import Account
@@ -68,6 +69,7 @@ class UploadTable:
         """Insert an upload that expires after `keep_seconds`; return it with its time."""
 
         def work(tx: Transaction) -> UploadRow:
+            require_space(tx, self._space)
             inserted = tx.first(
                 f"""
                 INSERT INTO uploads (space, {_COLUMNS}, modified)

@@ -61,7 +61,13 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "rotate": "access.rotate_token",
         "revoke": "access.revoke_token",
     },
-    "space": {"create": "access.create_space", "set": "access.set_space", "ls": "access.ls_spaces"},
+    "space": {
+        "create": "access.create_space",
+        "set": "access.set_space",
+        "ls": "access.ls_spaces",
+        "rm": "access.remove_space",
+        "restore": "access.restore_space",
+    },
     "webhook": {
         "put": "webhooks.put",
         "ls": "webhooks.ls",

@@ -33,6 +33,11 @@ class Administration:
         """Create a space, unless it exists; its URL is that of the service, `/spaces/` and the name."""
         self._connection.call("PUT", url_path("v1", "spaces", name))
 
+    def remove_space(self, name: str, *, with_stores: bool = False) -> None:
+        """Remove a space, which has to be empty unless `with_stores`."""
+        params = given_params(with_stores="true" if with_stores else None)
+        self._connection.call("DELETE", url_path("v1", "spaces", name), params=params, again=False)
+
     def set_quota(
         self,
         space: str,

@@ -200,6 +200,7 @@ class AsyncClient:
     set_quota = _coroutine(Client.set_quota)
     change_quota = _coroutine(Client.change_quota)
     create_space = _coroutine(Client.create_space)
+    remove_space = _coroutine(Client.remove_space)
     is_open = _coroutine(Client.is_open)
     sign_in_terms = _coroutine(Client.sign_in_terms)
     tokens = _iterator(Client.tokens)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from protoslice.catalog import Database
-from protoslice.catalog.abandoned import purge_commits, purge_repositories
+from protoslice.catalog.abandoned import forget_spaces, purge_commits, purge_repositories, purge_spaces
 from protoslice.catalog.collector import CollectorTable, TrashRow
 from protoslice.catalog.database import SECOND
 from protoslice.catalog.kept_files import purge_kept_files
@@ -96,8 +96,9 @@ async def collect_garbage(
     await run_all(
         [
             table.end_writers, table.end_uploads, partial(table.forget_uploads, grace_seconds),
-            partial(purge_kept_files, database, grace_seconds), partial(purge_repositories, database),
-            partial(purge_commits, database), purge_stores, drop_objects, delete_bytes, remove_leftovers,
+            partial(purge_spaces, database, grace_seconds), partial(purge_kept_files, database, grace_seconds),
+            partial(purge_repositories, database), partial(purge_commits, database), purge_stores, drop_objects,
+            delete_bytes, partial(forget_spaces, database), remove_leftovers,
         ]
     )  # fmt: skip
     return done

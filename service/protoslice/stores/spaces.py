@@ -10,7 +10,7 @@ from typing import Final
 from protoslice.catalog.spaces import LIMITS, Held, SpaceRow, SpaceTable
 from protoslice.concurrency.gather import in_turns
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.paging import ResultPage
 from protoslice.stores.quotas import Quota, SpaceRoom
@@ -97,6 +97,19 @@ class Spaces:
             raise NotFound(f"No space {name!r}")
         await self._refresh(name)
 
+    async def remove(
+        self, name: str, *, with_stores: bool = False, if_match: Sequence[int | None] | None = None
+    ) -> None:
+        """Remove a space; other replicas know within seconds, and the database refuses their changes at once.
+
+        `Conflict` unless it is empty or goes `with_stores`, `Changed` unless its limits are `if_match`, when given.
+        """
+        if name == DEFAULT_SPACE:
+            raise Conflict(f"The space {name!r} cannot be removed, only its stores")
+        if not await self._table.remove(name, with_stores=with_stores, if_match=if_match):
+            raise NotFound(f"No space {name!r}")
+        self._opened.pop(name, None)
+
     async def _refresh(self, name: str) -> None:
         if (opened := self.opened(name)) is not None:
             await opened.room.refresh()
@@ -106,8 +119,16 @@ class Spaces:
         return ((name, stores.room) for name, stores in [*self._opened.items()])
 
     async def refresh(self) -> None:
-        """Read usage and quotas of the spaces in memory."""
-        await in_turns(lambda stores: stores.room.refresh(), [*self._opened.values()])
+        """Read usage and quotas of the spaces in memory, and forget those that were removed."""
+
+        async def refresh(name: str) -> None:
+            row = await self._table.get(name)
+            if row is None:
+                self._opened.pop(name, None)
+            elif (opened := self._opened.get(name)) is not None:
+                opened.room.learn(row)
+
+        await in_turns(refresh, [*self._opened])
 
     async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[SpaceUsage]:
         """A page of spaces, the default space first; the cursor is the last name of the page before."""

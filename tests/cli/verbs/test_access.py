@@ -201,3 +201,22 @@ def test_log_shows_who_changed_what(call: Any, site: Site, tmp_path: Path) -> No
     assert "store.created" in call("log", store, **site.team).stdout, "the id may be short"
     call("token", "create", "x", "--scope", "read", "--scope", "write", **site.team)
     assert 'scopes=["read", "write"]' in call("log", "--what", "token.created", **site.team).stdout
+
+
+def test_a_space_is_removed_with_its_stores_and_restored(call: Any, site: Site) -> None:
+    admin = {"PROTOSLICE_TOKEN": site.admin, "url": site.url}
+    call("space", "create", "brief", **admin)
+    assert call("space", "rm", "brief", **admin).stdout == "Removed space brief.\n"
+    call("space", "create", "going", **admin)
+    with Client(f"{site.url}/spaces/going", token=site.admin) as client:
+        store = client.push(b"\x0a\x02\x0a\x00", type="tensorflow.GraphDef", tags=["m:1"]).store.id
+    assert "has 1 stores" in call("space", "rm", "going", code=7, **admin).stderr
+    done = call("space", "rm", "going", "--with-stores", **admin)
+    undo = done.stderr.partition("with: protoslice ")[2].split()
+    call("ls", "--url", f"{site.url}/spaces/going", code=4, **admin)
+    assert "was removed" in call("space", "create", "going", code=7, **admin).stderr
+    call(*undo, "--storage", site.storage, **admin)
+    with Client(f"{site.url}/spaces/going", token=site.admin) as client:
+        assert client.store("m:1").id == store
+    call(*undo, "--storage", site.storage, code=4, **admin)
+    assert "cannot be removed" in call("space", "rm", "default", code=7, **admin).stderr

@@ -36,7 +36,7 @@ CONDITIONAL: Final = {
     "PATCH /v1/stores/{ref}", "DELETE /v1/stores/{ref}",
     "PUT /v1/tags/{tag}", "DELETE /v1/tags/{tag}",
     "PUT /v1/schemas/{name}", "DELETE /v1/schemas/{name}",
-    "PUT /v1/spaces/{space}", "PATCH /v1/spaces/{space}",
+    "PUT /v1/spaces/{space}", "PATCH /v1/spaces/{space}", "DELETE /v1/spaces/{space}",
     "PUT /v1/webhooks/{name}", "DELETE /v1/webhooks/{name}",
 }  # fmt: skip
 """Operations that evaluate conditions: those of all resources that can be changed by their URL."""

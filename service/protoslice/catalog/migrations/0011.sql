@@ -85,3 +85,6 @@ CREATE INDEX commits_parent ON commits (space, repository, parent) WHERE parent 
 -- When a token was used, to the hour; null for one that was not since this was noted.
 
 ALTER TABLE tokens ADD COLUMN used bigint;
+-- Time at which a space was removed; 0 once its rows are being deleted, null while it exists.
+
+ALTER TABLE spaces ADD COLUMN removed bigint;

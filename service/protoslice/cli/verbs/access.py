@@ -1,4 +1,4 @@
-"""Verbs about who may do what: `token create`, `ls`, `rotate`, `revoke`; `space create`, `set`, `ls`; `sign`."""
+"""Verbs about who may do what: those of the groups `token` and `space`, and `sign`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,21 @@ import re
 import time
 from dataclasses import asdict
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from protoslice.cli.models.remote import client_of
-from protoslice.cli.options import Json
+from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings, system_user
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say, utc
+from protoslice.cli.verbs.database import DatabaseUrl
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.references import service_url, store_of
 from protoslice.sizes import format_size, parse_size
+
+if TYPE_CHECKING:
+    from protoslice.server.settings import Settings
 
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -182,6 +186,40 @@ def create_space(
         say(f"{client.url}/spaces/{name}")
 
 
+def remove_space(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")],
+    with_stores: Annotated[bool, typer.Option("--with-stores", help="Remove all stores and names in it too.")] = False,
+    url: Service = None,
+) -> None:
+    """Remove a space, which has to be empty, or with all that is in it.
+
+    What is in it is deleted a day later; until then `space restore` brings all of it back.
+
+    Example: protoslice space rm team --url http://models.example
+    """
+    with client_of(service_url(url)) as client:
+        client.remove_space(name, with_stores=with_stores)
+    say(f"Removed space {name}.")
+    if with_stores:
+        note(f"Undo within a day, where the service runs, with: protoslice space restore {name}")
+
+
+def restore_space(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the removed space.")],
+    storage: StorageUri = None,
+    database: DatabaseUrl = None,
+) -> None:
+    """Restore a removed space, with all that was in it, in the database of a service.
+
+    Reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
+
+    Example: protoslice space restore team --storage /var/lib/protoslice
+    """
+    if not asyncio.run(_restored(service_settings(storage=storage, database=database), name)):
+        raise NotFound(f"No removed space {name!r} that can be restored")
+    say(f"Restored space {name}.")
+
+
 def ls_spaces(url: Service = None, as_json: Json = False) -> None:
     """List the spaces of a service, with their usage and quotas.
 
@@ -243,9 +281,18 @@ def set_space(
     print_pairs([("space", name), *((what, str(limit or "no limit")) for what, limit in limits)])
 
 
+async def _restored(settings: Settings, name: str) -> bool:
+    from protoslice.catalog.database import ACTOR, LOCAL, Actor
+    from protoslice.catalog.spaces import SpaceTable
+
+    async with opened(settings) as (_, database):
+        ACTOR.set(Actor(LOCAL, system_user()))
+        return await SpaceTable(database).restore(name)
+
+
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
     settings = service_settings(storage=uri)
-    from protoslice.catalog.database import ACTOR, Actor
+    from protoslice.catalog.database import ACTOR, LOCAL, Actor
     from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
     from protoslice.server.access.records import NewToken, Tokens
 
@@ -254,7 +301,7 @@ async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seco
         raise InvalidInput(f"Unknown scope {', '.join(unknown)}: use {', '.join(known)}")
     grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
     async with opened(settings) as (_, database):
-        ACTOR.set(Actor("local", system_user()))
+        ACTOR.set(Actor(LOCAL, system_user()))
         until = None if seconds is None else time.time() + seconds
         token, _ = await Tokens(database).create(NewToken(name, grant, until))
     return token.text

@@ -130,12 +130,12 @@ async def _found(settings: Settings, store: str, space: str | None) -> list[Eras
 
 
 async def _erased(settings: Settings, found: Sequence[Erasable]) -> list[Remainder]:
-    from protoslice.catalog.database import ACTOR, Actor
+    from protoslice.catalog.database import ACTOR, LOCAL, Actor
     from protoslice.catalog.erasing import Eraser
     from protoslice.stores.collection import empty_trash
 
     async with _opened(settings, None) as (storage, database, spaces):
-        ACTOR.set(Actor("local", system_user()))
+        ACTOR.set(Actor(LOCAL, system_user()))
         digest = found[0].digest
         for each in found:
             await Eraser(database, each.space).erase(digest)

@@ -209,6 +209,7 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.InvalidInput: INVALID,
     errors.ChecksumMismatch: CHECKSUM,
     errors.NotFound: NOT_FOUND,
+    errors.SpaceRemoved: NOT_FOUND,
     errors.Gone: GONE,
     errors.NoRoot: NO_ROOT,
     errors.Conflict: CONFLICT,

@@ -284,6 +284,7 @@ WRITING: Final = [
         PUT /v1/spaces/other 404
         PATCH /v1/spaces/other 404
         PUT /v1/spaces/fresh 404
+        DELETE /v1/spaces/other?with_stores=true 404
         DELETE /v1/stores/{store} 409
         DELETE /v1/stores/{store}?force={word}
         DELETE /v1/stores/{word} 409

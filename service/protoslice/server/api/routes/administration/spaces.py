@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Annotated
 
-from fastapi import Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import NotFound
@@ -117,6 +117,29 @@ async def change_space(
     spaces = _spaces(services)
     await spaces.change_limits(space, body.model_dump(exclude_unset=True), if_match=condition.version)
     return json_answer(request, _fact(await spaces.usage(space)))
+
+
+@endpoint(
+    router,
+    "DELETE /v1/spaces/{space}",
+    Rule(Scope.ADMIN, everywhere=True),
+    status=204,
+    fails=(403, 404, 409, 422),
+    summary="Remove a space",
+)
+async def remove_space(
+    services: Given,
+    space: str,
+    condition: Unchanged,
+    with_stores: Annotated[bool, Query(description="Remove all stores and names in it too.")] = False,
+) -> Response:
+    """Remove a space, which has to be empty unless its stores are removed too.
+
+    Nothing in it can be read or changed from then on. What it has is deleted a day later, after which its name is free;
+    until then an operator can restore it. An empty space is deleted within a minute.
+    """
+    await _spaces(services).remove(space, with_stores=with_stores, if_match=condition.version)
+    return Response(status_code=204)
 
 
 _MOST = 100
