@@ -93,7 +93,8 @@ def saying_what_was_tried(name: str) -> Iterator[None]:
         is_web = _SERVICE.fullmatch(name) is not None
         if (is_web or not is_uri(name)) and not os.path.lexists(name) and _TRIED not in error.message:
             kind = "the URL of a file" if is_web else "a local path"
-            store = f"@{name}" if _REF.fullmatch(name) else "http://HOST/v1/stores/TAG"
+            known = os.environ.get("PROTOSLICE_URL") and _REF.fullmatch(name)
+            store = f"@{name}" if known else "@TAG or http://HOST/v1/stores/TAG"
             error.message += f" ({name} {_TRIED} {kind}; for a store of a service, use {store})"
         raise
 

@@ -101,7 +101,7 @@ def test_a_tag_without_its_sign_is_understood_to_be_one(
     for verb in ("info", "tensor"):
         said = call(verb, "resnet50:3", code=4).stderr
         assert said.count("was tried as a local path; for a store of a service, use @resnet50:3)") == 1
-    assert "use @" not in call("info", "models/resnet50.onnx", code=4).stderr
+    assert "use @TAG or http" in call("info", "models/resnet50.onnx", code=4).stderr
 
 
 def test_a_store_is_pulled_split(call: Any, store: str, place: Path) -> None:

@@ -119,7 +119,7 @@ def test_a_url_is_a_file_unless_it_names_a_store(call: Call, web: RawWeb, graph:
     web.objects["g.pb"] = graph
     same_on(call, f"http://127.0.0.1:{web.port}/files/g.pb", tmp_path / "g.pb", "info")
     missing = call("info", f"http://127.0.0.1:{web.port}/files/m:1", code=4).stderr
-    assert "was tried as the URL of a file; for a store of a service, use http://HOST/v1/stores/TAG" in missing
+    assert "was tried as the URL of a file; for a store of a service, use @TAG or http://HOST/v1/stores/TAG" in missing
 
 
 @pytest.mark.parametrize(

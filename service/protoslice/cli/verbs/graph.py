@@ -26,7 +26,7 @@ def graph(
     around: Annotated[
         str | None,
         typer.Argument(
-            metavar="[NODE]",
+            metavar="NODE",
             help="Node to show, by name or path, with the nodes around it; default: the graph's first nodes.",
         ),
     ] = None,

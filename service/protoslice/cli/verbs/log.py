@@ -16,7 +16,7 @@ from protoslice.references import service_url
 
 def log(  # noqa: PLR0913 - each is an option
     subject: Annotated[
-        str | None, typer.Argument(metavar="[SUBJECT]", help="Only changes of this store, by its id, or of this name.")
+        str | None, typer.Argument(metavar="SUBJECT", help="Only changes of this store, by its id, or of this name.")
     ] = None,
     url: ServiceUrl = None,
     who: Annotated[str | None, typer.Option(metavar="WHO", help="Only changes by this token or account.")] = None,

@@ -19,7 +19,7 @@ _LONGEST: Final = 1 << 14
 """Characters of a token; JWTs of large companies have thousands."""
 
 Of = Annotated[
-    str | None, typer.Argument(metavar="[URL]", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL")
+    str | None, typer.Argument(metavar="URL", help="The service, as http://HOST:PORT.", show_default="PROTOSLICE_URL")
 ]
 
 

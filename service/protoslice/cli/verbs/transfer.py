@@ -274,7 +274,7 @@ def _told(got: Any) -> dict[str, object]:
 
 def ls(  # noqa: PLR0913 - each is an option
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="Only stores with this in a tag or another name.")
+        str | None, typer.Argument(metavar="NAME", help="Only stores with this in a tag or another name.")
     ] = None,
     url: ServiceUrl = None,
     type_name: Annotated[

@@ -39,7 +39,7 @@ Grace = Annotated[
 ]
 StorageArgument = Annotated[
     str | None,
-    typer.Argument(metavar="[URI]", help="The storage, such as s3://bucket.", show_default="PROTOSLICE_STORAGE"),
+    typer.Argument(metavar="URI", help="The storage, such as s3://bucket.", show_default="PROTOSLICE_STORAGE"),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be removed, without removing it.")]
 
