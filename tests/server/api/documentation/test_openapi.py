@@ -67,6 +67,12 @@ def test_operation_ids_are_unique() -> None:
     assert max(counts.values()) == 1
 
 
+def test_options_lists_the_methods_of_the_document(client: httpx.Client) -> None:
+    for path in ("/v1/uploads", "/v1/uploads/{upload}"):
+        allowed = client.options(path).headers["allow"].lower().split(", ")
+        assert {*allowed} == {"options", *DOCUMENT["paths"][path]}, path
+
+
 def test_every_operation_says_what_it_is_and_how_it_fails() -> None:
     for path, method, operation in operations():
         assert operation["summary"], path

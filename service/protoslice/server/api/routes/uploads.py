@@ -58,7 +58,10 @@ _SAID: Final = {
 _TEXT: Final = {"type": "string"}
 _BYTES: Final = {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1}
 _REQUEST_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "Tus-Resumable": ("`1.0.0`, unless the request uses the IETF draft.", _TEXT),
+    "Tus-Resumable": (
+        "`1.0.0`, unless the request uses the IETF draft.",
+        {"type": "string", "pattern": r"^1\.0\.0$"},
+    ),
     "Upload-Offset": ("Offset of the body in the upload; required to continue.", _BYTES),
     "Upload-Length": ("Total number of bytes.", _BYTES),
     "Upload-Defer-Length": ("`1`: the length will be sent later.", _TEXT),
@@ -129,9 +132,10 @@ def _documented(*names: str, body: bool = False, query: Sequence[dict[str, Any]]
     router, f"OPTIONS {PREFIX}", OPEN, status=204, operation="get_upload_abilities", summary="Get the upload features"
 )
 @endpoint(router, f"OPTIONS {PREFIX}/{{upload}}", OPEN, include_in_schema=False)
-async def upload_abilities(services: Given) -> Response:
+async def upload_abilities(request: Request, services: Given) -> Response:
     """Return the tus version, extensions and limits."""
-    headers = abilities(services.settings) | {"allow": "OPTIONS, POST, HEAD, GET, PATCH, DELETE"}
+    allowed = "OPTIONS, HEAD, GET, PATCH, DELETE" if "upload" in request.path_params else "OPTIONS, POST"
+    headers = abilities(services.settings) | {"allow": allowed}
     return Response(status_code=204, headers=headers)
 
 
