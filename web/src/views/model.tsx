@@ -179,7 +179,7 @@ function Totals({ summary }: { summary: Summary }) {
   );
 }
 
-const HAS_SIGNATURES = /^(onnx\.ModelProto|tensorflow\.(SavedModel|MetaGraphDef))$/;
+const HAS_SIGNATURES = /^(onnx\.ModelProto|tensorflow\.(SavedModel|MetaGraphDef)|CoreML\.Specification\.Model|paddle\.framework\.proto\.ProgramDesc)$/;
 const MOST_VALUES = 4;
 
 /** What the model takes and returns. */

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import re
 from array import array
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
-from protoslice import _core
-from protoslice.errors import CorruptModel
+from google.protobuf.message import DecodeError
+
+from protoslice import _core, schema
+from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.coreml.mil import PARTS, Constants, operations_of
 from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors, Use
 from protoslice.formats.tensors.drafts import TensorDraft
@@ -16,7 +20,9 @@ from protoslice.formats.tensors.fields import content, fixed_count, numbers
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.uses import Look, by_graph, kind_named, kind_of
 from protoslice.schema import text_of
+from protoslice.sources.ropes import Rope
 
+MODEL: Final = "CoreML.Specification.Model"
 _WEIGHTS: Final = "CoreML.Specification.WeightParams"
 _LAYER: Final = "CoreML.Specification.NeuralNetworkLayer"
 _FLOATS: Final = 1
@@ -24,6 +30,36 @@ _BYTES: Final = {2: "F16", 30: "U8", 31: "I8"}
 """Bytes fields of weights → dtype; quantized weights are given as stored."""
 _IN_LAYER: Final = re.compile(r".*layers\[[0-9]+\]\.([A-Za-z0-9]+)\.")
 _SMALL_FIELD: Final = 1024
+
+
+_MOST_VALUES: Final = 4 << 20
+"""Bytes of the inputs and outputs of a model: they are parsed in memory."""
+_ELEMENTS: Final = {65552: "F16", 65568: "F32", 65600: "F64", 131104: "I32", 131080: "I8"}
+
+
+def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
+    """Return the inputs and outputs of a model, and the bytes read for them; `LimitExceeded` beyond 4 MiB."""
+    _, _, core = proto.document.view("", ["description.input", "description.output"])
+    if core.size > _MOST_VALUES:
+        raise LimitExceeded(
+            f"The inputs and outputs have {core.size} bytes, but at most {_MOST_VALUES} are listed", path="description"
+        )
+    try:
+        model: Any = schema.parsed(schema.bundled().message_class(MODEL), Rope(core, proto.sources).read())
+    except DecodeError as error:
+        raise CorruptModel(f"The inputs and outputs do not parse: {error}", path="description") from error
+    sides = (model.description.input, model.description.output)
+    inputs, outputs = (tuple(_value(each) for each in side) for side in sides)
+    return [Signature("main", "", (), inputs, outputs)], core.size
+
+
+def _value(feature: Any) -> SignatureTensor:
+    """Return an input or output; images have the shape of their pixels, and other features none."""
+    array, image = feature.type.multiArrayType, feature.type.imageType
+    if feature.type.HasField("imageType"):
+        return SignatureTensor(feature.name, feature.name, "U8", (image.height, image.width))
+    shape = tuple(array.shape) or None
+    return SignatureTensor(feature.name, feature.name, _ELEMENTS.get(array.dataType), shape)
 
 
 class CoreMl(ProtoFormat):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.model import Model, RootProto
 from protoslice.formats.paddle.blobs import dtype_of, number_of
 from protoslice.formats.tensors.drafts import parsed
@@ -22,6 +23,7 @@ PROGRAM: Final = paddle.PROGRAM
 
 _VARIABLE: Final = "paddle.framework.proto.VarDesc"
 _OPERATOR: Final = "paddle.framework.proto.OpDesc"
+_SIDES: Final = ("inputs", "outputs")
 _SMALL_FIELD: Final = 1 << 16
 _MOST_JSON: Final = 16 << 20
 _MOST_DEEP: Final = 50
@@ -95,6 +97,32 @@ def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> Ro
     flat = schema.bundled().flat(PROGRAM)
     index = _core.index_source([], image, flat, PROGRAM, limits=limits)
     return RootProto(_core.Document(_core.Index(index), flat, [], image, limits=limits), [])
+
+
+def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
+    """Return what a program is fed with and what is fetched of it, and the bytes read for them."""
+    operator, ends, size = schema.bundled().message_class(_OPERATOR), dict[str, list[str]](), 0
+    for each in proto.document.find([_OPERATOR], small=_SMALL_FIELD):
+        found, size = parsed(operator, each), size + len(each.skeleton)
+        if found.type in {"feed", "data"}:
+            ends.setdefault("inputs", []).extend(name for made in found.outputs for name in made.arguments)
+        elif found.type == "fetch":
+            ends.setdefault("outputs", []).extend(name for taken in found.inputs for name in taken.arguments)
+    wanted = {name for names in ends.values() for name in names}
+    variable, declared = schema.bundled().message_class(_VARIABLE), dict[str, Variable]()
+    for each in proto.document.find([_VARIABLE], small=_SMALL_FIELD):
+        found, size = parsed(variable, each), size + len(each.skeleton)
+        if found.name in wanted:
+            declared[found.name] = _declared(found, each.path)
+    inputs, outputs = (tuple(_end(name, declared.get(name)) for name in ends.get(side, ())) for side in _SIDES)
+    return [Signature("main", "", (), inputs, outputs)], size
+
+
+def _end(name: str, variable: Variable | None) -> SignatureTensor:
+    if variable is None or variable.shape is None:
+        return SignatureTensor(name, name, None, None)
+    shape = tuple(None if length < 0 else length for length in variable.shape)
+    return SignatureTensor(name, name, None if variable.dtype is None else variable.dtype.name, shape)
 
 
 def kinds_of(model: Model) -> Kinds:

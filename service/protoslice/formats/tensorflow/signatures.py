@@ -17,6 +17,8 @@ from protoslice.sources.ropes import Rope
 SAVED_MODEL: Final = "tensorflow.SavedModel"
 META_GRAPH: Final = "tensorflow.MetaGraphDef"
 
+_INITIAL: Final = "__saved_model_init_op"
+"""Signature that a loader calls; callers have no use for it."""
 _FIELDS: Final = [
     "meta_info_def.tags", "signature_def[*].method_name", "signature_def[*].inputs", "signature_def[*].outputs",
 ]  # fmt: skip
@@ -61,7 +63,7 @@ class MetaGraphs:
         if self._tags is not None and set(tags) != set(self._tags):
             raise NotFound(f"The meta graph has the tags {list(tags)}, not {list(self._tags)}")
         found = graph.signature_def
-        return [_signature(name, found[name], tags) for name in sorted(found)], core.size
+        return [_signature(name, found[name], tags) for name in sorted(found) if name != _INITIAL], core.size
 
     def _path(self, number: int) -> str:
         if not self._is_saved:
