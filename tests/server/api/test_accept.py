@@ -58,7 +58,7 @@ async def test_a_type_that_is_not_offered_is_refused_with_those_that_are() -> No
             asked.add(row)
         for row in said.keys() - asked:  # refused before anything else is looked at
             method, _, path = row.partition(" ")
-            if method != "HEAD":
+            if method != "HEAD" and "406" in said[row]:
                 got = await ask(app, method, re.sub("[{}]", "", path), b"", {**caller, "accept": "image/png"})
                 assert got.status == 406, (row, got)
 
