@@ -132,7 +132,7 @@ def _pull_requests(python: Path, home: Path, service: Service) -> None:
     told = good(hf, "upload", "team/model", "first", folder=home, env=asked)
     url = re.search(r"https?://[^\s'\"]+", told)
     assert url is not None, told
-    page = httpx.get(url[0])
+    page = httpx.get(url[0], headers={"accept": "text/html"})
     assert page.status_code == 302, url[0]
     assert page.headers["location"].startswith("/m/team%2Fmodel"), url[0]
     before = httpx.get(f"{service.url}/api/models/team/model").json()
