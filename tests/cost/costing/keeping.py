@@ -229,6 +229,7 @@ KEEPING: Final = (
         for method, route, path, body in (
             ("GET", "/v1/webhooks", "/v1/webhooks", b""),
             ("PUT", "/v1/webhooks/{name}", "/v1/webhooks/" + "a" * 60_000, b'{"url":"https://x/y"}'),
+            ("GET", "/v1/webhooks/{name}", "/v1/webhooks/" + "a" * 60_000, b""),
             ("DELETE", "/v1/webhooks/{name}", "/v1/webhooks/" + "a" * 60_000, b""),
             ("GET", "/v1/webhooks/{name}/letters", "/v1/webhooks/" + "a" * 60_000 + "/letters", b""),
             ("POST", "/v1/webhooks/{name}/redeliver", "/v1/webhooks/" + "a" * 60_000 + "/redeliver", b""),
@@ -241,6 +242,13 @@ KEEPING: Final = (
         given=_hundred_spaces,
         status=200,
         budget=Budget(calls=220, work=150_000),
+    ),
+    *(
+        Row(route=f"{method} /v1/spaces/{{space}}", worst="a long name", ask=request(method, path), status=404)
+        for method, path in (
+            ("GET", f"/v1/spaces/{'a' * 60_000}"),
+            ("DELETE", f"/v1/spaces/{'a' * 60_000}?with_stores=true"),
+        )
     ),
     Row(route="PUT /v1/spaces/{space}", worst="a new one", ask=request("PUT", "/v1/spaces/new"), status=201),
     Row(
