@@ -132,9 +132,21 @@ def test_what_is_not_there(fs: Any, root: str) -> None:
         fs.ls("protoslice://")
 
 
-def test_it_is_read_only(fs: Any, root: str) -> None:
-    with pytest.raises(InvalidInput, match="read-only"):
-        fs.open(f"{root}/files/new", "wb")
+def test_it_is_read_only(fs: Any, root: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a")
+    new, old, given = f"{root}/files/new", f"{root}/files/saved_model.pb", str(tmp_path / "a")
+    calls = [
+        *((call, (new,)) for call in (fs.mkdir, fs.makedirs, fs.touch, fs.makedir, fs.mkdirs)),
+        *((call, (old,)) for call in (fs.rm, fs.rm_file, fs.rmdir, fs.delete)),
+        *((call, (old, new)) for call in (fs.mv, fs.move, fs.rename, fs.cp_file, fs.copy, fs.cp)),
+        *((call, (given, new)) for call in (fs.put, fs.put_file, fs.upload)),
+        *((fs.open, (new, mode)) for mode in ("wb", "ab", "r+b", "w")),
+        (fs.pipe, (new, b"")),
+    ]
+    for call, arguments in calls:
+        with pytest.raises(InvalidInput, match=r"read-only: create one by Client\.push"):
+            call(*arguments)
+    assert fs.exists(old)
 
 
 def test_a_store_without_a_root_has_files_alone(fs: Any, service: LiveServer, client: Client) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from json import dumps
-from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, overload
 from urllib.parse import quote, urlencode
 
 from protoslice.client.administration import Administration
@@ -63,6 +63,9 @@ from protoslice.facts import (
     TensorStatistics,
 )
 from protoslice.formats.tensors.arrays import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 class Parsing(Protocol):
@@ -367,7 +370,7 @@ class Client(Administration, ClosedAtEnd):
         *,
         tags: Sequence[str] | None = None,
         dequantize: bool = False,
-    ) -> Any:
+    ) -> np.ndarray[Any, Any]:
         """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.
 
         `name` may be the address; with `tags` it is looked for in the meta graph with exactly these. A tensor of
@@ -568,11 +571,11 @@ class Client(Administration, ClosedAtEnd):
         """All bytes of a view, verified."""
         return with_fresh_remote(make, lambda remote: read_whole(remote, self._parallel).getvalue())
 
-    def _array(self, remote: Remote) -> Any:
+    def _array(self, remote: Remote) -> np.ndarray[Any, Any]:
         data, headers = read_whole(remote, self._parallel).getbuffer(), remote.facts.headers
         return as_array(data, headers.get("x-tensor-dtype", ""), shape_of(headers.get("x-tensor-shape", "")))
 
-    def _strings(self, ref: str, name: str, params: Params) -> Any:
+    def _strings(self, ref: str, name: str, params: Params) -> np.ndarray[Any, Any] | None:
         """Tensor of strings, which the service gives as JSON only; None for other tensors."""
         try:
             path = self._view(ref, "tensors", name)

@@ -7,7 +7,7 @@ Those of a space are below `protoslice://host:port/spaces/NAME/`.
 from __future__ import annotations
 
 import io
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 from urllib.parse import quote, unquote
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
@@ -85,7 +85,7 @@ class StoreFileSystem(AbstractFileSystem):
 
     def _open(self, path: str, mode: str = "rb", block_size: Any = None, **more: Any) -> StoreFile:
         if mode != "rb":
-            raise InvalidInput("Stores are read-only: use push to create one")
+            self._refuse()
         path = self._strip_protocol(path)
         return StoreFile(self, path, self._remote(path), block_size or 4 << 20, **more)
 
@@ -101,6 +101,11 @@ class StoreFileSystem(AbstractFileSystem):
         return self._client(host).store(ref, names=False).created
 
     modified = created
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise InvalidInput("Stores are read-only: create one by Client.push, and remove one by Client.remove")
+
+    mkdir = makedirs = touch = pipe_file = put_file = cp_file = mv = rm = rm_file = rmdir = _rm = _refuse
 
     def _listed(self, path: str) -> list[Info] | None:
         found: list[Info] | None = self._ls_from_cache(path) if path in self.dircache else None

@@ -111,7 +111,7 @@ def test_every_exception_of_httpx_is_one_of_ours() -> None:
     for kind in kinds:
         error = kind.__new__(kind)
         Exception.__init__(error, "said")
-        assert isinstance(error_of_transport(error), errors.ProtosliceError)
+        assert isinstance(error_of_transport(error, "http://host"), errors.ProtosliceError)
 
 
 def test_requests_that_must_not_be_repeated_are_not(service: LiveServer, proxy: FaultyProxy) -> None:

@@ -208,8 +208,8 @@ def test_nobody_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     with (
-        Client(f"http://127.0.0.1:{port}", attempts=1) as client,
-        pytest.raises(StorageUnavailable, match="Cannot connect"),
+        Client(f"http://name:secret@127.0.0.1:{port}", attempts=1) as client,
+        pytest.raises(StorageUnavailable, match=f"Cannot connect to http://127.0.0.1:{port}: Connection refused"),
     ):
         list(client.tags())
 

@@ -187,7 +187,7 @@ class Connection:
                         raise error_of_answer(answer.status_code, answer.headers, _read(answer, 1 << 20, cut=True))
                     yield answer
             except (httpx.HTTPError, httpx.InvalidURL) as error:
-                raise self._named_in(error_of_transport(error)) from error
+                raise self._named_in(error_of_transport(error, self.url)) from error
             except ProtosliceError as error:  # what is raised here is about the response: the body's errors come later
                 self._named_in(error)
                 raise

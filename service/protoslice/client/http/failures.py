@@ -37,7 +37,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "inconsistent-upload-length": errors.InvalidInput,
     "misdirected-request": errors.InvalidInput,
     "checksum-mismatch": errors.ChecksumMismatch,
-    "precondition-failed": errors.Conflict,
+    "precondition-failed": errors.Changed,
     "precondition-required": errors.Conflict,
     "limit-exceeded": errors.LimitExceeded,
     "header-too-large": errors.LimitExceeded,
@@ -138,16 +138,19 @@ def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> err
     return error
 
 
-def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL) -> errors.ProtosliceError:
-    """Exception for a request without a complete response."""
+def error_of_transport(error: httpx.HTTPError | httpx.InvalidURL, url: str) -> errors.ProtosliceError:
+    """Exception for a request to the service at `url` without a complete response."""
     if isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol):
         return errors.InvalidInput(f"Invalid service address: {error}")
     if isinstance(error, httpx.ConnectError) and (untrusted := _cause(error, ssl.SSLError)) is not None:
         return errors.StorageDenied(_of_tls(untrusted))
+    place = httpx.URL(url).copy_with(userinfo=b"")
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-        return errors.StorageUnavailable("Cannot connect to the service")
+        cause = _cause(error, OSError)
+        reason = "no answer in time" if cause is None or isinstance(cause, TimeoutError) else cause.strerror or cause
+        return errors.StorageUnavailable(f"Cannot connect to {place}: {reason}")
     what = "stopped responding" if isinstance(error, httpx.TimeoutException) else "closed the connection"
-    return errors.StorageUnavailable(f"The service {what} ({type(error).__name__})")
+    return errors.StorageUnavailable(f"The service at {place} {what} ({type(error).__name__})")
 
 
 def _of_tls(error: ssl.SSLError) -> str:
