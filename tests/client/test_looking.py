@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from tests.support.live import LiveServer
 import protoslice
 from protoslice import schema
 from protoslice.client import AsyncClient, Client
-from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.facts import Store
+from protoslice.client.http.json_facts import read_json
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound
+from protoslice.facts import Store, Tag
 
 GRAPH = "tensorflow.GraphDef"
 
@@ -34,6 +36,18 @@ def test_stores_are_listed(client: Client, store: Store) -> None:
     assert store in list(client.stores(type=GRAPH))
     assert list(client.stores(type="onnx.ModelProto")) == []
     assert client.store(store.id[:14]) == store
+
+
+@pytest.mark.parametrize("time", ["2026", 2026, 1.5, date(2026, 1, 1)])
+def test_times_are_datetimes_with_a_zone(client: Client, store: Store, time: Any) -> None:
+    assert store.created.tzinfo is not None
+    assert store in list(client.stores(since=store.created, until=datetime.now(UTC)))
+    for call in (client.stores, client.changes):
+        for name in ("since", "until"):
+            with pytest.raises(InvalidInput, match=f"Invalid {name}.*use a datetime"):
+                list(call(**{name: time}))
+    with pytest.raises(IntegrityError, match="updated"):
+        read_json(Tag, {"name": "a", "store": store.id, "updated": "2026-01-01T00:00:00"})
 
 
 def test_long_lists_come_page_by_page(client: Client, store: Store) -> None:

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
+from protoslice.errors import InvalidInput
 from protoslice.sizes import parse_size
 
 _SIZES: Final = frozenset({"min_size", "max_size"})
+_TIMES: Final = frozenset({"since", "until"})
 
 
 class StoreSearch(TypedDict, total=False):
@@ -54,7 +56,11 @@ def search_params(search: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _text(name: str, value: Any) -> str:
-    if isinstance(value, datetime):
+    if name in _TIMES:
+        if not isinstance(value, datetime):
+            raise InvalidInput(
+                f"Invalid {name} {value!r}: use a datetime, such as datetime.now(UTC) - timedelta(days=1)"
+            )
         return value.astimezone(UTC).isoformat()
     if isinstance(value, bool):
         return str(value).lower()

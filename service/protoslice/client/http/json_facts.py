@@ -96,7 +96,10 @@ def _number(value: Any) -> float:
 
 
 def _time(value: Any) -> datetime:
-    return datetime.fromisoformat(_text(value))
+    found = datetime.fromisoformat(_text(value))
+    if found.tzinfo is None:
+        raise ValueError
+    return found
 
 
 def _optional(read: Read, value: Any) -> Any:
