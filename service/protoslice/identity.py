@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-READERS: Final = 7
+READERS: Final = 8
 """Version of the readers of models: tensors, elements in every form, safetensors files, references."""
 
 CPB: Final = 1

@@ -89,7 +89,7 @@ _SCALES: Final[Mapping[str, Sequence[int]]] = {
 """Inputs that scale quantized numbers."""
 _PASSING: Final = re.compile(
     r"(identity|cast|(re)?shape|transpose|(un)?squeeze|expanddims|broadcast|split|(strided)?slice|(de)?quantize(linear)?|enter|assign|"
-    r"readvariableop|flatten|constexpr\w+|fakequant\w+|convertlayout)2?"
+    r"readvariableop|flatten|floor|round|constexpr\w+|fakequant\w+|convertlayout)2?"
 )
 """Operators that only change the form of their first input."""
 _SETTING: Final = re.compile(
@@ -255,6 +255,8 @@ class _Graph:
             return None if kind == "embedding" and slot else kind
         if _SETTING.fullmatch(op):
             return "other"
+        if op in _DIVISIONS and not slot and node.outputs:  # a bias, as integers of the scale that comes second
+            return self._taken(node.outputs[0])
         if op in _ADDING or op in _SCALING:
             others = [each for at, each in enumerate(node.inputs) if at != slot]
             return next(filter(None, (self._made(each, op in _ADDING) for each in others)), None)
@@ -274,7 +276,8 @@ class _Graph:
             return "normalization"
         kind = _kind_of(op)
         if kind is not None:
-            return kind if adding or kind == "normalization" else None
+            # Behind a whole normalization, numbers are those of an activation.
+            return kind if adding and kind != "normalization" else None
         if _PASSING.fullmatch(op) or op in _SCALING:
             return next(filter(None, (self._made(each, adding) for each in node.inputs[:2])), None)
         return None
