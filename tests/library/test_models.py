@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tracemalloc
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -33,3 +35,19 @@ def test_the_root_alone_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     with open_model(tmp_path / "model.onnx", type="onnx.ModelProto") as model:
         assert len(list(model.matching())) == 1
     assert seen == {"model.onnx": 1}
+
+
+def test_memory_for_a_tensor_is_allocated_once(tmp_path: Path) -> None:
+    size = 32 << 20
+    head = json.dumps({"w": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
+    (tmp_path / "m.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"\1" * size)
+    with open_model(tmp_path / "m.safetensors") as opened:
+        opened["w"][:1]
+        tracemalloc.start()
+        try:
+            array = opened["w"][...]
+            assert size < tracemalloc.get_traced_memory()[1] < 1.2 * size
+        finally:
+            tracemalloc.stop()
+    assert array.sum() == size
+    assert array.flags.writeable

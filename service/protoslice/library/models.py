@@ -152,7 +152,10 @@ class LocalModel(OpenedModel):
             whole = strings_array(*strings(tensor))
             return whole if slice is None else parsed_slice(slice, whole.shape).of(whole)
         found = self.look(tensor, slice)
-        return as_array(Rope(found.bytes.rope, found.bytes.sources).read(), found.dtype.name, found.shape)
+        rope = Rope(found.bytes.rope, found.bytes.sources)
+        data = memoryview(bytearray(rope.size))
+        rope.readinto(data)
+        return as_array(data, found.dtype.name, found.shape)
 
     def __repr__(self) -> str:
         return f"<LocalModel {self.model.root!r}: {self.model.type or 'unknown type'}, {_counted(self)}>"
