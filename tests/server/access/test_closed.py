@@ -214,5 +214,5 @@ def test_an_open_service_makes_no_tokens(tmp_path: Path) -> None:
     settings = Settings(storage="memory://", space_watermark_bytes=0)
     with live_server(uvicorn_config(create_app(settings), settings)) as live:
         answer = httpx.post(f"{live.url}/v1/tokens", json={"name": "x", "scopes": ["read"]})
-        assert (answer.status_code, "PROTOSLICE_AUTH" in answer.text) == (422, True)
+        assert (answer.status_code, "PROTOSLICE_AUTH" in answer.text) == (404, True)
         assert "is open" in httpx.get(live.url).text

@@ -108,8 +108,8 @@ def context_of(scope: Scope) -> RequestContext:
 
 def public_path(scope: Scope) -> str:
     """Return the path below which clients reach the service through a proxy that takes it off; mostly empty."""
-    found: str = scope["app"].services.settings.public_path
-    return found
+    application = scope.get("app")
+    return application.services.settings.public_path if application else ""
 
 
 def request_id_of(scope: Scope) -> str:
