@@ -207,10 +207,8 @@ QUOTA = Problem(
 
 READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.InvalidInput: INVALID,
-    errors.InvalidIndex: INVALID,
     errors.ChecksumMismatch: CHECKSUM,
     errors.NotFound: NOT_FOUND,
-    errors.NoTensor: NOT_FOUND,
     errors.SpaceRemoved: NOT_FOUND,
     errors.Gone: GONE,
     errors.NoRoot: NO_ROOT,
