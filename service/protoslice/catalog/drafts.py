@@ -64,16 +64,16 @@ class DraftTable:
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, file.store)
-            there = tx.first(
-                f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND name = :name", space=self._space, name=path
-            )
-            if there is not None and replace(kept(there), version=file.version) == file:
-                return
             ensure_repository(tx, self._space, MLFLOW, "", _ID)
             # A file that another one would lie in is of the same folder, or in no folder of artifacts: it is written
             # under this lock, for which a new folder waits as well, since it refers to the row.
             if folder.rpartition("/")[2] != ARTIFACTS:
                 self._lock(tx)
+            there = tx.first(
+                f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND name = :name", space=self._space, name=path
+            )
+            if there is not None and replace(kept(there), version=file.version) == file:
+                return
             # The folder first: writers of one folder wait for each other here, and count what the other has written.
             if folder:
                 self._note(tx, folder)
