@@ -90,8 +90,7 @@ def both(prepare: Act, act: Act) -> Race:
 
 
 async def a_space_of_one(database: Database) -> None:
-    await SpaceTable(database).create(SPACE)
-    await SpaceTable(database).set_limits(SPACE, (None, 1, None, None))
+    await SpaceTable(database).put(SPACE, {"quota_stores": 1})
 
 
 async def an_empty_space(database: Database) -> None:

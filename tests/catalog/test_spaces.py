@@ -10,11 +10,10 @@ from tests.support.postgres import TestServer
 from tests.support.rows import SPACE, held, own, put_store, reserved
 
 from protoslice.catalog import Database, Transaction, open_database
-from protoslice.catalog.spaces import Account, SpaceTable
+from protoslice.catalog.spaces import LIMITS, Account, SpaceTable
 from protoslice.errors import QuotaExceeded
 
 Work = Callable[[Database, SpaceTable], Awaitable[None]]
-_NO_LIMITS = (None, None, None, None)
 
 
 def _run(url: str, work: Work) -> None:
@@ -37,8 +36,8 @@ def test_spaces_are_created_once_and_paged(catalogue: str) -> None:
         assert [row.name for row in await table.page(9)] == ["a", "default", SPACE]
         assert [row.name for row in await table.page(1, "a")] == ["default"]
         assert await table.get("none") is None
-        assert await table.set_limits("a", (1, 2, 3, 4))
-        assert not await table.set_limits("none", (1, 2, 3, 4))
+        assert await table.change_limits("a", dict(zip(LIMITS, (1, 2, 3, 4), strict=True)))
+        assert not await table.change_limits("none", {"quota_bytes": 1})
         row = await table.get("a")
         assert row is not None
         assert row.limits == (1, 2, 3, 4)
@@ -67,7 +66,7 @@ def test_of_writers_at_once_none_exceeds_a_quota(catalogue: str, limit: str, own
         limits = (100, 0) if limit == "bytes" else (0, 10)
         account = Account(SPACE) if own_limits else Account(SPACE, *limits)
         if own_limits:
-            await table.set_limits(SPACE, (*limits, None, None))
+            await table.change_limits(SPACE, dict(zip(LIMITS, limits, strict=False)))
         each = (10, 0) if limit == "bytes" else (0, 1)
         async with open_database(catalogue, "memory://") as other:
             writes = [(one, other)[n % 2].write(_charge(account, *each)) for n in range(30)]
@@ -97,9 +96,9 @@ def test_limit_of_a_space_goes_before_that_of_the_service(catalogue: str) -> Non
         account = Account(SPACE, stored_bytes=10, stores=1)
         with pytest.raises(QuotaExceeded):
             await one.write(_charge(account, 11))
-        await table.set_limits(SPACE, (0, 0, None, None))
+        await table.change_limits(SPACE, {"quota_bytes": 0, "quota_stores": 0})
         await one.write(_charge(account, 11, 2))
-        await table.set_limits(SPACE, _NO_LIMITS)
+        await table.change_limits(SPACE, dict.fromkeys(LIMITS))
         with pytest.raises(QuotaExceeded):
             await one.write(_charge(account, 0, 1))
 
@@ -108,7 +107,7 @@ def test_limit_of_a_space_goes_before_that_of_the_service(catalogue: str) -> Non
 
 def test_store_beyond_the_quota_leaves_nothing(catalogue: str) -> None:
     async def work(database: Database, table: SpaceTable) -> None:
-        await table.set_limits(SPACE, (15, None, None, None))
+        await table.change_limits(SPACE, {"quota_bytes": 15})
         await put_store(database, "a", own=own(await reserved(database, 1)))
         objects = await reserved(database, 1)
         with pytest.raises(QuotaExceeded):

@@ -216,10 +216,6 @@ class SpaceTable:
         sql = _SPACES.format("name > :after ORDER BY name LIMIT :limit")
         return await self._database.read(lambda tx: [_space(row) for row in tx.all(sql, after=after, limit=limit)])
 
-    async def set_limits(self, name: str, limits: Sequence[int | None]) -> bool:
-        """Replace the limits of a space; return False if there is none of that name."""
-        return await self.change_limits(name, dict(zip(LIMITS, limits, strict=True)))
-
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
     ) -> bool:

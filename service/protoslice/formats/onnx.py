@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
 from protoslice import _core, schema
-from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
+from protoslice.errors import CorruptModel, Unsupported
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import (
@@ -24,7 +22,7 @@ from protoslice.formats.model import (
     Tensors,
     Use,
 )
-from protoslice.formats.tensors.drafts import TensorDraft, parsed
+from protoslice.formats.tensors.drafts import TensorDraft, parsed, parsed_ends
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
 from protoslice.formats.tensors.lazy import LazyTensors
@@ -179,8 +177,6 @@ class TensorMaker:
         return path, checked(Stored(Bytes.of(source, offset, offset + length), encoding), dtype, message.dims)
 
 
-_MOST_VALUES: Final = 4 << 20
-"""Bytes of the inputs, outputs and names of initializers of a graph: they are parsed in memory."""
 _GRAPH_FIELDS: Final = ["graph.name", "graph.input", "graph.output", "graph.initializer[*].name"]
 
 
@@ -189,18 +185,11 @@ def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
 
     `LimitExceeded` beyond 4 MiB.
     """
-    _, _, core = proto.document.view("", _GRAPH_FIELDS)
-    if core.size > _MOST_VALUES:
-        raise LimitExceeded(
-            f"The inputs and outputs have {core.size} bytes, but at most {_MOST_VALUES} are listed", path="graph"
-        )
-    try:
-        graph: Any = schema.parsed(schema.bundled().message_class(MODEL), Rope(core, proto.sources).read()).graph
-    except DecodeError as error:
-        raise CorruptModel(f"The inputs and outputs do not parse: {error}", path="graph") from error
+    model, size = parsed_ends(proto, MODEL, "", _GRAPH_FIELDS, "graph")
+    graph: Any = model.graph
     given = {each.name for each in graph.initializer}
     inputs = tuple(_value(each) for each in graph.input if each.name not in given)
-    return [Signature(graph.name or "graph", "", (), inputs, tuple(map(_value, graph.output)))], core.size
+    return [Signature(graph.name or "graph", "", (), inputs, tuple(map(_value, graph.output)))], size
 
 
 def _value(info: Any) -> SignatureTensor:

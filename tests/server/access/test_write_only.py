@@ -131,12 +131,12 @@ async def test_a_full_quota_tells_a_writer_nothing_of_content(
     for left in (None, 0, length - 1, length, length + 100, length + 1000, 2 * length + 100_000):
         answers = list[tuple[int, str]]()
         for data in (old, random.randbytes(length)):
-            await table.set_limits("own", (0, 0, None, None))
+            await table.change_limits("own", {"quota_bytes": 0, "quota_stores": 0})
             await room.refresh()
             monkeypatch.setattr("protoslice.stores.quotas.room.FRESH_SECONDS", fresh)
             used = room.used
-            limits = (0, used.stores) if left is None else (used.stored_bytes + left, 0)
-            await table.set_limits("own", (*limits, None, None))
+            bytes, stores = (0, used.stores) if left is None else (used.stored_bytes + left, 0)
+            await table.change_limits("own", {"quota_bytes": bytes, "quota_stores": stores})
             answer = await WAYS[way](app, writer, data)
             answers.append((answer.status, json.loads(answer.body).get("detail", "") if answer.status > 299 else ""))
         assert answers[0] == answers[1], left

@@ -24,7 +24,7 @@ from tests.support.stores import (
 )
 
 from protoslice.catalog import Database, connect, upgrade
-from protoslice.catalog.spaces import Account, Held, SpaceTable
+from protoslice.catalog.spaces import LIMITS, Account, Held, SpaceTable
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded, SpaceLimit
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
@@ -267,7 +267,9 @@ def test_a_quota_of_its_own_holds_at_every_replica_and_survives_collections() ->
     async def work(replicas: list[Stores], storage: MemoryStorage) -> None:
         first, second = replicas
         await second.room.refresh()
-        await first.room.set_quota(Quota(stores=1, requests=0))
+        table = SpaceTable(first.database)
+        await table.change_limits(DEFAULT_SPACE, {"quota_stores": 1, "quota_requests": 0})
+        await first.room.refresh()
         await upload(second, {"a": b"a"})
         with pytest.raises(QuotaExceeded):
             await upload(second, {"b": b"b"})
@@ -276,11 +278,12 @@ def test_a_quota_of_its_own_holds_at_every_replica_and_survives_collections() ->
         await collect_everything(storage)
         await first.room.refresh()
         assert (first.room.quota.stores, first.room.used.stores) == (1, 1)
-        await first.room.set_quota(Quota())
+        await table.change_limits(DEFAULT_SPACE, dict.fromkeys(LIMITS))
+        await first.room.refresh()
         assert (first.room.quota.stores, first.room.quota.requests) == (None, 7), "those of the service"
         for impossible in (Quota(stores=-1), Quota(stored_bytes=1 << 63)):
             with pytest.raises(InvalidInput):
-                await first.room.set_quota(impossible)
+                impossible.check()
 
     with_replicas(2, work, requests=7)
 

@@ -7,20 +7,17 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
-from protoslice import _core, schema
-from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice import _core
+from protoslice.errors import CorruptModel
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.coreml.mil import PARTS, Constants, operations_of
 from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors, Use
-from protoslice.formats.tensors.drafts import TensorDraft
+from protoslice.formats.tensors.drafts import TensorDraft, parsed_ends
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers
 from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.uses import Look, by_graph, kind_named, kind_of
 from protoslice.schema import text_of
-from protoslice.sources.ropes import Rope
 
 MODEL: Final = "CoreML.Specification.Model"
 _WEIGHTS: Final = "CoreML.Specification.WeightParams"
@@ -30,27 +27,15 @@ _BYTES: Final = {2: "F16", 30: "U8", 31: "I8"}
 """Bytes fields of weights → dtype; quantized weights are given as stored."""
 _IN_LAYER: Final = re.compile(r".*layers\[[0-9]+\]\.([A-Za-z0-9]+)\.")
 _SMALL_FIELD: Final = 1024
-
-
-_MOST_VALUES: Final = 4 << 20
-"""Bytes of the inputs and outputs of a model: they are parsed in memory."""
 _ELEMENTS: Final = {65552: "F16", 65568: "F32", 65600: "F64", 131104: "I32", 131080: "I8"}
 
 
 def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
     """Return the inputs and outputs of a model, and the bytes read for them; `LimitExceeded` beyond 4 MiB."""
-    _, _, core = proto.document.view("", ["description.input", "description.output"])
-    if core.size > _MOST_VALUES:
-        raise LimitExceeded(
-            f"The inputs and outputs have {core.size} bytes, but at most {_MOST_VALUES} are listed", path="description"
-        )
-    try:
-        model: Any = schema.parsed(schema.bundled().message_class(MODEL), Rope(core, proto.sources).read())
-    except DecodeError as error:
-        raise CorruptModel(f"The inputs and outputs do not parse: {error}", path="description") from error
+    model, size = parsed_ends(proto, MODEL, "", ["description.input", "description.output"], "description")
     sides = (model.description.input, model.description.output)
     inputs, outputs = (tuple(_value(each) for each in side) for side in sides)
-    return [Signature("main", "", (), inputs, outputs)], core.size
+    return [Signature("main", "", (), inputs, outputs)], size
 
 
 def _value(feature: Any) -> SignatureTensor:

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from google.protobuf.message import DecodeError
-
-from protoslice import schema
-from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
+from protoslice.errors import NotFound, Unsupported
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.model import Model, RootProto
 from protoslice.formats.tensorflow.types import known
-from protoslice.sources.ropes import Rope
+from protoslice.formats.tensors.drafts import parsed_ends
 
 SAVED_MODEL: Final = "tensorflow.SavedModel"
 META_GRAPH: Final = "tensorflow.MetaGraphDef"
@@ -22,8 +19,6 @@ _INITIAL: Final = "__saved_model_init_op"
 _FIELDS: Final = [
     "meta_info_def.tags", "signature_def[*].method_name", "signature_def[*].inputs", "signature_def[*].outputs",
 ]  # fmt: skip
-_MOST_BYTES: Final = 4 << 20
-"""Bytes of the signatures of one meta graph: they are parsed in memory."""
 
 
 class MetaGraphs:
@@ -36,7 +31,6 @@ class MetaGraphs:
         self._proto: RootProto = model.proto
         self._tags = tags
         self._is_saved = model.type == SAVED_MODEL
-        self._message = schema.bundled().message_class(META_GRAPH)
         self._count = 1
         if self._is_saved and tags is None:
             _, self._count = self._proto.document.children("meta_graphs", 0, 0)
@@ -50,20 +44,12 @@ class MetaGraphs:
         `NotFound` if it has other tags than those asked for, `LimitExceeded` beyond 4 MiB.
         """
         path = self._path(number)
-        _, _, core = self._proto.document.view(path, _FIELDS)
-        if core.size > _MOST_BYTES:
-            raise LimitExceeded(
-                f"The signatures have {core.size} bytes, but at most {_MOST_BYTES} are listed", path=path
-            )
-        try:
-            graph: Any = schema.parsed(self._message, Rope(core, self._proto.sources).read())
-        except DecodeError as error:
-            raise CorruptModel(f"The signatures do not parse: {error}", path=path) from error
+        graph, size = parsed_ends(self._proto, META_GRAPH, path, _FIELDS, path)
         tags = tuple(graph.meta_info_def.tags)
         if self._tags is not None and set(tags) != set(self._tags):
             raise NotFound(f"The meta graph has the tags {list(tags)}, not {list(self._tags)}")
         found = graph.signature_def
-        return [_signature(name, found[name], tags) for name in sorted(found) if name != _INITIAL], core.size
+        return [_signature(name, found[name], tags) for name in sorted(found) if name != _INITIAL], size
 
     def _path(self, number: int) -> str:
         if not self._is_saved:

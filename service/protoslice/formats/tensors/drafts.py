@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from google.protobuf.message import DecodeError, Message
 
 from protoslice import _core, schema
-from protoslice.errors import OF_MODELS, CorruptModel, ProtosliceError
-from protoslice.formats.model import Data, Fault, Tensor
+from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, ProtosliceError
+from protoslice.formats.model import Data, Fault, RootProto, Tensor
 from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.sources.ropes import Rope
+
+_MOST_ENDS: Final = 4 << 20
+"""Bytes of the inputs and outputs of a model or a meta graph: they are parsed in memory."""
 
 
 def parsed(message_class: type[Message], found: _core.Finding) -> Any:
@@ -20,6 +24,23 @@ def parsed(message_class: type[Message], found: _core.Finding) -> Any:
         return schema.parsed(message_class, found.skeleton)
     except DecodeError as error:
         raise CorruptModel(f"A {found.type} does not parse: {error}", path=found.path) from error
+
+
+def parsed_ends(proto: RootProto, type_name: str, path: str, fields: Sequence[str], about: str) -> tuple[Any, int]:
+    """Return the message at `path` with those `fields` alone, which declare inputs and outputs, and their bytes.
+
+    Raise `LimitExceeded` beyond 4 MiB, and `CorruptModel` if they do not parse; errors are about the path `about`.
+    """
+    _, _, core = proto.document.view(path, fields)
+    if core.size > _MOST_ENDS:
+        raise LimitExceeded(
+            f"The inputs and outputs have {core.size} bytes, but at most {_MOST_ENDS} are listed", path=about
+        )
+    try:
+        message = schema.bundled().message_class(type_name)
+        return schema.parsed(message, Rope(core, proto.sources).read()), core.size
+    except DecodeError as error:
+        raise CorruptModel(f"The inputs and outputs do not parse: {error}", path=about) from error
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from typing import Final
 from protoslice.catalog.database import ACTOR
 from protoslice.catalog.spaces import Account, Held, SpaceRow, SpaceTable, check_room, exceeded
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import NotFound, SpaceLimit
+from protoslice.errors import SpaceLimit
 from protoslice.stores.quotas.model import Quota
 
 FRESH_SECONDS: Final = 1.0
@@ -56,13 +56,6 @@ class SpaceRoom:
         """Read quota and usage, unless that was done less than `after_seconds` ago."""
         if asyncio.get_running_loop().time() >= self._read_at + after_seconds:
             await self._reading.get(None, self._read)
-
-    async def set_quota(self, quota: Quota) -> None:
-        """Set the limits of the space; raise `InvalidInput` for impossible ones. Other replicas know in a second."""
-        quota.check()
-        if not await self._table.set_limits(self._space, quota.limits):
-            raise NotFound(f"No space {self._space!r}")
-        await self.refresh()
 
     async def check(self, *, stored_bytes: int = 0, stores: int = 0) -> None:
         """Raise `QuotaExceeded` if the space has no room for so much more."""
