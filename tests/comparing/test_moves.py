@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -23,9 +24,9 @@ def tensor(name: str, values: Sequence[float] = (1, 2), number: int = 0, dtype: 
 
 
 def listed(*named: str | tuple[str, int]) -> Listed[Tensor]:
-    """Tensors by name, some with their length."""
+    """Tensors by name, some with their length; the name makes the values."""
     rows = [(each, 2) if isinstance(each, str) else each for each in named]
-    return Listed([tensor(name, [1.0] * length, n) for n, (name, length) in enumerate(rows)])
+    return Listed([tensor(name, [crc32(name.encode())] * length, n) for n, (name, length) in enumerate(rows)])
 
 
 def pairs(before: Listed[Tensor], after: Listed[Tensor]) -> list[tuple[str | None, str | None]]:
@@ -52,12 +53,12 @@ def test_names_make_pairs_in_natural_order() -> None:
 def test_renumbered_names_are_paired_in_their_order() -> None:
     before, after = (
         listed("MatMul_10", "MatMul_20", "MatMul_30", "bias"),
-        listed("MatMul_20", "MatMul_30", "MatMul_40", "bias"),
+        listed("MatMul_30", "MatMul_40", "MatMul_50", "bias"),
     )
     assert pairs(before, after) == [
-        ("MatMul_10", "MatMul_20"),
-        ("MatMul_20", "MatMul_30"),
-        ("MatMul_30", "MatMul_40"),
+        ("MatMul_10", "MatMul_30"),
+        ("MatMul_20", "MatMul_40"),
+        ("MatMul_30", "MatMul_50"),
         ("bias", "bias"),
     ]
 
@@ -80,6 +81,22 @@ def test_layers_that_were_added_leave_the_others_in_pairs() -> None:
         (None, names[2]),
         (None, names[3]),
     ]
+
+
+def test_numbers_stand_where_tensors_of_most_are_on_both_sides() -> None:
+    assert pairs(listed("w0", "w1", "w2", "w3"), listed("w0", "w2", "w3", "w4")) == [
+        ("w0", "w0"), ("w1", None), ("w2", "w2"), ("w3", "w3"), (None, "w4"),
+    ]  # fmt: skip
+
+
+def test_equal_bytes_make_pairs_of_any_names_in_order() -> None:
+    before = Listed(
+        [tensor("head", [5, 6]), tensor("zeros", [0, 0]), tensor("nothing", [0, 0]), tensor("gone", [1, 2])]
+    )
+    after = Listed([tensor("tail", [5, 6]), tensor("none", [0, 0]), tensor("nil", [0, 0]), tensor("come", [2, 1])])
+    assert {*pairs(before, after)} == {
+        ("head", "tail"), ("zeros", "none"), ("nothing", "nil"), ("gone", None), (None, "come"),
+    }  # fmt: skip
 
 
 def test_renamed_layers_are_paired_by_the_end_of_their_names() -> None:

@@ -2,48 +2,47 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Final
 
 from protoslice.comparing.equality import Equality, Verdict
+from protoslice.comparing.moves import Pair, elements_of, steps_of_pairs
 from protoslice.comparing.parts import parts_that_differ
 from protoslice.comparing.sides import ComparedModel
 from protoslice.comparing.streams import records_that_differ
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Change, Difference
 from protoslice.formats.bytes import Bytes
-from protoslice.formats.model import Fault, Strings, Tensor, Tensors
+from protoslice.formats.model import Fault, Tensor, Tensors
 from protoslice.formats.selection import naming
 from protoslice.formats.tensors.budget import OverBudget, distinct_bytes
-from protoslice.formats.tensors.reading import read
-from protoslice.sources.ropes import Rope
 
 _AT_ONCE: Final = 256
 """Tensors per slice of work."""
-_SAMPLE: Final = 4 << 10
-"""Bytes at either end by which tensors of other names are told apart."""
-_MOST_TRIED: Final = 16
-"""Tensors of other names, and of one look, that a new one is compared with."""
 
 Found = Generator[Difference | None, None, None]
 """Yields differences, and None after each slice of work without one."""
 
 
-def steps_of_differences(before: ComparedModel, after: ComparedModel, equality: Equality) -> Found:
-    """Yields each difference of `after` from `before`, and None after each slice of work without one.
+def steps_of_differences(
+    before: ComparedModel, after: ComparedModel, equality: Equality, pairs: Sequence[Pair] | None = None
+) -> Found:
+    """Yield each difference of `after` from `before`, and None after each slice of work without one.
 
-    Nothing differs where both are the same, byte for byte.
+    Nothing differs where both are the same, byte for byte. `pairs` are those of `steps_of_pairs`, if known.
     """
-    return _Models(before, after, equality).differences()
+    return _Models(before, after, equality, pairs).differences()
 
 
 class _Models:
-    def __init__(self, before: ComparedModel, after: ComparedModel, equality: Equality) -> None:
+    def __init__(
+        self, before: ComparedModel, after: ComparedModel, equality: Equality, pairs: Sequence[Pair] | None
+    ) -> None:
         self._sides = before, after
         self._equality = equality
+        self._pairs = pairs
         self._covered: set[str] = set()
         """Paths of tensors that differ, on either side."""
         self._changed_files: list[tuple[str, str]] = []
@@ -111,43 +110,39 @@ class _Models:
     def _tensors(self) -> Found:
         """Tensors that differ; their places are covered from then on."""
         before, after = (_Keyed(side.tensors) for side in self._sides)
-        gone, renamed = dict[int, None](), _Candidates(self._equality)
-        for turn, (key, number) in enumerate(before, 1):
-            if after.number(key) is None:
-                gone[number] = None
-                renamed.add(number, before.tensors[number])
-            if not turn % _AT_ONCE:
+        pairs = self._pairs
+        if pairs is None:
+            for found in steps_of_pairs(before.tensors, after.tensors, local=self._equality.is_local):
+                pairs = found
                 yield None
-        for turn, (key, number) in enumerate(after, 1):
-            tensor, old = after.tensors[number], before.number(key)
+            assert pairs is not None, "the pairs come last"
+        twins = {new: old for old, new in pairs if new is not None}
+        gone = sorted(old for old, new in pairs if old is not None and new is None)
+        for number in range(len(after.tensors)):
+            tensor, old = after.tensors[number], twins.get(number)
             if old is None:
-                was = yield from renamed.take(tensor)
-                if was is not None:
-                    gone.pop(was[0])
-                yield self._new(key, tensor, None if was is None else was[1])
-            elif (found := (yield from self._changed(key, before.tensors[old], tensor))) is not None:
-                yield found
-            if not turn % _AT_ONCE:
+                self._cover(tensor)
+                yield _of_tensor(after.key(number), "added", None, tensor)
+            elif (change := (yield from self._paired(after.key(number), before.tensors[old], tensor))) is not None:
+                yield change
+            if not (number + 1) % _AT_ONCE:
                 yield None
         for number in gone:
             tensor = before.tensors[number]
             self._cover(tensor)
             yield _of_tensor(before.key(number), "removed", tensor, None)
 
-    def _new(self, key: str, tensor: Tensor, was: Tensor | None) -> Difference:
-        """A tensor that was not there, unless it was called otherwise."""
-        if was is None:
-            self._cover(tensor)
-            return _of_tensor(key, "added", None, tensor)
-        self._cover(was, tensor)
-        return _of_tensor(key, "renamed", was, tensor, f"was {was.name}")
-
-    def _changed(self, key: str, before: Tensor, after: Tensor) -> Generator[None, None, Difference | None]:
+    def _paired(self, key: str, before: Tensor, after: Tensor) -> Generator[None, None, Difference | None]:
         detail = yield from self._detail(before, after)
-        if detail is None:
-            return None
+        if before.name == after.name:
+            if detail is None:
+                return None
+            self._cover(before, after)
+            return _of_tensor(key, "changed", before, after, detail)
         self._cover(before, after)
-        return _of_tensor(key, "changed", before, after, detail)
+        change: Change = "renamed" if _facts(before) == _facts(after) else "changed"
+        more = "values differ" if detail == "" else detail
+        return _of_tensor(key, change, before, after, "; ".join(filter(None, (f"was {before.name}", more))))
 
     def _detail(self, before: Tensor, after: Tensor) -> Generator[None, None, str | None]:
         """In what two tensors differ beside their elements; None when they are the same."""
@@ -187,53 +182,10 @@ class _Keyed:
         self.tensors = tensors
         self._called = naming(tensors)
 
-    def __iter__(self) -> Iterator[tuple[str, int]]:
-        return ((self.key(number), number) for number in range(len(self.tensors)))
-
     def key(self, number: int) -> str:
         """The key of a tensor."""
         name, address = self._called(number)
         return name if len(self.tensors.numbers(name)) == 1 else address
-
-    def number(self, key: str) -> int | None:
-        """The tensor with this key, or None."""
-        numbers = self.tensors.numbers(key)
-        return numbers[0] if len(numbers) == 1 and self.key(numbers[0]) == key else None
-
-
-class _Candidates:
-    """Tensors that are gone, among which a new one may be found by another name."""
-
-    def __init__(self, equality: Equality) -> None:
-        self._equality = equality
-        self._alike: dict[tuple[str, bytes], list[tuple[int, Tensor]]] = {}
-
-    def add(self, number: int, tensor: Tensor) -> None:
-        """Note a tensor that is gone."""
-        if tensor.size:
-            self._alike.setdefault(self._look(tensor), []).append((number, tensor))
-
-    def take(self, tensor: Tensor) -> Generator[None, None, tuple[int, Tensor] | None]:
-        """Number and tensor of a candidate that is the same, and none any more; None if there is none."""
-        found = self._alike.get(self._look(tensor), []) if tensor.size and self._alike else []
-        for candidate in found[:_MOST_TRIED]:
-            if (yield from self._equality.alike(*_compared(candidate[1], tensor))):
-                found.remove(candidate)
-                return candidate
-        return None
-
-    def _look(self, tensor: Tensor) -> tuple[str, bytes]:
-        """Facts that the same tensor has by any name: elements at its ends too, where they cost but time."""
-        if not self._equality.is_local or isinstance(tensor.data, Fault):
-            return _facts(tensor), b""
-        try:
-            data = _elements(tensor)
-            ends = Rope(data.rope, data.sources)
-            sample = min(_SAMPLE, data.size)
-            read = ends.read(0, sample) + ends.read(data.size - sample, sample)
-        except ProtosliceError:
-            return _facts(tensor), b""
-        return _facts(tensor), hashlib.sha256(read).digest()
 
 
 def _of_tensor(key: str, change: Change, before: Tensor | None, after: Tensor | None, detail: str = "") -> Difference:
@@ -254,12 +206,8 @@ def _facts(tensor: Tensor) -> str:
 
 def _compared(one: Tensor, other: Tensor) -> tuple[Bytes, Bytes]:
     """The elements of two tensors of one type and shape, of those that repeat in both only the first."""
-    before, after = _elements(one), _elements(other)
+    before, after = elements_of(one), elements_of(other)
     if before.size != after.size or one.dtype is None:
         return before, after
     end = min(before.size, max(map(distinct_bytes, (before, after))) + one.dtype.width)
     return before.part(0, end), after.part(0, end)
-
-
-def _elements(tensor: Tensor) -> Bytes:
-    return read(tensor, form="json" if isinstance(tensor.data, Strings) else "raw", compare=False).bytes

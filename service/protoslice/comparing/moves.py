@@ -2,22 +2,31 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
 from typing import Final
 
 from protoslice.comparing.deltas import steps_of_delta
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Move, TensorDelta, TensorMove
-from protoslice.formats.model import Fault, Tensor, Tensors
+from protoslice.formats.bytes import Bytes
+from protoslice.formats.model import Fault, Strings, Tensor, Tensors
 from protoslice.formats.selection import naming, natural
+from protoslice.formats.tensors.reading import read
+from protoslice.sources.ropes import Rope
 
 _NUMBER: Final = re.compile("[0-9]+")
 _STEPS: Final = re.compile("[./:]+")
 _ALIGNED: Final = 4000
 """Tensors of both sides whose names only differ in numbers, aligned by their shapes."""
 _AT_ONCE: Final = 256
+_ENDS: Final = 4 << 10
+"""Bytes at either end by which tensors of other names are recognized."""
+_MOST_FETCHED: Final = 4000
+"""Tensors whose ends are read where each read is fetched."""
+_READ_AT_ONCE: Final = 16
 _RUNS: Final = 2
 """Reads of each tensor: a few, as all tensors of a model are read."""
 
@@ -25,11 +34,12 @@ Pair = tuple[int | None, int | None]
 """Numbers of a tensor before and after; None where it is missing."""
 
 
-def steps_of_pairs(before: Tensors, after: Tensors) -> Iterator[Sequence[Pair] | None]:
+def steps_of_pairs(before: Tensors, after: Tensors, *, local: bool = True) -> Iterator[Sequence[Pair] | None]:
     """Yield None after each slice of work, and at the end the pairs, in the order of the names after.
 
     Tensors of one name are a pair. Where numbers in names changed, as those of a graph exported again do, tensors are
-    paired in the order of these numbers, by type and shape.
+    paired in the order of these numbers, by type and shape. Of the others, those are a pair that have the same end of
+    the name, or the same bytes at their ends; bytes of many tensors are only read if they are `local`.
     """
     families: dict[str, tuple[list[int], list[int]]] = {}
     names: tuple[list[str], list[str]] = ([], [])
@@ -47,8 +57,10 @@ def steps_of_pairs(before: Tensors, after: Tensors) -> Iterator[Sequence[Pair] |
         news.sort(key=lambda number: natural(names[1][number]))
         pairs += _paired(before, after, olds, news, names)
         yield None
-    pairs = [*_rematched(before, after, pairs, names)]
+    pairs = [*_rematched(pairs, lambda side, number: _trait(names[side][number], (before, after)[side][number]))]
     yield None
+    looks = yield from _looks_of_single(before, after, pairs, None if local else _MOST_FETCHED)
+    pairs = [*_rematched(pairs, lambda side, number: looks[side].get(number), several=True)]
     yield sorted(pairs, key=lambda pair: natural(names[0][pair[0] or 0] if pair[1] is None else names[1][pair[1]]))
 
 
@@ -57,7 +69,8 @@ def _paired(
 ) -> Iterator[Pair]:
     """Yield the pairs of tensors whose names only differ in numbers, both sides in natural order."""
     keys = [_occurrences(numbers, side) for numbers, side in zip((olds, news), names, strict=True)]
-    renumbered = [key[0] for key in keys[0]] != [key[0] for key in keys[1]]
+    common, fewer, most = len({*keys[0]} & {*keys[1]}), *sorted((len(olds), len(news)))
+    renumbered = common < fewer and 2 * common <= most  # else tensors were added or removed
     if renumbered and len(olds) != len(news) and len(olds) + len(news) <= _ALIGNED:
         looks = [[_look(before[number]) for number in olds], [_look(after[number]) for number in news]]
         blocks = SequenceMatcher(None, looks[0], looks[1], autojunk=False).get_matching_blocks()
@@ -74,26 +87,75 @@ def _paired(
 
 
 def _rematched(
-    before: Tensors, after: Tensors, pairs: Sequence[Pair], names: tuple[list[str], list[str]]
+    pairs: Sequence[Pair], trait: Callable[[int, int], str | None], *, several: bool = False
 ) -> Iterator[Pair]:
-    """Yield `pairs`, of which tensors without a twin are paired by the end of their names, numbers, type and shape."""
+    """Yield `pairs`, of which tensors without a twin are paired by `trait`, which gets their side and number.
+
+    Where several tensors of a side share a trait, they are paired in order, or not at all.
+    """
     alone: tuple[dict[str, list[int]], dict[str, list[int]]] = ({}, {})
-    for old, new in pairs:
-        if old is None and new is not None:
-            alone[1].setdefault(_trait(names[1][new], after[new]), []).append(new)
-        elif new is None and old is not None:
-            alone[0].setdefault(_trait(names[0][old], before[old]), []).append(old)
-    twins = {
-        news[0]: alone[0][trait][0]
-        for trait, news in alone[1].items()
-        if len(news) == len(alone[0].get(trait, ())) == 1
-    }
+    for side, number in _single(pairs):
+        if (found := trait(side, number)) is not None:
+            alone[side].setdefault(found, []).append(number)
+    twins: dict[int, int] = {}
+    for found, news in alone[1].items():
+        olds = alone[0].get(found, [])
+        if several or len(news) == len(olds) == 1:
+            twins.update(zip(news, olds, strict=False))
     taken = set(twins.values())
     for old, new in pairs:
         if old is None and new in twins:
             yield twins[new], new
         elif new is not None or old not in taken:
             yield old, new
+
+
+def _single(pairs: Sequence[Pair]) -> Iterator[tuple[int, int]]:
+    """Yield side and number of each tensor without a twin."""
+    for old, new in pairs:
+        if new is None and old is not None:
+            yield 0, old
+        elif old is None and new is not None:
+            yield 1, new
+
+
+def _looks_of_single(
+    before: Tensors, after: Tensors, pairs: Sequence[Pair], most: int | None
+) -> Generator[None, None, tuple[Mapping[int, str], Mapping[int, str]]]:
+    """Yield None after each slice of work; return type, shape and bytes at the ends of tensors without a twin.
+
+    Tensors without elements have no look, nor has any if more than `most` would have to be read.
+    """
+    facts: tuple[dict[int, str], dict[int, str]] = ({}, {})
+    for turn, (side, number) in enumerate(_single(pairs), 1):
+        tensor = (before, after)[side][number]
+        if tensor.size and not isinstance(tensor.data, Fault):
+            facts[side][number] = _look(tensor)
+        if not turn % _AT_ONCE:
+            yield None
+    both = {*facts[0].values()} & {*facts[1].values()}
+    wanted = [(side, number) for side in (0, 1) for number, look in facts[side].items() if look in both]
+    looks: tuple[dict[int, str], dict[int, str]] = ({}, {})
+    for turn, (side, number) in enumerate(wanted if most is None or len(wanted) <= most else (), 1):
+        try:
+            looks[side][number] = f"{facts[side][number]} {_ends((before, after)[side][number])}"
+        except ProtosliceError:  # what cannot be read has no twin
+            continue
+        if not turn % _READ_AT_ONCE:
+            yield None
+    return looks
+
+
+def _ends(tensor: Tensor) -> str:
+    """Return a digest of the first and last elements."""
+    data = elements_of(tensor)
+    rope, size = Rope(data.rope, data.sources), min(_ENDS, data.size)
+    return hashlib.sha256(rope.read(0, size) + rope.read(data.size - size, size)).hexdigest()
+
+
+def elements_of(tensor: Tensor) -> Bytes:
+    """Return the elements in the form in which they are compared."""
+    return read(tensor, form="json" if isinstance(tensor.data, Strings) else "raw", compare=False).bytes
 
 
 def _trait(name: str, tensor: Tensor) -> str:

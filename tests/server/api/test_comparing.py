@@ -116,6 +116,39 @@ def test_moves_are_of_all_tensors_in_pages(client: httpx.Client, ids: tuple[str,
     assert rest["next"] is None
 
 
+ROWS = [RANDOM.standard_normal(64).astype("<f4") for _ in range(8)]
+PAIRS = {
+    "another name": ({"a": ROWS[0], "head": ROWS[1]}, {"a": ROWS[0], "tail": ROWS[1]}),
+    "another name and value": ({"old.5.query.weight": ROWS[0]}, {"new.5.query.weight": ROWS[1]}),
+    "other numbers": (
+        {f"MatMul_{n}": row for n, row in enumerate(ROWS)},
+        {f"MatMul_{n + 20}": row + np.float32(n % 2) for n, row in enumerate(ROWS)},
+    ),
+    "other numbers and shapes": ({"w_1": ROWS[0], "w_2": ROWS[1]}, {"w_3": ROWS[0], "w_4": ROWS[1].reshape(8, 8)}),
+    "one fewer, one more": (
+        {f"w{n}": row for n, row in enumerate(ROWS)},
+        {f"w{n + n // 4}": row for n, row in enumerate(ROWS)},
+    ),
+    "an alias": ({"a": ROWS[0], "b": ROWS[0]}, {"c": ROWS[0], "d": ROWS[0], "e": ROWS[0]}),
+    "nothing alike": ({"a": ROWS[0]}, {"b": ROWS[1]}),
+}
+
+
+@pytest.mark.parametrize("case", PAIRS)
+def test_both_lists_have_the_same_pairs(client: httpx.Client, case: str) -> None:
+    one, other = (store(client, model(**arrays), f"pairs:{n}") for n, arrays in enumerate(PAIRS[case]))
+    moves = client.get(f"/v1/stores/{other}/moves?before={one}").raise_for_status().json()["items"]
+    differences = client.get(f"/v1/stores/{other}/diff?before={one}").raise_for_status().json()["items"]
+    said = {"reshaped": "changed", "compared": "changed"}
+    assert {
+        (each["was_address"], each["address"], said.get(each["change"], each["change"]))
+        for each in moves
+        if each["change"] != "compared" or each["delta"]["changed"]
+    } == {(each["was"], each["address"], each["change"]) for each in differences if each["what"] == "tensor"}
+    values = {each["address"]: "values differ" in each["detail"] for each in differences if each["change"] == "renamed"}
+    assert values == {each["address"]: each["delta"]["changed"] > 0 for each in moves if each["change"] == "renamed"}
+
+
 @pytest.mark.parametrize(
     ("path", "expected", "slug"),
     [

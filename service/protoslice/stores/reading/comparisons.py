@@ -122,34 +122,33 @@ class Comparisons:
         """A page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
         first = first_item(cursor)
         one, other = [await _tensors_of(store) for store in (before, after)]
-
-        async def paired() -> tuple[Sequence[Pair], int]:
-            async for found in self._worker.steps(steps_of_pairs(one, other)):
-                if found is not None:
-                    return found, _PAIR * len(found)
-            raise AssertionError("the pairs come last")  # pragma: no cover
-
-        pairs = await self._pairs.get((before.info.id, after.info.id), paired)
-
+        pairs = await self._paired(before, after, one, other)
         async for page in self._worker.steps(_steps_of_moves(pairs, one, other, sample, PageBudget(limit), first)):
             if page is not None:
                 return page
         raise AssertionError("the page comes last")  # pragma: no cover
 
+    async def _paired(self, before: OpenStore, after: OpenStore, one: Tensors, other: Tensors) -> Sequence[Pair]:
+        """Pairs of tensors of both stores, the same for each comparison of them."""
+
+        async def paired() -> tuple[Sequence[Pair], int]:
+            async for found in self._worker.steps(steps_of_pairs(one, other, local=_are_local(before, after))):
+                if found is not None:
+                    return found, _PAIR * len(found)
+            raise AssertionError("the pairs come last")  # pragma: no cover
+
+        return await self._pairs.get((before.info.id, after.info.id), paired)
+
     async def _make(self, before: OpenStore, after: OpenStore, checksums: bool) -> tuple[StoreComparison, int]:
         one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
         pieces, read = await self._kept(before, after), 0
-        local = all(
-            part.is_local
-            for store in (before, after)
-            for file in store.info.files
-            for part in store.stored(file.path).parts
-        )
+        pairs = None if _same_files(before, after) else await self._paired(before, after, one.tensors, other.tensors)
+        local = _are_local(before, after)
         while True:
             evidence = ByteEvidence(pieces, checksums=checksums)
             stored = before.info.size + after.info.size
             equality = Equality(evidence.undecided, lambda _: None, local=True, stored=stored)
-            found = await self._found(one, other, equality, None if pieces or local else MOST_CONFIRMED)
+            found = await self._found(one, other, pairs, equality, None if pieces or local else MOST_CONFIRMED)
             read += equality.read
             if found is not None:
                 counts, listed, weight = found
@@ -159,10 +158,16 @@ class Comparisons:
             pieces = await self._digested(before, after)
 
     async def _found(
-        self, before: ComparedModel, after: ComparedModel, equality: Equality, most: int | None
+        self,
+        before: ComparedModel,
+        after: ComparedModel,
+        pairs: Sequence[Pair] | None,
+        equality: Equality,
+        most: int | None,
     ) -> Counted | None:
         """Differences, counted; None once more than `most` bytes were read and found equal."""
-        async with aclosing(self._worker.steps(_counted(steps_of_differences(before, after, equality)))) as steps:
+        found_in_steps = _counted(steps_of_differences(before, after, equality, pairs))
+        async with aclosing(self._worker.steps(found_in_steps)) as steps:
             async for found in steps:
                 if found is not None:
                     return found
@@ -198,6 +203,17 @@ class _ComparedStore:
 
     def sha256(self, path: str) -> str | None:
         return self._digests[path]
+
+
+def _are_local(*stores: OpenStore) -> bool:
+    """Return True if reading any byte of the stores costs time only."""
+    return all(part.is_local for store in stores for file in store.info.files for part in store.stored(file.path).parts)
+
+
+def _same_files(before: OpenStore, after: OpenStore) -> bool:
+    """Return True if both stores are known to have the same files."""
+    files = [{(file.path, file.sha256) for file in store.info.files} for store in (before, after)]
+    return files[0] == files[1] and all(sha256 is not None for _, sha256 in files[0])
 
 
 async def _tensors_of(store: OpenStore) -> Tensors:

@@ -106,8 +106,9 @@ async def list_moves(
 ) -> Response:
     """Return a page of tensors, by name, with their distances from those of another store, by a sample of elements.
 
-    Tensors are matched by name. Where numbers in names changed, they are matched by the order of these numbers and by
-    their shapes. A page ends early when much was compared.
+    Tensors are matched by name. Where most numbers in names changed, they are matched by the order of these numbers and
+    by their shapes; the rest by the end of the name, or by equal bytes at both ends. A page ends early when much was
+    compared.
     """
     most = min(limit, services.settings.max_page_items)
     return await _pair_answer(
