@@ -25,7 +25,7 @@ RETRIES = 100
 
 
 def rest_of(source: BinaryIO) -> File:
-    """The rest of a file as a body. Of a file object, httpx would send the length of the whole file."""
+    """Return the rest of a file as a body. Of a file object, httpx would send the length of the whole file."""
     return File(payload=cast(BinaryIO, iter(lambda: source.read(PIECE), b"")))
 
 
@@ -61,7 +61,7 @@ def upload_file(client: AuthenticatedClient, file: Path, tag: str) -> str:
 
 
 def chunks_of(client: AuthenticatedClient, store: str) -> Iterator[ChunkEntry]:
-    """All chunks of a store, page by page."""
+    """Yield all chunks of a store, page by page."""
     cursor: str | None = None
     while True:
         page = list_chunks.sync(store, client=client, limit=2, cursor=cursor or UNSET)
@@ -72,7 +72,7 @@ def chunks_of(client: AuthenticatedClient, store: str) -> Iterator[ChunkEntry]:
 
 
 def tensors_of(client: AuthenticatedClient, store: str) -> Iterator[TensorEntry]:
-    """All tensors of a store, page by page."""
+    """Yield all tensors of a store, page by page."""
     cursor: str | None = None
     while True:
         page = list_tensors.sync(store, client=client, limit=2, cursor=cursor or UNSET)
@@ -83,7 +83,7 @@ def tensors_of(client: AuthenticatedClient, store: str) -> Iterator[TensorEntry]
 
 
 def chunk_in_parts(client: AuthenticatedClient, store: str, number: int) -> bytes:
-    """A chunk by four ranges at a time, each compared with its digest, all of one version by `If-Range`."""
+    """Download a chunk by four ranges at a time, each compared with its digest, all of one version by `If-Range`."""
     head = get_chunk_head.sync_detailed(store, number, client=client).headers
     size, etag = int(head["content-length"]), head["etag"]
 

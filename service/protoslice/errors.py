@@ -71,7 +71,7 @@ def named_options(call: _C) -> _C:
 
 
 def options_of(call: Callable[..., object]) -> Collection[str] | None:
-    """Names of the parameters of `call`, those of a `TypedDict` too; None when it takes any."""
+    """Return names of the parameters of `call`, those of a `TypedDict` too; None when it takes any."""
     found = list[str]()
     for name, parameter in signature(call).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:

@@ -49,7 +49,7 @@ class RemoteModel(OpenedModel):
         return f"<RemoteModel {self.client.url_of(self.store.id)}: {self.store.type or 'unknown type'}>"
 
     def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """The inputs and outputs of the model; of a SavedModel, of its meta graph with exactly `tags`."""
+        """Return the inputs and outputs of the model; of a SavedModel, of its meta graph with exactly `tags`."""
         return self.client.signatures(self.store.id, tags=tags)
 
     def close(self) -> None:
@@ -105,7 +105,7 @@ def open_model(
     A store is `@TAG` on the service in PROTOSLICE_URL, or a URL such as `http://HOST/v1/stores/TAG`, or that of its
     page. Credentials are those that the command line uses.
 
-    The other arguments are for files. Files beside the root belong to the model: for a file those of its directory. For
+    The other arguments are for files. Files next to the root belong to the model; of a file, those of its directory. Of
     a directory, `root` is the path of the root in it; without one, the likeliest file is taken, and `NoRoot` raised if
     there is none. `type` is the root's message type, if detection fails; `types` declares types that are not bundled.
     `progress` is called as in `open`. `storage_options` are those of the storage at a URI.

@@ -309,7 +309,7 @@ def test_the_usage_of_every_command_names_what_people_type() -> None:
 
 
 def test_binary_is_only_written_when_it_is_asked_for(graph: Path, tmp_path: Path) -> None:
-    """A pipe that nobody looks at may end in a terminal."""
+    """The other end of a pipe may be a terminal."""
     content = 'node[1].attr["value"].tensor.tensor_content'
     assert _call("cat", str(graph), content, code=3).stdout == b""
     assert len(_call("cat", str(graph), content, "-o", "-").stdout) == 300_000

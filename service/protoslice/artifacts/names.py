@@ -51,7 +51,7 @@ class HubName(RepositoryName):
 
 
 def listed_name(name: str) -> RepositoryName:
-    """The name of a repository, which may have capitals; `NameInvalid` for other texts."""
+    """Return the name of a repository, which may have capitals; `NameInvalid` for other texts."""
     try:
         return RepositoryName(name)
     except NameInvalid:

@@ -29,7 +29,7 @@ _RETURNED: Final = {
 }
 """Store of a deleted row, bytes that counted for it, and 1 if the row counted itself; of other tables each row did."""
 _COMMIT: Final = "commits WHERE space = :space AND repository = :repository AND id = :id"
-# By keys alone: whatever PostgreSQL takes the sizes of tables for, it reads these rows and no others.
+# By keys alone, so that PostgreSQL reads no other rows, however wrong its estimates of the sizes of tables are.
 _UNREACHED: Final = f"""
     DELETE FROM {_COMMIT} AND NOT EXISTS (
         SELECT 1 FROM names WHERE space = :space AND repository = :repository AND commit_id = :id
@@ -158,7 +158,7 @@ async def purge_commits(database: Database) -> None:
                     stores[space].update({gone[1]} - {None})
             if gone is None:  # something leads to it
                 tx.run(f"UPDATE {_COMMIT.replace('WHERE', 'SET due = NULL WHERE')}", **key, id=id)
-            elif gone[0] is not None:  # the next batch goes on there
+            elif gone[0] is not None:  # the next batch continues there
                 tx.run(f"UPDATE {_COMMIT.replace('WHERE', 'SET due = 1 WHERE')}", **key, id=gone[0])
             if done >= limit:
                 break

@@ -1,7 +1,7 @@
 """Erasing of a store: its names, rows and bytes go now, without the grace of a removal.
 
-Each step is a transaction of bounded size, and finds what is left by itself: an erasure that was interrupted is
-finished by the next one.
+Each step is a transaction of bounded size, and looks for what is left: the next erasure finishes one that was
+interrupted.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ class Eraser:
             self._account.charge(tx, stores=-1, logical_bytes=-size, entries=-len(tags))
 
     async def _erase_artifacts(self, digest: str) -> None:
-        """Delete manifests of OCI that show the store, with their tags, and blobs whose bytes are in it."""
+        """Delete manifests of OCI that show the store, their tags, and blobs with bytes in it."""
         manifests = """
             SELECT r.name, m.digest FROM manifests m JOIN repositories r ON r.space = m.space AND r.id = m.repository
             WHERE m.space = :space AND m.store = :digest LIMIT :limit"""
@@ -188,7 +188,7 @@ class Eraser:
                 await ArtifactTable(self._database, self._account, repository).remove_blob(blob)
 
     async def _erase_drafts(self, digest: str) -> None:
-        """Delete MLflow's files whose bytes are in the store, and folders of which it was made unless they changed."""
+        """Delete MLflow's files with bytes in the store, and folders of which it was made unless they changed."""
         table, one = DraftTable(self._database, self._account), f"{_THESE} AND kind = 'sealed' AND name = :name"
         folders = f"SELECT name, version FROM names WHERE {_THESE} AND kind = 'sealed' LIMIT :limit"
         async for folder, version in self._each(folders, digest):

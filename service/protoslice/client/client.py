@@ -353,7 +353,7 @@ class Client(Administration, ClosedAtEnd):
         return read_json(ModelReport, self._connection.call("GET", self._view(ref, "summary"), slow=True).json())
 
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """The signatures of a SavedModel, or of its meta graph with exactly `tags`; one of other models."""
+        """Return the signatures of a SavedModel, or of its meta graph with exactly `tags`; one of other models."""
         return self._each(Signature, self._view(ref, "signatures"), given_params(tags=_comma(tags)))
 
     def graph(self, ref: str, around: str | None = None, **options: Unpack[GraphOptions]) -> Neighbourhood:

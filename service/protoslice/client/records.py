@@ -143,7 +143,7 @@ class RemoteRecords(Sequence[bytes]):
         return _opened, (self._again, self._numbers)
 
     def _only(self, numbers: range) -> RemoteRecords:
-        """The records of `numbers` of the stream."""
+        """Return the records of `numbers` of the stream."""
         part = RemoteRecords(self.summary, self._ask, self._again, self._parallel)
         part._numbers = numbers
         return part
@@ -171,7 +171,7 @@ class RemoteRecords(Sequence[bytes]):
             raise IndexError(f"No record {index}: there are {len(self)} records") from None
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-        """`numbers`, which ascend or descend, in parts, each for one request."""
+        """Split `numbers`, which ascend or descend, into parts, each for one request."""
         step = self._records_in(_BYTES)
         step = step if _consecutive(numbers) else min(_NUMBERS, step)
         yield from (numbers[at : at + step] for at in range(0, len(numbers), step))
@@ -185,7 +185,7 @@ class RemoteRecords(Sequence[bytes]):
                 coming.extend(pool.submit(partial(self._read, part)) for part in islice(parts, 1))
 
     def _read(self, numbers: Sequence[int]) -> list[bytes]:
-        """The records of `numbers`, which ascend or descend, by one request."""
+        """Return the records of `numbers`, which ascend or descend, by one request."""
         if numbers[0] > numbers[-1]:
             return self._read(numbers[::-1])[::-1]
         near = _consecutive(numbers)

@@ -167,7 +167,7 @@ class Tensor:
     details: Callable[[], Mapping[str, object]] | None = None
     """Reads further facts of the tensor, as JSON: levels of detail, its entry in a bundle."""
     look: Callable[[Tensor], Use] | None = None
-    """Says what the tensor is for; None where nothing tells it."""
+    """Returns what the tensor is for; None if unknown."""
 
     @property
     def rank(self) -> int | None:
@@ -270,10 +270,10 @@ class Format(Protocol):
         """True when the format applies to `model`."""
 
     def tensors(self, model: Model) -> Tensors:
-        """All tensors of `model`. Blocks; reads metadata, but no elements.
+        """Return all tensors of `model`. Blocks; reads metadata, but no elements.
 
         A format may also have a method `uses(model, found)`, which returns a function from one of these tensors to its
-        `Use`. Names tell the uses of tensors of other formats.
+        `Use`. For other formats, names decide.
         """
 
 

@@ -60,7 +60,7 @@ def tensors_of(model: Model) -> Tensors:
 
 
 def _used(format: Format, model: Model) -> Tensors:
-    """The tensors of `model` in one format, which say what they are for."""
+    """Return the tensors of `model` in one format, which say what they are for."""
     found = format.tensors(model)
     if isinstance(found, Listing):  # says it already
         return found

@@ -76,7 +76,7 @@ def naming(found: Tensors | Listed[TensorEntry]) -> Callable[[int], tuple[str, s
 
 
 def keys(found: Tensors | Listed[TensorEntry]) -> Iterator[str]:
-    """The names of all tensors, in order; the addresses of those whose name means several, or another one."""
+    """Yield the names of all tensors, in order; the addresses of those whose name means several, or another one."""
     called = naming(found)
     for number in range(len(found)):
         name, address = called(number)

@@ -18,7 +18,7 @@ from protoslice.formats.tensors.drafts import parsed
 from protoslice.formats.tensors.dtypes import Dtype
 
 _MOST_NODES: Final = 50_000
-"""Operators of a graph that are looked at; in a larger one, names tell the kinds."""
+"""Operators of a graph that are looked at; in a larger one, kinds are taken from names."""
 _SMALL: Final = 4096
 """Bytes of the largest field of an operator that is looked at."""
 _MOST_INPUTS: Final = 64
@@ -61,7 +61,7 @@ _QUERY: Final = re.compile(r"(?:^|[./_])[qkv](?:_(?:proj|lin|linear|dense|bias))
 _CONTAINER: Final = re.compile(r"(?:attn|attention|conv|linear|dense)_?(?:layer|block)s(?=[._/])|^\w+/[mv]/(?=\w+/)")
 """Steps that hold layers of all kinds, and those that an optimizer puts before a name."""
 _ABOVE_SHAPES: Final = frozenset({"normalization", "quantization", "recurrent", "embedding"})
-"""Kinds that words tell even of tensors with the shape of a convolution's."""
+"""Kinds by words that count even for tensors with the shape of a convolution's."""
 _DENSE: Final = frozenset({"linear", "dense", "project"})
 """Words of a layer that follows an embedding."""
 _FORWARD: Final = frozenset({"ff", "mlp", "ffn", "feedforward"})
@@ -112,7 +112,7 @@ class Operator(NamedTuple):
 
     @classmethod
     def of(cls, name: str, op: str, inputs: Iterable[str], outputs: Iterable[str]) -> Operator:
-        """An operator, without inputs and outputs beyond those that tell anything."""
+        """Return an operator with its first inputs and outputs; others are not needed."""
         return cls(name, op, tuple(islice(inputs, _MOST_INPUTS)), tuple(islice(outputs, _MOST_INPUTS)))
 
 
@@ -128,7 +128,7 @@ def words_of(name: str) -> list[str]:
 
 
 def kind_named(name: str, rank: int | None = None) -> Kind:
-    """Return the kind that whole words of `name` tell, or else the number of dimensions; `other` without either."""
+    """Return the kind by whole words of `name`, or else by the number of dimensions; `other` without either."""
     return _kind_named(_NUMBER.sub("0", name), rank)
 
 
@@ -157,7 +157,7 @@ def _kind_named(name: str, rank: int | None) -> Kind:
 
 
 def kinds_in(proto: RootProto | None, type_name: str, node_of: Callable[[Any, str], Operator]) -> Kinds:
-    """Return the kinds of the values that no operator computes, as far as the operators or names tell them.
+    """Return the kinds of the values that no operator computes, as far as operators or names show them.
 
     `node_of` makes an operator of a message of the type `type_name`, and of its path.
     """
@@ -166,7 +166,7 @@ def kinds_in(proto: RootProto | None, type_name: str, node_of: Callable[[Any, st
         return Kinds({}, {})
     graph, message = _Graph(), schema.bundled().message_class(type_name)
     for each in found:
-        with suppress(CorruptModel):  # a damaged operator tells nothing
+        with suppress(CorruptModel):  # a damaged operator is ignored
             graph.add(node_of(parsed(message, each), each.path), each.path)
     return Kinds(graph.kinds(), graph.constants)
 
@@ -175,16 +175,16 @@ class Kinds:
     """Kinds of the values that no operator computes; `other` for settings of operators."""
 
     def __init__(self, values: Mapping[str, Kind], constants: Mapping[str, str]) -> None:
-        """`constants` are the values of operators without inputs, by their paths."""
+        """Take kinds of values, and `constants`: the values of operators without inputs, by their paths."""
         self._values = values
         self._constants = constants
 
     def of(self, value: str) -> Kind | None:
-        """Return the kind of a value; None if nothing tells it."""
+        """Return the kind of a value; None if unknown."""
         return self._values.get(value)
 
     def at(self, path: str) -> Kind | None:
-        """Return the kind of the value of the constant at `path`; None if nothing tells it."""
+        """Return the kind of the value of the constant at `path`; None if unknown."""
         return self._values.get(self._constants.get(path, ""))
 
 
@@ -228,14 +228,14 @@ class _Graph:
     def _kind(self, value: str, takers: Sequence[tuple[int, int]]) -> Kind | None:
         self._room = _MOST_LOOKS
         kind = self._taken(value)
-        if kind == "linear":  # of what is multiplied for these two, only names say more
+        if kind == "linear":  # only names distinguish these two from other products
             names = (value, *(self._nodes[number].name for number, _ in takers))
             said = set(map(kind_named, names))
             return "recurrent" if "recurrent" in said else "attention" if "attention" in said else kind
         return kind
 
     def _taken(self, value: str) -> Kind | None:
-        """The kind of the operators that take a value."""
+        """Return the kind of the operators that take a value."""
         for number, slot in self._takers.get(value, ()):
             self._room -= 1
             kind = self._used(number, slot) if self._room > 0 else None
@@ -244,7 +244,7 @@ class _Graph:
         return None
 
     def _used(self, number: int, slot: int) -> Kind | None:
-        """The kind of what an operator does with the input in `slot`."""
+        """Return the kind of what an operator does with the input in `slot`."""
         op, node = self._ops[number], self._nodes[number]
         if slot in _SCALES.get(op, ()):
             return "quantization"
@@ -266,7 +266,7 @@ class _Graph:
         return None
 
     def _made(self, value: str, adding: bool) -> Kind | None:
-        """The kind of the operator whose result is scaled or shifted."""
+        """Return the kind of the operator of which `value`, a result, is scaled or shifted."""
         number = self._makers.get(value)
         self._room -= 1
         if number is None or self._room <= 0:
@@ -283,12 +283,12 @@ class _Graph:
         return None
 
     def _is_stored(self, value: str) -> bool:
-        """True for a value that no operator computes out of several others."""
+        """Return True for a value that no operator computes out of several others."""
         maker = self._makers.get(value)
         return maker is None or len(self._nodes[maker].inputs) < 2 or bool(_PASSING.fullmatch(self._ops[maker]))
 
     def _is_root(self, values: Sequence[str]) -> bool:
-        """True where a value is a square root, as a deviation is."""
+        """Return True where a value is a square root, as a deviation is."""
         makers = (self._makers.get(value) for value in values)
         return any(maker is not None and self._ops[maker] in {"sqrt", "pow"} for maker in makers)
 
@@ -310,14 +310,14 @@ def kind_of(op: str) -> Kind | None:
 
 @lru_cache
 def _is_number(dtype: Dtype | None) -> bool:
-    """True for elements that a model computes with: floats, quantized ones, and integers of a byte or less."""
+    """Return True for elements that a model computes with: floats, quantized ones, and integers of a byte or less."""
     return dtype is not None and (
         dtype.block is not None or "F" in dtype.name or (0 < dtype.bits <= 8 and dtype.name != "BOOL")
     )
 
 
 def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
-    """Return the use of a tensor by the `kind` that a graph tells, if any.
+    """Return the use of a tensor, with the `kind` that its graph gives it, if any.
 
     `weight` says that the model keeps it among its weights: it is one unless its numbers are those of a shape, an index
     or a single factor. Any other is one only as the weights of a layer.
@@ -356,7 +356,7 @@ class NamedUses:
         return Use(use.role, self._sibling(module)) if dot and use.kind == "other" else use
 
     def _sibling(self, module: str) -> Kind:
-        """The kind of the weights of the same layer."""
+        """Return the kind of the weights of the same layer."""
         for number in self._found.numbers(f"{module}.weight")[:1]:
             shape = self._found[number].shape
             if shape is not None and len(shape) > 1:
@@ -382,7 +382,7 @@ _OF_PROGRAMS: Final = re.compile(
 
 
 def role_named(name: str, dtype: Dtype | None) -> Role:
-    """Return the role of a tensor among the weights of a model, which its name may tell."""
+    """Return the role of a tensor among the weights of a model, by its name and type."""
     if _OF_OPTIMIZERS.search(name):
         return "optimizer"
     if _OF_PROGRAMS.search(name) or dtype is None or not dtype.bits:
@@ -395,7 +395,7 @@ class UsedTensors:
     """`Tensors` that say what each of them is for."""
 
     def __init__(self, found: Tensors, make: Callable[[], Look]) -> None:
-        """`make` gives what looks at the tensors of `found`, once one of them is asked for its use."""
+        """Take `make`, which is called when the first tensor of `found` is asked for its use."""
         self._found = found
         self._make = make
         self.numbers = found.numbers
@@ -406,7 +406,7 @@ class UsedTensors:
     def _known(self) -> Look:
         try:
             return self._make()
-        except OF_MODELS:  # a damaged graph: names are left
+        except OF_MODELS:  # a damaged graph: use the names
             return NamedUses(self._found)
 
     def _look(self, tensor: Tensor) -> Use:

@@ -52,29 +52,29 @@ _SHOWN: Final = 10
 
 
 class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
-    """A model in files or on a service: a mapping of names to tensors, whose elements are read when they are needed.
+    """A model in files or on a service: a mapping of names to tensors, and elements are read when they are needed.
 
     Of tensors that share a name, each is listed by its address. Close the model after use, or use it in a `with`.
     """
 
     @abstractmethod
     def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """The inputs and outputs of the model."""
+        """Return the inputs and outputs of the model."""
 
     @abstractmethod
     def _entries(self) -> Iterator[TensorEntry]:
-        """All tensors."""
+        """Return all tensors."""
 
     @abstractmethod
     def _named(self, name: str) -> Sequence[TensorEntry]:
-        """The tensors of this name, or the one with this address."""
+        """Return the tensors of this name, or the one with this address."""
 
     @abstractmethod
     def _elements(self, address: str, slice: str | None) -> Any:
-        """The elements of a tensor, or of a slice, as a NumPy array."""
+        """Return the elements of a tensor, or of a slice, as a NumPy array."""
 
     def __getitem__(self, name: str) -> LazyArray:
-        """The tensor of this name or address; `NoTensor`, a `KeyError`, if there is none, `Conflict` for several."""
+        """Return the tensor of this name or address; raise `NoTensor`, a `KeyError`, or `Conflict` for several."""
         found = self._named(name) if isinstance(name, str) else ()
         if not found:
             hint = did_you_mean(name, (each.name for each in self._entries())) if isinstance(name, str) else None
@@ -84,7 +84,7 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
         return LazyArray(found[0], partial(self._elements, found[0].address))
 
     def __contains__(self, name: object) -> bool:
-        """True for a name that one tensor has, and for an address."""
+        """Return True for a name that one tensor has, and for an address."""
         return isinstance(name, str) and len(self._named(name)) == 1
 
     def __bool__(self) -> bool:
@@ -94,7 +94,7 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
     __hash__ = object.__hash__
 
     def _repr_html_(self) -> str:
-        """A table of the largest tensors, for notebooks."""
+        """Return a table of the largest tensors, for notebooks."""
         largest = nlargest(_SHOWN, self.values(), key=lambda tensor: tensor.facts.size or 0)
         rows = "".join(
             f"<tr><td>{escape(each.name)}</td><td>{each.facts.dtype or '?'}</td><td>{each.dimensions}</td>"
@@ -249,7 +249,7 @@ def files_in(folder: FileSet) -> LocalModel:
 
 
 def root_in(folder: FileSet, type: str | None = None, progress: Progress | None = None) -> str:
-    """The path in `folder` of the model's root, chosen as in `open_files`; `NoRoot` if there is none.
+    """Return the path in `folder` of the model's root, chosen as in `open_files`; `NoRoot` if there is none.
 
     `progress` receives the number of files looked at, and of all.
     """

@@ -54,7 +54,7 @@ class RecordChoice:
             raise InvalidInput(f"Invalid sample: at most {MOST_SAMPLED} records")
 
     def params(self) -> list[tuple[str, str]]:
-        """The choice as parameters of a query; services of older versions know `slice` as `range` alone."""
+        """Return the choice as parameters of a query; services of older versions know `slice` as `range` alone."""
         given = {"range": self.range, "key": self.key, "sample": self.sample, "seed": self.seed or None}
         return [
             *((name, str(value)) for name, value in given.items() if value is not None),

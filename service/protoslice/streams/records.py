@@ -167,7 +167,7 @@ class Records(SourceOwner, Sequence[bytes]):
 
 
 def _opened(again: Again, index: bytes, size: int, numbers: range) -> Records:
-    """The records of `numbers` of a stream that is opened again; `Conflict` when it is another one by now."""
+    """Return the records of `numbers` of a stream that is opened again; `Conflict` when it is another one by now."""
     records = again(index=index or None)
     if records._size != size or (numbers and max(numbers[0], numbers[-1]) >= len(records)):
         records.close()

@@ -425,7 +425,7 @@ SET_AGAIN: Final = ("/v1/tags/", "tag=", "/manifests/v2", "/manifests/taken", "/
 
 
 async def test_a_change_that_changes_nothing_leaves_no_entry_in_the_audit() -> None:
-    """Every call that sets something, sent twice: a retry, or a job that sets what it wants each time."""
+    """Every call that sets something, sent twice: a retry, or a job that runs again."""
     calls = [call for call in WRITING if call.method in {"PUT", "PATCH"}]
     calls = [call for call in calls if not any(part in call.target for part in SET_AGAIN)]
     calls.append(Call("POST", "/v1/drafts/{word}"))

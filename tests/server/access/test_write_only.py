@@ -91,7 +91,7 @@ def digest(data: bytes) -> str:
 
 
 async def put_by_tus(app: Application, headers: dict[str, str], data: bytes) -> Asked:
-    """Upload in two requests, as a client does that goes on after an interruption."""
+    """Upload in two requests, as a client does after an interruption."""
     tus = headers | {"tus-resumable": "1.0.0"}
     begun = await ask(
         app, "POST", "/spaces/own/v1/uploads?filename=m.bin", b"", tus | {"upload-length": str(len(data))}
@@ -119,7 +119,7 @@ SIZES: Final = {"held in the manifest": 1500, "a pack": 300 << 10, "an object": 
 async def test_a_full_quota_tells_a_writer_nothing_of_content(
     way: str, size: str, fresh: float, app: Application, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bytes that are there and others get one answer, whatever room is left, and is believed to be left."""
+    """Known and unknown bytes get one answer, for any free quota, and any belief about it."""
     random, length = Random(1), SIZES[size]
     old = random.randbytes(length)
     writer = bearer(await token_for(app, Scope.WRITE))

@@ -71,14 +71,14 @@ ALTER TABLE trash ADD COLUMN size bigint NOT NULL DEFAULT 0;
 -- Some bits of the secrets for signatures of a process, the one that signs first; null where it signs nothing.
 
 ALTER TABLE processes ADD COLUMN secrets {text};
--- Artifacts are found by names in lower case. Under others lies only what was computed for pulls of Ollama.
+-- Artifacts are found by names in lower case. Other names have only what was computed for pulls of Ollama.
 
 UPDATE repositories SET protocol = 'removed', name = CAST(id AS text) WHERE protocol = 'oci' AND name <> lower(name);
 -- 1 for a commit that may have lost its last name or child: it goes unless another one leads to it.
 
 ALTER TABLE commits ADD COLUMN due smallint;
 CREATE INDEX commits_due ON commits (space, repository, id) WHERE due = 1;
--- Begins otherwise than the primary key, for which PostgreSQL took it while it had no statistics.
+-- Does not begin like the primary key: PostgreSQL chose this index in its place while it had no statistics.
 DROP INDEX commits_digits;
 CREATE INDEX commits_digits ON commits (space, digits, repository, number);
 CREATE INDEX commits_parent ON commits (space, repository, parent) WHERE parent IS NOT NULL;

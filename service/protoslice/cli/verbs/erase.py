@@ -199,7 +199,7 @@ async def _elsewhere(settings: Settings, database: Database, digest: str) -> lis
         left.append(Remainder("dumps", "names, small files", end.strftime("%Y-%m-%d"), "delete files in snapshots/"))
     return [
         *left,
-        Remainder("caches", "bytes", "others need the room", "delete PROTOSLICE_CACHE_DIRECTORY"),
+        Remainder("caches", "bytes", "others need the space", "delete PROTOSLICE_CACHE_DIRECTORY"),
         Remainder("proxies", "responses", "a year at most", "empty proxy_cache_path"),
         Remainder("logs", "names and ids", "your retention", ""),
         Remainder("clients", "what they pulled", "", ""),

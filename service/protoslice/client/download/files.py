@@ -163,7 +163,7 @@ def with_fresh_remote(make: Callable[[], Remote], work: Callable[[Remote], T]) -
 
 
 def read_whole(remote: Remote, parallel: int) -> BytesIO:
-    """All bytes of a representation, verified, in memory that is allocated once."""
+    """Return all bytes of a representation, verified, in memory that is allocated once."""
     facts = remote.facts
     for _ in range(1 + _ROUNDS):
         buffer = _buffer(facts.size)

@@ -84,7 +84,7 @@ class References:
         self._shown.append(shown)
 
     def text(self) -> Iterator[bytes]:
-        """The references as JSON, in pieces, with the metadata of all arrays in one entry too.
+        """Yield the references as JSON, in pieces, with the metadata of all arrays in one entry too.
 
         zarr 3 and xarray need that entry: they cannot list a group within references.
         """
@@ -146,7 +146,7 @@ def _groups(keys: Sequence[str]) -> list[str]:
 
 
 def _about(name: str, key: str, shown: _Shown) -> str:
-    # xarray wants names of dimensions: they are no keys, and each array has its own, of any length.
+    # xarray requires names of dimensions; each array has different ones, as lengths differ.
     dimensions = [f"{key}[{axis}]" for axis in range(shown.rank)]
     return _json({"name": name, "address": shown.address, "dtype": shown.dtype, "_ARRAY_DIMENSIONS": dimensions})
 

@@ -194,7 +194,7 @@ class Safetensors:
         number = len(self._labels)
         self._labels.add(tensor)
         try:
-            if self._converted is not None and self._converted.wants(tensor):
+            if self._converted is not None and self._converted.takes(tensor):
                 reading = self._converted.add(tensor)
                 shown = reading.dtype
             else:
@@ -213,7 +213,7 @@ class Safetensors:
         return file.finish(self._named(), self._metadata)
 
     def _named(self) -> list[str]:
-        """Labels of all tensors; notes which are left out, and makes the converted elements readable."""
+        """Return labels of all tensors; note which are left out, and make the converted elements readable."""
         if self._converted is not None:
             self._converted.finish()
         names = list(self._labels.labels())

@@ -129,7 +129,7 @@ class BundleTensors:
         return Tensor(name, f"bundle:{name}", dtype, shape, holder, file, data, details, self._use)
 
     def _use(self, tensor: Tensor) -> Use:
-        """What a variable is for, by its key and by the name that the program gave it."""
+        """Return what a variable is for, by its key and by the name that the program gave it."""
         return self._use_of(tensor.name, tensor.dtype, tensor.rank)
 
     def _use_of(self, key: str, dtype: Dtype | None, rank: int | None) -> Use:
@@ -140,7 +140,7 @@ class BundleTensors:
         return Use(role, kind)
 
     def _row(self, found: re.Match[bytes]) -> bytes:
-        """A row that the engine wrote, with what the variable is for."""
+        """Return a row that the engine wrote, with what the variable is for."""
         before, name, dtype, dims = found.groups()
         key = json.loads(b'"%b"' % name) if b"\\" in name else text_of(name)
         role, kind = self._use_of(key, DTYPES.get(text_of(dtype)), dims.count(b",") + bool(dims))

@@ -113,7 +113,7 @@ class LazyArray:
         return iter(self[...])
 
     def __getitem__(self, index: Any) -> Any:
-        """The elements that NumPy's basic indexing selects: integers, slices, `...` and None.
+        """Return the elements that NumPy's basic indexing selects: integers, slices, `...` and None.
 
         `InvalidIndex`, which is an `IndexError`, for other indices and those out of range.
         """

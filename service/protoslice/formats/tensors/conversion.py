@@ -57,7 +57,7 @@ def _computed(stored: ReadableTensor, to: Dtype, big_endian: bool) -> _core.Comp
 
 
 def _has_big_blocks(tensor: Tensor) -> bool:
-    """True for blocks of quantized elements whose scales are big-endian."""
+    """Return True for blocks of quantized elements with big-endian scales."""
     big_endian = isinstance(tensor.data, Stored) and tensor.data.encoding is Encoding.BIG_ENDIAN
     return big_endian and tensor.dtype is not None and tensor.dtype.block is not None
 
@@ -71,7 +71,7 @@ class _Joined:
         self.stored = RopeBuilder(self.sources)
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Elements have no bytes yet."""
+        """Fail: elements have no bytes yet."""
         raise AssertionError("`Converted.finish` comes first")  # pragma: no cover
 
 
@@ -79,18 +79,18 @@ class Converted:
     """Tensors converted to one type: all of one stored type are one computed source, however many they are."""
 
     def __init__(self, to: Dtype, sources: SourceList) -> None:
-        """`sources` are those of the file, which `finish` completes."""
+        """Take the `sources` of the file, which `finish` completes."""
         self._to = to
         self._sources = sources
         self._joined: dict[tuple[Dtype, bool], _Joined] = {}
 
-    def wants(self, tensor: Tensor) -> bool:
-        """True for floats of any other type, and for quantized elements."""
+    def takes(self, tensor: Tensor) -> bool:
+        """Return True for floats of any other type, and for quantized elements."""
         dtype = tensor.dtype
         return dtype is not None and dtype is not self._to and is_float(dtype)
 
     def add(self, tensor: Tensor) -> ReadableTensor:
-        """`tensor` as floats, whose bytes can be placed now and read after `finish`; raises as `converted` does."""
+        """Return `tensor` as floats that can be placed now and read after `finish`; raise as `converted` does."""
         stored, big_endian = read(tensor, compare=False), _has_big_blocks(tensor)
         size = _computed(stored, self._to, big_endian).size  # a faulty tensor fails here, and alone
         joined = self._joined.setdefault((stored.dtype, big_endian), _Joined())

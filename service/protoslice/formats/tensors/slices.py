@@ -34,7 +34,7 @@ class TensorSlice:
         return prod(self.counts)
 
     def of(self, array: Any) -> Any:
-        """The selected elements of a NumPy array of the tensor."""
+        """Return the selected elements of a NumPy array of the tensor."""
         ranges = zip(self.starts, self.steps, self.counts, strict=True)
         return array[tuple(slice(at, at + step * count, step) for at, step, count in ranges)].reshape(self.shape)
 

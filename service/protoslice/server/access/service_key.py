@@ -69,7 +69,7 @@ class ServiceKey:
 def fingerprints(secrets: Sequence[str]) -> list[str]:
     """Return what the database keeps of the secrets of a process; `-` stands for none.
 
-    These 16 bits tell secrets apart that differ by mistake. They do not confirm a guess: of all that somebody guesses,
-    one in 65 536 fits, so that a weak secret is no easier to find for those who read the database.
+    These 16 bits tell secrets apart that differ by mistake. They do not confirm a guess: one in 65 536 guesses
+    fits, so that a weak secret is no easier to find for those who read the database.
     """
     return [hmac.digest(each.encode(), b"protoslice signing secret", sha256).hex()[:4] for each in secrets] or ["-"]

@@ -59,7 +59,7 @@ def prepare_encoding(kind: Any) -> None:
 
 @cache
 def has_secret(kind: Any) -> bool:
-    """True if a fact, or one inside of it, has a member that is `SECRET`."""
+    """Return True if a fact, or one inside of it, has a member that is `SECRET`."""
     return any(
         SECRET in getattr(hint, "__metadata__", ())
         for each in _walk(TypeAdapter(kind).core_schema)

@@ -45,7 +45,7 @@ def endpoint(  # noqa: PLR0913 - the columns of a row
 ) -> Callable[[Handler], Handler]:
     """Make the decorated function answer the calls of `row`, which is a method and a path, such as `GET /v1/tags`.
 
-    `answer` is the class of the JSON, `fails` are the statuses of problems besides those of every call, `cached` says
+    `answer` is the class of the JSON, `fails` are the statuses of further problems, `cached` says
     that the answer has an entity tag for conditions, `experimental` that it may change within `/v1`, `deprecated` since
     when it is and the row of its successor, and `options` are those of the framework's route. The function's
     docstring is the description; its name is that of the operation, unless `operation` is.

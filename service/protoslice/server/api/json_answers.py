@@ -148,7 +148,7 @@ class _GzippedResponse(Response):
 
 
 def _takes_gzip(request: Request) -> bool:
-    """True if the client takes gzip, and no answer of the route has a secret."""
+    """Return True if the client takes gzip, and no answer of the route has a secret."""
     route = request.scope.get("route")
     taken = takes_gzip(read_fields(request.scope).get(b"accept-encoding", ""))
     return taken and isinstance(route, GuardedRoute) and not any(map(has_secret, route.answers.values()))
@@ -282,7 +282,7 @@ def page_text(page: ResultPage[Any], items: bytes | None = None, total: int | No
 
 
 def next_page(scope: Scope, after: str | None, *, name: str = "cursor", absolute: bool = False) -> dict[str, str]:
-    """The header with a link to the page behind `after`, the parameter `name` of this request; none for None."""
+    """Return the header with a link to the page behind `after`, the parameter `name` of this request; none for None."""
     if after is None:
         return {}
     query = with_parameter(scope["query_string"], name, after)

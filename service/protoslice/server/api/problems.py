@@ -323,7 +323,7 @@ def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) 
 
 
 def problem_response(failure: HttpProblem, *, request_id: str, instance: str | None = None, base: str = "") -> Response:
-    """The answer: `application/problem+json`, never to be cached; clients reach the service below the path `base`."""
+    """Return the answer, `application/problem+json`, never to be cached; `base` is the public path of the service."""
     problem = failure.problem
     body = {
         "type": problem.type_below(base),

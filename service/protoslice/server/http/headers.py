@@ -36,7 +36,7 @@ def media_type_of(fields: Fields, default: str = "") -> str:
 
 
 def plain_media_type(text: str) -> str:
-    """The media type of a Content-Type field in lower case, without parameters."""
+    """Return the media type of a Content-Type field in lower case, without parameters."""
     return text.partition(";")[0].strip().lower()
 
 

@@ -42,7 +42,7 @@ def choose(accept: str | None, offers: tuple[str, ...]) -> str:
 
 @lru_cache(maxsize=1024)
 def takes_gzip(accept_encoding: str) -> bool:
-    """True if an Accept-Encoding field allows gzip."""
+    """Return True if an Accept-Encoding field allows gzip."""
     wanted = dict(_parse(part) for part in accept_encoding.split(",")[:_MOST_MEDIA_TYPES])
     return wanted.get("gzip", wanted.get("*", 0.0)) > 0
 

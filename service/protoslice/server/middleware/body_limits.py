@@ -55,7 +55,7 @@ class BodyTerms:
     """True if the guard compares the body with the digest in the headers, False if the route does."""
 
     def longest(self, fields: Fields, query_string: bytes, settings: Settings) -> int:
-        """The most bytes of the body of a request."""
+        """Return the most bytes of the body of a request."""
         limit = self.limit(settings)
         if not self.framed:
             return limit
@@ -75,7 +75,7 @@ PART_BODY: Final = BodyTerms(lambda settings: settings.max_upload_bytes, kept=Tr
 
 
 def upload_type(fields: Fields, form: str | None) -> str | None:
-    """The Content-Type of an upload; of plain bytes, that of the `format` in the query."""
+    """Return the Content-Type of an upload; of plain bytes, that of the `format` in the query."""
     given = fields.get(b"content-type")
     wanted = _FORMATS.get(form or "")
     if wanted is None or plain_media_type(given or "") == wanted:

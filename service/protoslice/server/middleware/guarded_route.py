@@ -86,7 +86,7 @@ class GuardedRoute(APIRoute):
         return _CONDITIONS & {each.alias.lower() for each in _fields(self.dependant, "header_params")}
 
     def _check_conditions(self, fields: Fields) -> None:
-        """Refuse conditions that no one would evaluate: the client believes that they protect it."""
+        """Refuse conditions that would not be evaluated: the client relies on them."""
         for name in sorted(_CONDITIONS - self.conditions):
             if name.encode() in fields:
                 advice = "send the `ETag` in If-Match" if self.conditions else "send the request without it"
@@ -134,7 +134,7 @@ class GuardedRoute(APIRoute):
 
 
 def _deprecation(scope: Scope, since: str, successor: str) -> Headers:
-    """Headers of a deprecated operation (RFC 9745), which name the row of its successor."""
+    """Return headers of a deprecated operation (RFC 9745), which name the row of its successor."""
     moment = datetime.fromisoformat(f"{since}T00:00:00Z").timestamp()
     path = public_path(scope) + scope["root_path"] + successor.partition(" ")[2]
     link = f'<{path}>; rel="successor-version"'
@@ -153,7 +153,7 @@ def _check_json(fields: Fields) -> None:
 
 
 def foreign_query(handler: Handler) -> Handler:
-    """Mark the handler of a URL whose query is for somebody else, such as a script, and is not checked."""
+    """Mark the handler of a URL whose query is for other programs, such as a script, and is not checked."""
     setattr(handler, _FOREIGN, True)
     return handler
 
@@ -215,7 +215,7 @@ def routes_of(routes: Iterable[Any]) -> Iterator[tuple[str, GuardedRoute]]:
 
 
 def _fields(dependant: Dependant, kind: str) -> Iterator[Any]:
-    """Fields of a kind of parameters of a handler, and of what it depends on."""
+    """Return fields of a kind of parameters of a handler, and of what it depends on."""
     yield from getattr(dependant, kind)
     for each in dependant.dependencies:
         yield from _fields(each, kind)

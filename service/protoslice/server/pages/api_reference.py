@@ -43,7 +43,7 @@ class ApiPage:
         self._text = _whole(document, _ORIGIN)
 
     def show(self, origin: str, root: str = "") -> str:
-        """The page whose examples go to `origin`, and whose links begin with `root`."""
+        """Return the page whose examples go to `origin`, and whose links begin with `root`."""
         return self._text.replace(_ROOT, root).replace(_ORIGIN, escape(origin))
 
 

@@ -24,7 +24,7 @@ def seal(key: bytes, purpose: str, data: bytes) -> str:
 
 
 def unseal(keys: Sequence[bytes], purpose: str, text: str) -> bytes | None:
-    """The data of a text that `seal` made with one of these keys for this purpose; None for any other."""
+    """Return the data of a text that `seal` made with one of these keys for this purpose; None for any other."""
     try:
         sealed = urlsafe_b64decode(text.encode("ascii"))
         # A text has one spelling: bits behind the last byte would give it others.

@@ -59,7 +59,7 @@ def statement_key(key: bytes, text: str) -> bytes:
 
 
 def read_statement(keys: Sequence[bytes], text: str) -> Statement | None:
-    """The statement in a text that `sealed` gave under one of these keys; None for any other text."""
+    """Return the statement in a text that `sealed` gave under one of these keys; None for any other text."""
     data = unseal(keys, _PURPOSE, text)
     if data is None:
         return None

@@ -179,7 +179,7 @@ def _operation(view: StoreView, method: str, answers: Sequence[Mapping[str, Any]
 
 
 def _head_of(operation: Mapping[str, Any]) -> dict[str, Any]:
-    """HEAD of a route, for protocols whose clients ask by it."""
+    """Return the HEAD of a route, for protocols whose clients ask by it."""
     responses = {status: {**said} for status, said in operation["responses"].items()}
     for each in responses.values():
         each.pop("content", None)
@@ -268,7 +268,7 @@ def _finish(document: dict[str, Any]) -> None:
 
 
 def _common(method: str, path: str, operation: Mapping[str, Any], rule: Rule) -> set[int]:
-    """Statuses of the failures that an operation shares with all others of its kind."""
+    """Return statuses of the failures that an operation shares with all others of its kind."""
     found = {400} if path in OPERATING else {400, 429}
     if rule.scope is not None:
         found |= {401, 403, 404}
@@ -286,7 +286,7 @@ def _has_content(operation: Mapping[str, Any]) -> bool:
 
 
 def _conditions(parameters: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Conditions of a read that are not among its parameters."""
+    """Yield conditions of a read that are not among its parameters."""
     known = {str(each["name"]).lower() for each in parameters}
     for name in ("If-Match", "If-None-Match"):
         if name.lower() not in known:
@@ -306,7 +306,7 @@ def _problems(method: str, statuses: Iterable[int]) -> dict[str, dict[str, Any]]
 
 
 def _bounded(path: str, parameter: dict[str, Any]) -> dict[str, Any]:
-    """A header with its name as others write it; a parameter of the path with its pattern, or its longest text."""
+    """Return a header with its usual name, or a parameter of the path with its pattern or its longest length."""
     if parameter["in"] == "header":
         return {**parameter, "name": parameter["name"].title()}
     if parameter["in"] != "path" or parameter["schema"].get("type") != "string" or "enum" in parameter["schema"]:

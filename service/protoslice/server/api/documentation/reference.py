@@ -86,8 +86,8 @@ release may change or remove them; the changelog says so. Clients of the release
 |---|---|
 $experimental
 
-Besides them, these may change in any release: the text of `detail` and `title`, the order of JSON members, the form of
-cursors and entity tags, web pages, and names of metrics that the documentation does not list.
+Apart from them, these may change in any release: the text of `detail` and `title`, the order of JSON members, the form
+of cursors and entity tags, web pages, and names of metrics that the documentation does not list.
 
 ## What is deprecated
 

@@ -94,7 +94,7 @@ async def asset(request: Request, name: str) -> Response:
 
 
 def _has_shell(request: Request) -> bool:
-    """True where the page was built, and is at the root of its host, which its scripts need."""
+    """Return True where the page was built, and is at the root of its host, which its scripts need."""
     return is_built() and not public_path(request.scope)
 
 

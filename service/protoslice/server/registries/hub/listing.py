@@ -142,7 +142,7 @@ async def _listed(request: Request, services: Services, asked: ListQuery, *, dat
 async def _page(
     services: Services, found: Sequence[ListedRepository], asked: ListQuery, most: int, *, datasets: bool
 ) -> tuple[list[Entry], ListedRepository | None]:
-    """Entries of a page, at most `most`, and the last repository looked at if there are more."""
+    """Return entries of a page, at most `most`, and the last repository looked at if there are more."""
     page, looked, size = list[Entry](), 0, 0
     step = _LOOKED_AT if asked.filters or asked.pipeline_tag else min(most, _LOOKED_AT)
     while looked < len(found) and len(page) < most and size < _CARD_BYTES:

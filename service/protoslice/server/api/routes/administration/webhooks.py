@@ -146,7 +146,7 @@ async def redeliver_letters(request: Request, services: Given, name: str) -> Res
 
 
 def _etag(hook: Webhook) -> EntityTag:
-    """Return another entity tag after each change: each makes a new secret, which no one finds by its digest."""
+    """Return the entity tag: a digest of the secret, which each change replaces. It does not reveal the secret."""
     return EntityTag(hashlib.sha256(hook.secret).hexdigest())
 
 
