@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,7 +11,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from protoslice import open_model
-from protoslice.formats.uses import kind_named
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.uses import kind_named, role_named
 
 NAMES: Final = {
     "attention": """
@@ -107,6 +109,11 @@ NAMES: Final = {
 """Names of tensors in published models by the kind that each has there, with the number of dimensions."""
 
 
+OF_MORE_THAN_ONE: Final = ("Add", "Mul", "Sub", "Div", "Pow", "Max", "DequantizeLinear 0", "MatMul 0")
+"""Operators that tell what a tensor is for only together with those around them."""
+NUMPY: Final = {"F32": "f4", "I64": "i8", "I32": "i4", "I8": "i1", "U8": "u1"}
+
+
 def test_words_of_names_tell_the_kinds() -> None:
     cases = [(kind, *each.rsplit("@", 1)) for kind, text in NAMES.items() for each in text.split()]
     found = [(kind, kind_named(name, int(rank)), name) for kind, name, rank in cases]
@@ -196,3 +203,92 @@ def test_a_long_way_from_a_tensor_to_its_operator_ends(tmp_path: Path, width: in
     nodes = [node("Identity", f"v{number}", f"v{number + 1}") for number in range(width)]
     nodes += [node("Identity", f"v{width}", "v0"), node("Add", "v0 v0", "y")]
     assert uses(saved(tmp_path, nodes, {"v0": np.ones((4, 4), "f4")}))["v0"][0] == "weight"
+
+
+def test_tensors_of_published_models_are_for_what_people_say(tmp_path: Path) -> None:
+    """The uses that were judged by hand, with each operator alone or by the names of a checkpoint."""
+    with (Path(__file__).parent / "judged_uses.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    alone = [row for row in rows if row["operator"] and not row["operator"].startswith(OF_MORE_THAN_ONE)]
+    weights, nodes = dict[str, Any](), list[Any]()
+    for number, row in enumerate(alone):
+        op, slot = row["operator"].split()
+        name = f"{number}/{row['name']}"
+        weights[name] = np.zeros([int(each) for each in row["shape"].split("x") if each], NUMPY[row["dtype"]])
+        nodes.append(helper.make_node(op, [*(f"x{at}" for at in range(int(slot))), name], [f"y{number}"]))
+    found = uses(saved(tmp_path, nodes, weights))
+    wrong = [row for row, use in zip(alone, found.values(), strict=True) if use != (row["role"], row["kind"])]
+    assert not wrong
+    kept = [row for row in rows if row["package"] in {"musicnn", "jieba"} and row["name"] != "crfw"]
+    assert not [
+        row
+        for row in kept
+        if role_named(row["name"], DTYPES[row["dtype"]]) != row["role"]
+        or kind_named(row["name"], row["shape"].count("x") + 1) != row["kind"]
+    ]
+    assert len(alone) + len(kept) > 170
+
+
+def test_products_of_what_is_computed_tell_attention(tmp_path: Path) -> None:
+    square, row = np.ones((4, 4), "f4"), np.ones(4, "f4")
+    nodes = [
+        node("LayerNormalization", "x s", "n"),
+        node("MatMul", "n a1", "q0"),
+        node("Add", "b1 q0", "q"),
+        node("DequantizeLinear", "a2 scale", "d"),
+        node("MatMul", "n d", "k0"),
+        node("Transpose", "k0", "k"),
+        node("MatMul", "q k", "p"),
+        node("Softmax", "p", "w"),
+        node("MatMul", "n a3", "v"),
+        node("MatMul", "w v", "c"),
+        node("MatMul", "c a4", "o0"),
+        node("Add", "o0 b4", "o"),
+        node("Add", "o x", "r"),
+        node("MatMul", "r m1", "h0"),
+        node("Relu", "h0", "h"),
+        node("MatMul", "h m2", "y"),
+    ]
+    weights = dict.fromkeys(["a1", "a3", "a4", "m1", "m2"], square) | dict.fromkeys(["b1", "b4", "s"], row)
+    found = uses(saved(tmp_path, nodes, weights | {"a2": square.astype("i1"), "scale": np.float32(1)}))
+    assert found == {
+        **dict.fromkeys(["a1", "a2", "a3", "a4", "b1", "b4"], ("weight", "attention")),
+        **dict.fromkeys(["m1", "m2"], ("weight", "linear")),
+        "s": ("weight", "normalization"),
+        "scale": ("constant", "quantization"),
+    }
+
+
+def test_numbers_around_a_convolution(tmp_path: Path) -> None:
+    """Its bias of integers, the normalization that is left of one, and what is added behind an activation."""
+    kernel, channels = np.ones((4, 4, 1, 1), "f4"), np.ones((1, 4, 1, 1), "f4")
+    nodes = [
+        node("Mul", "x spread", "i"),
+        node("DequantizeLinear", "b scale", "d"),
+        node("Conv", "i k d", "c"),
+        node("Mul", "c gain", "m"),
+        node("Add", "m shift", "n"),
+        node("Conv", "n k2", "e"),
+        node("Sigmoid", "e", "g"),
+        node("Mul", "e g", "f"),
+        node("Add", "f pos_embed", "h"),
+        node("Mul", "h layer.w_0", "j"),
+        node("Slice", "e", "l"),
+        node("Add", "Constant_13_output_0 l", "y"),
+    ]
+    weights: dict[str, Any] = {
+        "spread": channels, "b": np.ones(4, "i4"), "scale": np.float32(1), "k": kernel, "k2": kernel,
+        "gain": channels, "shift": channels, "pos_embed": np.ones((4, 4), "f4"), "layer.w_0": np.ones(1, "f4"),
+        "Constant_13_output_0": np.ones((1, 2, 8), "f4"),
+    }  # fmt: skip
+    found = uses(saved(tmp_path, nodes, weights))
+    assert found == {
+        "spread": ("weight", "other"),
+        "b": ("weight", "convolution"),
+        "scale": ("constant", "quantization"),
+        **dict.fromkeys(["k", "k2"], ("weight", "convolution")),
+        **dict.fromkeys(["gain", "shift"], ("weight", "normalization")),
+        "pos_embed": ("weight", "embedding"),
+        "layer.w_0": ("weight", "other"),
+        "Constant_13_output_0": ("constant", "other"),
+    }

@@ -23,6 +23,8 @@ _SMALL: Final = 4096
 """Bytes of the largest field of an operator that is looked at."""
 _MOST_INPUTS: Final = 64
 _MOST_TAKERS: Final = 4
+_MOST_FORMS: Final = 4
+"""Operators that change the form of one stored value."""
 _MOST_LOOKS: Final = 64
 """Operators between a tensor and the one that uses it, and around that, that are looked at."""
 
@@ -66,6 +68,10 @@ _DENSE: Final = frozenset({"linear", "dense", "project"})
 """Words of a layer that follows an embedding."""
 _FORWARD: Final = frozenset({"ff", "mlp", "ffn", "feedforward"})
 """Words of a layer that follows attention within a block of that name."""
+_FOLDED: Final = re.compile(r"(?:^|/)Constant(?:_[0-9]+)?(?:_output_[0-9]+)?$")
+"""Names of constants of nodes, as optimizers move them among the weights."""
+_LEARNED: Final = [["weight"], ["bias"], ["gamma"], ["beta"], ["alpha"], ["w"], ["b"]]
+"""Last words of names of single factors that are learned."""
 _STATISTICS: Final = ("running_mean", "moving_mean", "running_var", "moving_variance")
 
 _OPERATORS: Final[Sequence[tuple[Kind, re.Pattern[str]]]] = (
@@ -92,6 +98,7 @@ _PASSING: Final = re.compile(
     r"readvariableop|flatten|floor|round|constexpr\w+|fakequant\w+|convertlayout)2?"
 )
 """Operators that only change the form of their first input."""
+_CUTTING: Final = re.compile("slice|split")
 _SETTING: Final = re.compile(
     r"resize\w*|upsample\w*|pad\w*|clip\w*|range|expand|tile|constantofshape|fill|topk|nonmaxsuppression|where|pow|compare|"
     r"equal|greater\w*|less\w*|max\w*|min\w*"
@@ -100,6 +107,8 @@ _SETTING: Final = re.compile(
 _ADDING: Final = frozenset(["add", "biasadd", "elementwiseadd", "sum", "sub", "elementwisesub"])
 _SCALING: Final = frozenset(["mul", "multiply", "elementwisemul", "div", "realdiv", "elementwisediv"])
 _DIVISIONS: Final = frozenset({"div", "realdiv", "elementwisediv"})
+_PRODUCTS: Final = frozenset({"matmul", "batchmatmul"})
+_LAYERS: Final = _PRODUCTS | {"gemm"}
 
 
 class Operator(NamedTuple):
@@ -231,7 +240,11 @@ class _Graph:
         if kind == "linear":  # only names distinguish these two from other products
             names = (value, *(self._nodes[number].name for number, _ in takers))
             said = set(map(kind_named, names))
-            return "recurrent" if "recurrent" in said else "attention" if "attention" in said else kind
+            if "recurrent" in said:
+                return "recurrent"
+            return (
+                "attention" if "attention" in said or any(number in self._attending for number, _ in takers) else kind
+            )
         return kind
 
     def _taken(self, value: str) -> Kind | None:
@@ -259,9 +272,11 @@ class _Graph:
             return self._taken(node.outputs[0])
         if op in _ADDING or op in _SCALING:
             others = [each for at, each in enumerate(node.inputs) if at != slot]
+            if self._is_affine(number, others):
+                return "normalization"
             return next(filter(None, (self._made(each, op in _ADDING) for each in others)), None)
         passes = op == "concat" and all(map(self._is_stored, node.inputs))
-        if node.outputs and (passes or (not slot and _PASSING.fullmatch(op))):
+        if node.outputs and (passes or (not slot and _is_passing(op))):
             return self._taken(node.outputs[0])
         return None
 
@@ -278,14 +293,92 @@ class _Graph:
         if kind is not None:
             # Behind a whole normalization, numbers are those of an activation.
             return kind if adding and kind != "normalization" else None
-        if _PASSING.fullmatch(op) or op in _SCALING:
-            return next(filter(None, (self._made(each, adding) for each in node.inputs[:2])), None)
+        if adding and _CUTTING.search(op):  # biases are added to whole results
+            return None
+        passes, inputs = _is_passing(op), node.inputs[:2]
+        if passes or op in _SCALING:
+            for each, other in zip(inputs, inputs[::-1], strict=True):
+                kind = self._made(each, adding)
+                if kind == "normalization" or (kind and (passes or self._is_factor(other))):
+                    return kind
         return None
+
+    def _is_affine(self, number: int, others: Sequence[str]) -> bool:
+        """True for an operator that scales, or then shifts, by stored numbers: a normalization without its statistics.
+
+        `others` are the values that it takes besides the stored one.
+        """
+        if self._ops[number] in _ADDING:
+            return any(self._scales_layer(self._makers.get(each)) for each in others)
+        takers = self._takers.get(next(iter(self._nodes[number].outputs), ""), ())
+        return self._scales_layer(number) and any(
+            self._ops[taker] in _ADDING
+            and all(self._is_kept(each) for at, each in enumerate(self._nodes[taker].inputs) if at != slot)
+            for taker, slot in takers
+        )
+
+    def _scales_layer(self, number: int | None) -> bool:
+        """True for the product of stored numbers with the result of convolutions, or with a sum of such."""
+        if number is None or self._ops[number] not in _SCALING - _DIVISIONS:
+            return False
+        computed = [each for each in self._nodes[number].inputs if not self._is_kept(each)]
+        maker = self._makers.get(computed[0]) if len(computed) == 1 < len(self._nodes[number].inputs) else None
+        return maker is not None and (self._ops[maker] in _ADDING or _kind_of(self._ops[maker]) == "convolution")
+
+    def _is_factor(self, value: str) -> bool:
+        """True for stored numbers, and for those by which integers are scaled back."""
+        maker = self._makers.get(value)
+        if maker is not None and self._ops[maker] in _SCALING:
+            makers = (self._makers.get(each, maker) for each in self._nodes[maker].inputs)
+            return any(self._ops[each] == "dynamicquantizelinear" for each in makers)
+        return self._is_kept(value)
+
+    def _is_kept(self, value: str) -> bool:
+        """True for a value that comes from no operator but those that change its form."""
+        for _ in range(_MOST_FORMS):
+            maker = self._makers.get(value)
+            if maker is None or not any(self._nodes[maker].inputs):
+                return True
+            if not _is_passing(self._ops[maker]):
+                return False
+            value = self._nodes[maker].inputs[0]
+        return False
+
+    @cached_property
+    def _attending(self) -> frozenset[int]:
+        """Return the operators that make the sides of attention's products, or that take their results."""
+        found = set[int]()
+        for number, op in enumerate(self._ops):
+            sides = self._nodes[number].inputs[:2]
+            if op in _PRODUCTS and len(sides) > 1 and not any(map(self._is_kept, sides)):
+                self._mark(sides, found, ahead=False)
+                self._mark(self._nodes[number].outputs[:1], found, ahead=True)
+        return frozenset(found)
+
+    def _mark(self, values: Iterable[str], found: set[int], *, ahead: bool) -> None:
+        """Add the operators between `values` and the next layer, with that layer."""
+        ways = [(value, False) for value in values]
+        while ways:
+            value, past = ways.pop()
+            makers = (self._makers[value],) if value in self._makers else ()
+            for number in (taker for taker, _ in self._takers.get(value, ())) if ahead else makers:
+                op, node = self._ops[number], self._nodes[number]
+                inputs = node.inputs[: 1 if _is_passing(op) else 2]
+                kept, is_layer = list(filter(self._is_kept, inputs)), op in _LAYERS
+                joins = _is_passing(op) or ((is_layer or op in _ADDING or op in _SCALING) and kept)
+                if number in found or not joins or (past and is_layer):
+                    continue
+                found.add(number)
+                if ahead:
+                    ways += ((each, past or is_layer) for each in node.outputs[:1])
+                    self._mark(kept, found, ahead=False)
+                else:
+                    ways += ((each, False) for each in (kept if is_layer else inputs))
 
     def _is_stored(self, value: str) -> bool:
         """Return True for a value that no operator computes out of several others."""
         maker = self._makers.get(value)
-        return maker is None or len(self._nodes[maker].inputs) < 2 or bool(_PASSING.fullmatch(self._ops[maker]))
+        return maker is None or len(self._nodes[maker].inputs) < 2 or _is_passing(self._ops[maker])
 
     def _is_root(self, values: Sequence[str]) -> bool:
         """Return True where a value is a square root, as a deviation is."""
@@ -296,6 +389,11 @@ class _Graph:
 @lru_cache(1 << 12)
 def _plain(op: str) -> str:
     return re.sub(r"[^a-z0-9]|v[0-9]$", "", op.lower())
+
+
+@lru_cache(1 << 12)
+def _is_passing(op: str) -> bool:
+    return _PASSING.fullmatch(op) is not None
 
 
 @lru_cache(1 << 12)
@@ -320,14 +418,18 @@ def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
     """Return the use of a tensor, with the `kind` that its graph gives it, if any.
 
     `weight` says that the model keeps it among its weights: it is one unless its numbers are those of a shape, an index
-    or a single factor. Any other is one only as the weights of a layer.
+    or a single factor that is not learned. Any other is one only as the weights of a layer.
     """
-    if not tensor.rank or (kind == "embedding" and (tensor.rank != 2 or not _is_number(tensor.dtype))):
+    if (not tensor.rank and kind != "quantization") or (
+        kind == "embedding" and (tensor.rank != 2 or not _is_number(tensor.dtype))
+    ):
         kind = None
     single = tensor.shape is not None and all(length == 1 for length in tensor.shape)
-    counts = _is_number(tensor.dtype) and kind != "quantization"
+    is_sum = kind in {"linear", "convolution"} and tensor.dtype is not None and tensor.dtype.name == "I32"
+    counts = (_is_number(tensor.dtype) or is_sum) and kind != "quantization"  # biases of quantized layers are sums
     is_layer = kind not in {None, "other", "quantization"}
-    is_weight = counts and (is_layer or (weight and not single and kind is None))
+    kept = weight and not _FOLDED.search(tensor.name) and (not single or words_of(tensor.name)[-1:] in _LEARNED)
+    is_weight = counts and (is_layer or (kept and kind is None))
     if kind is None:
         kind = kind_named(tensor.name, 0) if is_weight else "other"
     return Use("weight" if is_weight else "constant", kind)
