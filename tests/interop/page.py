@@ -366,6 +366,24 @@ def test_changes_are_shown_with_their_distances(context: BrowserContext) -> None
     expect(page).to_have_url(re.compile("/m/bert%3A2/tensors"))
 
 
+def test_renamed_tensors_are_renamed_in_both_pictures(context: BrowserContext) -> None:
+    page = opened(context, "/diff/bert:1...bert:2")
+    expect(page.get_by_role("list", name="Number of changes")).to_contain_text("6 tensors renamed")
+    strip = page.get_by_role("region", name="Layers that moved")
+    strip.get_by_role("group").focus()
+    said = set()
+    for _ in range(20):
+        page.keyboard.press("ArrowRight")
+        for _ in range(8):
+            page.keyboard.press("ArrowDown")
+            said.add(strip.get_by_role("status").last.inner_text())
+        for _ in range(8):
+            page.keyboard.press("ArrowUp")
+            said.add(strip.get_by_role("status").last.inner_text())
+    assert sum(int(found[1]) for each in said if (found := re.search(r"(\d+) renamed", each))) == 6
+    assert not [each for each in said if re.search("added|removed", each)]
+
+
 def test_layers_that_moved_are_found_by_keys_and_linked(context: BrowserContext) -> None:
     page = opened(context, "/diff/bert:1...bert:2")
     strip = page.get_by_role("region", name="Layers that moved")

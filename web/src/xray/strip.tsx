@@ -8,7 +8,7 @@ import { cellKey, farthest, METRICS, stripOf, structureOf, type Cell, type Metri
 
 const LABELS = 104;
 const ROW = 24;
-const HEAD = 18;
+const HEAD = 34;
 const LEAST = 4;
 
 interface Given { moves: readonly TensorMove[]; metric: Metric; chosen: string; onChoose: (key: string) => void }
@@ -35,7 +35,10 @@ export function HeatStrip({ moves, metric, chosen, onChoose }: Given) {
     const pen = prepared(canvas.current, width, height);
     for (const [key, cell] of strip.cells) {
       pen.fillStyle = colour(figures.get(key) ?? null, most, structureOf(cell), dark);
-      pen.fillRect(LABELS + cell.column * step, HEAD + cell.row * ROW, Math.max(step - (step > 8 ? 1 : 0), 1), ROW - 2);
+      const wide = Math.max(step - (step > 8 ? 1 : 0), 1);
+      pen.fillRect(LABELS + cell.column * step, HEAD + cell.row * ROW, wide, ROW - 2);
+      pen.fillStyle = renamedColour(dark);
+      if (cell.moves.some(({ change }) => change === "renamed")) pen.fillRect(LABELS + cell.column * step, HEAD + (cell.row + 1) * ROW - 6, wide, 4);
     }
     labels(pen, strip, step, dark);
     for (const key of [chosen, at ? keyAt(at) : ""]) {
@@ -69,11 +72,12 @@ export function HeatStrip({ moves, metric, chosen, onChoose }: Given) {
           onMouseMove={(event) => setAt(placed(event))} onMouseLeave={() => setAt(null)}
           onClick={(event) => { const place = placed(event); onChoose(place && keyAt(place) !== chosen ? keyAt(place) : ""); }} />
       </div>
-      <p class="soft hint" role="status" dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : `Stronger colors moved farther, up to ${rough(most)}. Click a cell for its tensors.`}</p>
+      <p class="soft hint" role="status" dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : most ? `Stronger colors moved farther, up to ${rough(most)}. Click a cell for its tensors.` : "No values moved. Click a cell for its tensors."}</p>
       <ul class="legend" aria-label="Colors">
         {(["added", "removed", "reshaped"] as const).map((change) => <li key={change}><i style={{ background: STRUCTURE[change](dark) }} />{change}</li>)}
+        <li><i style={{ background: `linear-gradient(transparent 65%, ${renamedColour(dark)} 0)` }} />renamed</li>
         <li><i style={{ background: colour(0, 1, null, dark) }} />unchanged</li>
-        {[1e-4, 1e-2, 1].map((share) => <li key={share}><i style={{ background: colour(share, 1, null, dark) }} />{rough(share * most)}</li>)}
+        {most > 0 && [1e-4, 1e-2, 1].map((share) => <li key={share}><i style={{ background: colour(share, 1, null, dark) }} />{rough(share * most)}</li>)}
       </ul>
     </div>
   );
@@ -94,12 +98,15 @@ function nextCell({ columns, rows, cells }: ReturnType<typeof stripOf>, at: { co
 
 function described(cell: Cell, columns: readonly string[], rows: readonly string[], metric: Metric): string {
   const figure = farthest(cell, metric);
-  return [`${columns[cell.column]} · ${rows[cell.row]}`, many(cell.moves.length, "tensor"), figure === null ? "" : `${METRICS[metric]}: up to ${rough(figure)}`, structureOf(cell) ?? ""].filter(Boolean).join(" · ");
+  const renamed = cell.moves.filter(({ change }) => change === "renamed").length;
+  return [`${columns[cell.column]} · ${rows[cell.row]}`, many(cell.moves.length, "tensor"), figure === null ? "" : `${METRICS[metric]}: up to ${rough(figure)}`, structureOf(cell) ?? "", renamed ? `${renamed} renamed` : ""].filter(Boolean).join(" · ");
 }
 
 const STRUCTURE: Record<Structural, (dark: boolean) => string> = {
   added: (dark) => `hsl(145 45% ${dark ? 45 : 42}%)`, removed: (dark) => `hsl(350 60% ${dark ? 58 : 50}%)`, reshaped: (dark) => `hsl(268 45% ${dark ? 62 : 52}%)`,
 };
+
+const renamedColour = (dark: boolean): string => `hsl(221 75% ${dark ? 70 : 48}%)`;
 
 /** From pale to dark orange along the logarithm, of which six powers of ten are distinguished. */
 function colour(figure: number | null, most: number, structure: Structural | null, dark: boolean): string {
@@ -127,9 +134,19 @@ function labels(pen: CanvasRenderingContext2D, { columns, rows }: { columns: rea
   pen.font = "11px ui-sans-serif, system-ui, sans-serif";
   const every = Math.max(1, Math.ceil(52 / step));
   columns.forEach((column, n) => {
-    if (n % every === 0) pen.fillText(shortColumn(column), LABELS + n * step, HEAD / 2, Math.max(every * step - 6, 20));
+    if (n % every === 0) pen.fillText(shortColumn(column), LABELS + n * step, HEAD - 10, Math.max(every * step - 6, 20));
   });
+  // The group of the numbers below, where its columns have room for a word.
+  for (let n = 0, end = 0; n < columns.length; n = end) {
+    const group = groupOf(columns[n]!);
+    while (end < columns.length && groupOf(columns[end]!) === group) end += 1;
+    const most = Math.floor(((end - n) * step - 6) / 6.5);
+    if (group && most >= 4) pen.fillText(group.length > most ? `…${group.slice(1 - most)}` : group, LABELS + n * step, 8);
+  }
 }
+
+/** What the names of a series of columns begin with; empty for a column that stands alone. */
+const groupOf = (name: string): string => /^(.*?)[._/]*\d/.exec(name)?.[1] ?? "";
 
 /** The end of a column's name: names begin alike. */
 const shortColumn = (name: string): string => /(\d+)(?: … |$)/.exec(name)?.[1] ?? name.replace(/^.*[./](?=.)/, "").slice(0, 12);
