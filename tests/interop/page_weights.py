@@ -208,6 +208,22 @@ def test_hovering_shows_facts_and_a_picture(browser: Browser, service: ServicePr
         tip = page.locator(".tip")
         expect(tip).to_contain_text("F32 100 × 300")
         expect(tip.locator("canvas")).to_be_visible()
+        page.get_by_role("treeitem", name="<b>größe</b>").click()
+        expect(page.get_by_role("complementary", name="Tensor")).to_be_visible()
+        expect(tip).to_have_count(0)
+
+
+def test_types_are_drawn_to_scale_and_names_keep_their_ends(context: BrowserContext) -> None:
+    page = opened(context, "/m/tf_sm_keras/tensors")
+    widths = page.locator(".scale i").evaluate_all("all => all.map(each => each.getBoundingClientRect().width)")
+    shares = page.get_by_role("list", name="Bytes by data type").get_by_role("listitem").all_inner_texts()
+    assert len(widths) == len(shares) > 1
+    for width, share in zip(widths, shares, strict=True):
+        assert 100 * width / sum(widths) == pytest.approx(float(share.split()[-2]), abs=0.6)
+    cut = page.locator(".cut", has_text="/.ATTRIBUTES/VARIABLE_VALUE")
+    assert cut.count() > 1
+    sides = "all => all.map(each => [each.lastChild, each.parentNode].map(box => box.getBoundingClientRect().right))"
+    assert all(end <= cell for end, cell in cut.evaluate_all(sides))
 
 
 def test_model_without_tensors_leads_to_the_proto(context: BrowserContext) -> None:

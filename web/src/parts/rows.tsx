@@ -17,6 +17,13 @@ interface Given<T> {
   onSee?: (first: number, last: number) => void;
 }
 
+/** A name that keeps its end where there is no room for all of it: names begin alike. */
+export function Cut({ name }: { name: string }) {
+  const letters = [...name];
+  const end = letters.length > 20 ? 14 : 0;
+  return <span class="cut" title={name}><span>{letters.slice(0, letters.length - end).join("")}</span><span>{end > 0 && letters.slice(-end).join("")}</span></span>;
+}
+
 /** Gives the table the focus, which a drawer beside it had. */
 export const focusRows = (): void => document.querySelector<HTMLElement>(".rows")?.focus();
 

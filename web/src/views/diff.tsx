@@ -7,7 +7,7 @@ import { drawable } from "../elements";
 import { bytes, figure, many, percent, rough, whole } from "../format";
 import { Await, Trouble, useJson, useLoaded } from "../loading";
 import { Pictures } from "../parts/heatmap";
-import { focusRows, Rows, type Column } from "../parts/rows";
+import { Cut, focusRows, Rows, type Column } from "../parts/rows";
 import { diffPlace, go, modelPlace, useParameter } from "../place";
 import { beforeVersion, byAge, familyOf, NUMBERS, repositoryOf, shortened } from "../versions";
 import { figureOf, loadMoves, METRICS, namesIn, type Metric } from "../xray/moves";
@@ -65,7 +65,7 @@ function sampled(before: string, after: string, moves: readonly TensorMove[]): D
   const items = moves.filter(({ change, delta }) => change !== "compared" || delta?.changed).map((move): Difference => ({
     what: "tensor", path: move.name, change: move.change === "compared" || move.change === "reshaped" ? "changed" : move.change,
     before: move.change === "added" ? null : move.size, after: move.change === "removed" ? null : move.size,
-    detail: move.change === "reshaped" ? "type or shape" : "", address: move.address, was: move.was_address,
+    detail: [move.was && `was ${move.was}`, move.change === "reshaped" && "type or shape"].filter(Boolean).join("; "), address: move.address, was: move.was_address,
   }));
   return { before, after, equal: false, counts: [], read: 0, assumed: 0, items, next: null };
 }
@@ -199,7 +199,7 @@ function columnsOf(known: ReadonlyMap<string, TensorMove>): Column<Difference>[]
   return [
     { name: "change", title: "Change", show: (each) => <span class={`is-${each.change}`}><b aria-hidden="true">{SIGNS[each.change]}</b> {each.change}</span> },
     { name: "what", title: "Kind", show: (each) => each.what },
-    { name: "name", title: "Where", sort: "name", show: (each) => <span title={each.path}>{each.path || "(the root)"}<span class="soft"> {toldOf(each)}</span></span> },
+    { name: "name", title: "Where", sort: "name", show: (each) => <><Cut name={each.path || "(the root)"} /><span class="soft"> {toldOf(each)}</span></> },
     { name: "before", title: "Before", sort: "before", right: true, show: (each) => size(each.before) },
     { name: "after", title: "After", sort: "after", right: true, show: (each) => size(each.after) },
     { name: "relative", title: "relative change", sort: "relative", right: true, show: figure("relative") },

@@ -160,19 +160,19 @@ function Versions({ store, name, named }: { store: Store; name: string; named: s
 const BESIDES = { optimizer: "of optimizer state", constant: "constants", other: "other" };
 
 function Totals({ summary }: { summary: Summary }) {
-  const all = summary.dtypes.reduce((size, total) => size + total.size, 0);
+  const stored = summary.dtypes.filter((total) => total.size);
+  const all = stored.reduce((size, total) => size + total.size, 0);
   const dark = useDark();
   const elements = (role: string) => summary.totals.find((total) => total.role === role)?.elements ?? 0;
   return (
     <div class="totals">
       <span><b>{count(elements("weight"))}</b> parameters{Object.entries(BESIDES).map(([role, words]) => elements(role) > 0 && ` · ${count(elements(role))} ${words}`)} in <b>{count(summary.tensors ?? 0)}</b> tensors</span>
-      <ul aria-label="Bytes by data type">
-        {summary.dtypes.filter((total) => total.size).map((total) => (
-          <li key={total.dtype} style={{ "--share": total.size / Math.max(all, 1), "--hue": dtypeColour(total.dtype, dark) }}>
-            {total.dtype ?? "unknown"} <span class="soft">{percent(total.size / Math.max(all, 1))}</span>
-          </li>
-        ))}
-      </ul>
+      <div>
+        <div class="scale" aria-hidden="true">{stored.map(({ dtype, size }) => <i key={dtype} style={{ flexGrow: size / all, background: dtypeColour(dtype, dark) }} />)}</div>
+        <ul class="legend" aria-label="Bytes by data type">
+          {stored.map(({ dtype, size }) => <li key={dtype}><i style={{ background: dtypeColour(dtype, dark) }} />{dtype ?? "unknown"} {percent(size / all)}</li>)}
+        </ul>
+      </div>
       {summary.missing.length > 0 && <span class="warn">missing files, whose tensors cannot be read: {summary.missing.join(", ")}</span>}
       {summary.duplicates.length > 0 && <span class="warn">{many(summary.duplicates.length, "duplicate tensor name")}</span>}
     </div>
@@ -187,9 +187,11 @@ function Signatures({ store }: { store: Store }) {
   const found = useJson<Page<Signature>>(view(store.id, ["signatures"], { limit: 8 }));
   const listed = (values: Signature["inputs"]) => values.slice(0, MOST_VALUES).map((each) =>
     `${each.name} ${each.dtype ?? ""} [${each.shape ? each.shape.map((length) => length ?? "?").join(", ") : "…"}]`).join(", ") + (values.length > MOST_VALUES ? `, ${values.length - MOST_VALUES} more` : "");
+  const told = found.value?.items.filter(({ inputs, outputs }) => inputs.length || outputs.length) ?? [];
+  if (!told.length) return null;
   return (
     <ul class="signatures" aria-label="Inputs and outputs">
-      {found.value?.items.filter(({ inputs, outputs }) => inputs.length || outputs.length).map((each, n) => (
+      {told.map((each, n) => (
         <li key={n} dir="auto">{each.method && <b>{each.name}: </b>}<code>{listed(each.inputs) || "no inputs"}</code> → <code>{listed(each.outputs) || "no outputs"}</code></li>
       ))}
     </ul>

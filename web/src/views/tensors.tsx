@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getJson, view, type Page, type Query, type Store, type Tensor, type TensorGroup } from "../api";
 import { bytes, many, shape, whole } from "../format";
 import { Trouble } from "../loading";
-import { focusRows, Rows, type Column } from "../parts/rows";
+import { Cut, focusRows, Rows, type Column } from "../parts/rows";
 import { useParameter } from "../place";
 import { TensorDrawer } from "./tensor";
 
@@ -67,7 +67,7 @@ const isGroup = (row: Tensor | TensorGroup): row is TensorGroup => "prefix" in r
 function columnsOf(prefix: string, groups: boolean): Column<Tensor | TensorGroup>[] {
   const name = (row: Tensor | TensorGroup) => {
     if (isGroup(row)) return <><span aria-hidden="true" class="twist">▸ </span>{row.prefix.slice(prefix.length) || row.prefix}</>;
-    return <span title={row.name}>{(groups ? row.name.slice(prefix.length) : "") || row.name || row.address}</span>;
+    return <Cut name={(groups ? row.name.slice(prefix.length) : "") || row.name || row.address} />;
   };
   const sorted = (column: string) => (groups ? {} : { sort: column });
   return [

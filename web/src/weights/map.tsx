@@ -110,6 +110,7 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
   };
   const choose = (tile: Tile) => {
     setFocus(tile.key);
+    setHovered(null);
     if (tile.node.tensors > 1) fly(layout.fit(tile), () => onOpen(tile.node));
     else onOpen(tile.node);
   };
