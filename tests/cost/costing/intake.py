@@ -151,7 +151,7 @@ INTAKE: Final = (
         worst="a report on 200 000 empty tensors",  # of which it looks at 20 000, each as above
         ask=_post("filename=model.onnx&report=true", nothings(200_000, 17)),
         status=201,
-        budget=Budget(written=8, written_room=64 * KIB, calls=33, work=170 * 20_000, memory_room=40 * MIB),
+        budget=Budget(written=8, written_room=64 * KIB, calls=33, work=240 * 20_000, memory_room=40 * MIB),
     ),
     Row(
         route="POST /v1/stores",
@@ -165,7 +165,7 @@ INTAKE: Final = (
         worst="a thousand tensors of the same mebibyte and a sum for each, where a sound model is asked for",
         ask=_post("strict=true", one_over_another(1000, MIB), _TAR),
         status=422,
-        budget=Budget(written=2, written_room=64 * KIB, calls=42, work=375 * 1000),
+        budget=Budget(written=2, written_room=64 * KIB, calls=42, work=410 * 1000),
     ),
     Row(
         route="POST /v1/stores",

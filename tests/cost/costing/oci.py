@@ -26,7 +26,7 @@ def _blob(client: httpx.Client) -> str:
 
 def _tagged(client: httpx.Client) -> str:
     """A manifest of one blob under two hundred tags, and two hundred that refer to it; its digest."""
-    data = json.dumps({"schemaVersion": 2, "layers": [{"digest": _blob(client), "size": 1}]}).encode()
+    data = json.dumps({"schemaVersion": 2, "layers": [{"digest": _blob(client), "size": len(_CONTENT)}]}).encode()
     for number in range(200):
         put = client.put(f"/v2/a/b/manifests/t{number}", content=data, headers={"content-type": _MANIFEST})
         put.raise_for_status()

@@ -112,7 +112,7 @@ OPERATING: Final = (
         ask=get("/openapi.json"),
         fresh=True,
         status=200,
-        budget=Budget(held=100_000, work=4_900_000),
+        budget=Budget(held=100_000, work=None),  # once in a process
     ),
     *(
         Row(

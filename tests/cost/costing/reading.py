@@ -499,7 +499,7 @@ READING: Final = (
         "",
         given=empty_tensors(17),
         status=200,
-        budget=Budget(calls=20, work=160 * EMPTY, written_room=_FACTS),
+        budget=Budget(calls=20, work=240 * EMPTY, written_room=_FACTS),
     ),
     _view(
         "tensors",
