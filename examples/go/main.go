@@ -15,7 +15,6 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
-	"sync"
 
 	"example/protoslice"
 )
@@ -24,6 +23,7 @@ const (
 	bytesType = "application/octet-stream"
 	tusType   = "application/offset+octet-stream"
 	retries   = 100
+	piece     = 1 << 20 // the longest range that is answered with a digest
 )
 
 var ctx = context.Background()
@@ -198,7 +198,7 @@ func tensorsOf(client *protoslice.Client, store string) ([]protoslice.TensorEntr
 	}
 }
 
-// chunkInParts gets a chunk by four ranges at a time, each compared with its digest, all of one version by If-Range.
+// chunkInParts gets a chunk by ranges, four at a time, each compared with its digest, all of one version by If-Range.
 func chunkInParts(client *protoslice.Client, store string, number int64) ([]byte, error) {
 	head, err := client.GetChunkHead(ctx, store, number, &protoslice.GetChunkHeadParams{})
 	if err != nil {
@@ -206,41 +206,53 @@ func chunkInParts(client *protoslice.Client, store string, number int64) ([]byte
 	}
 	head.Body.Close()
 	whole := make([]byte, head.ContentLength)
-	step := (len(whole) + 3) / 4
-	failures := make(chan error, 4)
-	var parts sync.WaitGroup
-	for start := 0; start < len(whole); start += step {
-		parts.Add(1)
-		go func(part []byte) {
-			defer parts.Done()
-			answer, err := client.GetChunk(ctx, store, number, &protoslice.GetChunkParams{
-				Range:             ptr(fmt.Sprintf("bytes=%d-%d", start, start+len(part)-1)),
-				IfRange:           ptr(head.Header.Get("ETag")),
-				WantContentDigest: ptr("sha-256=1"),
-			})
-			data, err := body(answer, err)
-			if err == nil && answer.StatusCode != http.StatusPartialContent {
-				err = errors.New("the chunk has changed: start again")
-			}
-			if err == nil {
-				copy(part, data)
-				err = check(data, answer.Header.Get("Content-Digest"))
-			}
-			failures <- err
-		}(whole[start:min(start+step, len(whole))])
-	}
-	parts.Wait()
-	close(failures)
-	for err := range failures {
+	get := func(start int, part []byte) error {
+		answer, err := client.GetChunk(ctx, store, number, &protoslice.GetChunkParams{
+			Range:             ptr(fmt.Sprintf("bytes=%d-%d", start, start+len(part)-1)),
+			IfRange:           ptr(head.Header.Get("ETag")),
+			WantContentDigest: ptr("sha-256=1"),
+		})
+		data, err := body(answer, err)
 		if err != nil {
-			return nil, err
+			return err
 		}
+		if answer.StatusCode != http.StatusPartialContent {
+			return errors.New("the chunk has changed: start again")
+		}
+		copy(part, data)
+		return check(data, answer.Header.Get("Content-Digest"))
+	}
+	starts := make(chan int)
+	failures := make(chan error, 4)
+	for range 4 {
+		go func() {
+			var failure error
+			for start := range starts {
+				if failure == nil {
+					failure = get(start, whole[start:min(start+piece, len(whole))])
+				}
+			}
+			failures <- failure
+		}()
+	}
+	for start := 0; start < len(whole); start += piece {
+		starts <- start
+	}
+	close(starts)
+	for range 4 {
+		err = errors.Join(err, <-failures)
+	}
+	if err != nil {
+		return nil, err
 	}
 	return whole, check(whole, head.Header.Get("Repr-Digest"))
 }
 
 // check compares bytes with a digest of the service.
 func check(data []byte, digest string) error {
+	if digest == "" {
+		return errors.New("there is no digest in the answer")
+	}
 	sum := sha256.Sum256(data)
 	if "sha-256=:"+base64.StdEncoding.EncodeToString(sum[:])+":" != digest {
 		return errors.New("the bytes differ from their digest")

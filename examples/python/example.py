@@ -20,7 +20,7 @@ from protoslice_client.api.views import get_chunk, get_chunk_head, get_merged, g
 from protoslice_client.models import ChunkEntry, PutTag, TensorEntry
 from protoslice_client.types import UNSET, File, Response
 
-PIECE = 1 << 20
+PIECE = 1 << 20  # the longest range that is answered with a digest
 RETRIES = 100
 
 
@@ -83,30 +83,31 @@ def tensors_of(client: AuthenticatedClient, store: str) -> Iterator[TensorEntry]
 
 
 def chunk_in_parts(client: AuthenticatedClient, store: str, number: int) -> bytes:
-    """Download a chunk by four ranges at a time, each compared with its digest, all of one version by `If-Range`."""
+    """Download a chunk by ranges, four at a time, each compared with its digest, all of one version by `If-Range`."""
     head = get_chunk_head.sync_detailed(store, number, client=client).headers
     size, etag = int(head["content-length"]), head["etag"]
 
     def part(start: int) -> bytes:
-        end = min(start + step, size)
+        end = min(start + PIECE, size)
         answer = get_chunk.sync_detailed(
             store, number, client=client,
             range_=f"bytes={start}-{end - 1}", if_range=etag, want_content_digest="sha-256=1",
         )  # fmt: skip
         if answer.status_code != 206:
             raise SystemExit("The chunk has changed: start again")
-        check(answer.content, answer.headers["content-digest"])
+        check(answer.content, answer.headers.get("content-digest"))
         return answer.content
 
-    step = -(-size // 4)
     with ThreadPoolExecutor(4) as pool:
-        whole = b"".join(pool.map(part, range(0, size, step)))
-    check(whole, head["repr-digest"])
+        whole = b"".join(pool.map(part, range(0, size, PIECE)))
+    check(whole, head.get("repr-digest"))
     return whole
 
 
-def check(data: bytes, digest: str) -> None:
+def check(data: bytes, digest: str | None) -> None:
     """Compare bytes with a digest of the service."""
+    if digest is None:
+        raise SystemExit("There is no digest in the answer")
     if f"sha-256=:{b64encode(sha256(data).digest()).decode()}:" != digest:
         raise SystemExit("The bytes differ from their digest")
 
