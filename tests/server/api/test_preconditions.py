@@ -185,7 +185,13 @@ async def test_a_write_takes_effect_if_its_condition_is_true(kind: str, tmp_path
         assert changed.status == 200, changed
         assert changed.headers["etag"] == await caller.etag(resource) != first
         stale = await caller.send(resource, if_match=first)
-        assert (stale.status, json.loads(stale.body)["etag"]) == (412, changed.headers["etag"].strip('"'))
+        shown = json.loads(stale.body)["etag"]
+        assert (stale.status, shown) == (412, changed.headers["etag"])
+        for method in ("GET", resource.method):
+            bare = await caller.send(resource, method, if_match=shown.strip('"'))
+            assert (bare.status, json.loads(bare.body)["etag"]) == (412, shown)
+            assert "If-Match: Invalid entity tags: put each in double quotes" in json.loads(bare.body)["detail"]
+        assert (await caller.send(resource, body=resource.second, if_match=shown)).status == 200
         assert (await caller.send(resource, body=resource.second, if_match="*")).status == 200
         if resource.removable:
             assert (await caller.send(resource, "DELETE", if_match=first)).status == 412

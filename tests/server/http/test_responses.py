@@ -312,7 +312,10 @@ def test_not_modified(client: httpx.Client, method: str) -> None:
 def test_preconditions_come_before_ranges(client: httpx.Client) -> None:
     answer = client.get("/plain", headers={"if-match": '"other"', "range": "bytes=9999-"})
     problem = assert_problem(answer.status_code, answer.headers, answer.content, expected=412)
-    assert problem["etag"] == "sha256-fake"
+    assert problem["etag"] == '"sha256-fake"'
+    unquoted = client.get("/plain", headers={"if-match": "sha256-fake"})
+    problem = assert_problem(unquoted.status_code, unquoted.headers, unquoted.content, expected=412)
+    assert "double quotes" in problem["detail"]
     assert client.get("/plain", headers={"if-match": '"sha256-fake"', "range": "bytes=0-9"}).status_code == 206
     weak = client.get("/plain", headers={"if-match": 'W/"sha256-fake"'})
     assert weak.status_code == 412

@@ -14,7 +14,7 @@ from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import Rule, add_rule
 from protoslice.server.api.documentation.openapi_fragments import EXPERIMENTAL, SEEN, problems
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
-from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
+from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, failure
 from protoslice.server.http.headers import read_fields
 from protoslice.server.services import Given, Services
 
@@ -113,10 +113,8 @@ def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
         if evaluate(asked, None if found is None else Validators(found.etag), reads=False) is not Verdict.PROCEED:
             shown = {}
             if found is not None and services.may(Scope.READ):
-                shown = {"etag": found.etag.opaque, **found.shown}
-            raise HttpProblem(
-                PRECONDITION, "The resource has changed, or does not meet If-Match or If-None-Match", **shown
-            )
+                shown = {"etag": str(found.etag), **found.shown}
+            raise HttpProblem(PRECONDITION, failure(asked), **shown)
         return Condition(absent=True) if found is None else Condition(found.version)
 
     return Depends(condition)

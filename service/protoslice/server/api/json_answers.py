@@ -24,7 +24,7 @@ from protoslice.server.access.decision import Scope as AccessScope
 from protoslice.server.access.places import asked_url, url_of
 from protoslice.server.api.encoding import encode_fact, encode_items, has_secret, store_weight
 from protoslice.server.api.problems import PRECONDITION, HttpProblem
-from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate
+from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, failure
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.negotiation import takes_gzip
@@ -106,19 +106,15 @@ def json_answer(
     if request.method == "GET":
         coded = len(body) >= _LEAST_GZIPPED and _takes_gzip(request)
         # A client that takes gzip may still have the plain form, whose tag is then as good.
+        asked = _conditions(read_fields(request.scope))
         verdicts = {
-            each: evaluate(_conditions(read_fields(request.scope)), Validators(each), reads=True)
-            for each in ((tag.gzipped, tag) if coded else (tag,))
+            each: evaluate(asked, Validators(each), reads=True) for each in ((tag.gzipped, tag) if coded else (tag,))
         }
         for known, verdict in verdicts.items():
             if verdict is Verdict.NOT_MODIFIED:
                 return Response(status_code=304, headers=said | {"etag": str(known)})
         if Verdict.PROCEED not in verdicts.values():
-            raise HttpProblem(
-                PRECONDITION,
-                "The resource has changed: its entity tag differs from the one in the request",
-                etag=tag.opaque,
-            )
+            raise HttpProblem(PRECONDITION, failure(asked), etag=str(tag))
         if coded:
             said |= {"etag": str(tag.gzipped), "content-encoding": "gzip"}
             return _GzippedResponse(body, status, said, media_type, digest)

@@ -112,6 +112,16 @@ def evaluate(headers: Preconditions, current: Validators | None, *, reads: bool)
     return Verdict.NOT_MODIFIED if reads else Verdict.FAILED
 
 
+def failure(headers: Preconditions) -> str:
+    """Return why the preconditions have failed: a list of entity tags does not parse, or there is another version."""
+    for name, tags in (("If-Match", headers.if_match), ("If-None-Match", headers.if_none_match)):
+        try:
+            _ = tags is None or _pairs(tags)
+        except InvalidInput as error:
+            return f"{name}: {error}"
+    return "The resource has changed, or does not meet If-Match or If-None-Match"
+
+
 def range_applies(if_range: str | None, current: Validators) -> bool:
     """True when Range applies (section 13.1.5): If-Range is absent or names this representation."""
     if if_range is None:

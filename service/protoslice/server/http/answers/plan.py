@@ -12,7 +12,15 @@ from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.outputs.omitted import Omitted
 from protoslice.server.api.problems import PRECONDITION, RANGE, HttpProblem
 from protoslice.server.http.answers.disposition import attachment
-from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, range_applies
+from protoslice.server.http.conditions import (
+    EntityTag,
+    Preconditions,
+    Validators,
+    Verdict,
+    evaluate,
+    failure,
+    range_applies,
+)
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields, Headers, header_lines
 from protoslice.server.http.ranges import MAX_RANGES, ByteRange, select
@@ -123,13 +131,10 @@ class AnswerPlanner:
         facts, terms, size = self._facts, self._terms, self._size
         wanted = fields.get(b"range") if method == "GET" else None
         if not _CONDITIONAL.isdisjoint(fields):
-            verdict = evaluate(_preconditions(fields), self._current, reads=True)
+            asked = _preconditions(fields)
+            verdict = evaluate(asked, self._current, reads=True)
             if verdict is Verdict.FAILED:
-                raise HttpProblem(
-                    PRECONDITION,
-                    "The representation has changed: its entity tag differs from the one in the request",
-                    etag=facts.etag,
-                )
+                raise HttpProblem(PRECONDITION, failure(asked), etag=str(self._current.etag))
             if verdict is Verdict.NOT_MODIFIED:
                 return Answer(304, SharedHeaders(secured(_validators(facts.etag, terms), private=terms.private)), [])
             if not range_applies(fields.get(b"if-range"), self._current):
