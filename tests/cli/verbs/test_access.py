@@ -220,3 +220,18 @@ def test_a_space_is_removed_with_its_stores_and_restored(call: Any, site: Site) 
         assert client.store("m:1").id == store
     call(*undo, "--storage", site.storage, code=4, **admin)
     assert "cannot be removed" in call("space", "rm", "default", code=7, **admin).stderr
+
+
+@pytest.mark.parametrize("size", [6, 9 << 20, 65 << 20])
+@pytest.mark.parametrize("base", [[], ["--base", "0123456789abcdef"]])
+def test_a_token_that_only_writes_pushes(call: Any, site: Site, tmp_path: Path, size: int, base: list[str]) -> None:
+    robot = site.team | {
+        "PROTOSLICE_TOKEN": call("token", "create", "w", "--scope", "write", **site.team).stdout.strip()
+    }
+    (tmp_path / "m.bin").write_bytes(bytes(range(6)) * (size // 6))
+    pushed = json.loads(call("push", tmp_path / "m.bin", "--tag", "w:2", "--json", *base, **robot).stdout)
+    assert (pushed["sent"], pushed["copied"]) == (size // 6 * 6, 0)
+    call("pull", "w:2", tmp_path / "again.bin", **site.team)
+    assert (tmp_path / "again.bin").read_bytes() == (tmp_path / "m.bin").read_bytes()
+    refused = call("rm", "w:2", code=6, **robot).stderr
+    assert refused.index("delete") < refused.index("read")

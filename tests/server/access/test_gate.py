@@ -14,7 +14,7 @@ from tests.support.asgi import ask
 from tests.support.stores import onnx
 
 from protoslice.errors import InvalidInput
-from protoslice.recipes import MEDIA_TYPE
+from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES, Rule, check_rules
 from protoslice.server.api.views import VIEWS
@@ -158,8 +158,12 @@ async def test_tags_of_a_registration_are_asked_about(app: Application) -> None:
 async def test_writing_alone_copies_nothing_out_of_stores(app: Application) -> None:
     writer = await token_for(app, WRITE)
     headers = bearer(writer) | {"content-type": MEDIA_TYPE}
-    got = await ask(app, "PUT", "/spaces/own/v1/stores", b"x", headers)
-    assert (got.status, json.loads(got.body)["scope"]) == (403, "read")
+    known = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx", onnx(10), bearer(writer))
+    for store in (json.loads(known.body)["id"], "0" * 64):
+        lines = RecipeWriter()
+        recipe = lines.file("m.bin") + lines.copy(Copy(store, "m.onnx", 0, 1))
+        got = await ask(app, "PUT", "/spaces/own/v1/stores", recipe, headers)
+        assert (got.status, json.loads(got.body)["scope"]) == (403, "read")
 
 
 async def test_authorized_answers_are_private(app: Application) -> None:

@@ -16,6 +16,7 @@ from tests.server.access.worlds.calls import CALLS
 from tests.support.asgi import Asked, ask
 
 from protoslice.catalog.spaces import SpaceTable
+from protoslice.recipes import MEDIA_TYPE, RecipeWriter
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application
@@ -102,6 +103,13 @@ async def put_by_tus(app: Application, headers: dict[str, str], data: bytes) -> 
     return await ask(app, "PATCH", begun.headers["location"], data, tus | kind)
 
 
+def recipe_of(data: bytes) -> bytes:
+    """A recipe that copies nothing."""
+    lines = RecipeWriter()
+    parts = lines.file("m.bin"), lines.literal(len(data)), data, lines.end(len(data), sha256(data).hexdigest())
+    return b"".join([*parts, lines.done()])
+
+
 WAYS: Final[dict[str, Callable[[Application, dict[str, str], bytes], Awaitable[Asked]]]] = {
     "a body": lambda app, headers, data: ask(app, "PUT", PLACE, data, headers),
     "no length": lambda app, headers, data: ask(app, "PUT", PLACE, data, headers, sized=False),
@@ -109,6 +117,9 @@ WAYS: Final[dict[str, Callable[[Application, dict[str, str], bytes], Awaitable[A
         app, "PUT", PLACE, data, headers | {"repr-digest": digest(data)}, sized=False
     ),
     "tus": put_by_tus,
+    "a recipe": lambda app, headers, data: ask(
+        app, "POST", "/spaces/own/v1/stores", recipe_of(data), headers | {"content-type": MEDIA_TYPE}
+    ),
 }
 SIZES: Final = {"held in the manifest": 1500, "a pack": 300 << 10, "an object": 3 << 20}
 

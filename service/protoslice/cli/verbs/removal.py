@@ -16,7 +16,7 @@ from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.options import Json, ServiceUrl
 from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.show import escaped, note, print_json, say, utc
-from protoslice.errors import InvalidInput, NotFound, StillNamed
+from protoslice.errors import InvalidInput, NotFound, StillNamed, StorageDenied, UnknownCaller
 from protoslice.references import Address, store_of
 
 _ID = re.compile("[0-9a-f]{12,64}")
@@ -111,6 +111,10 @@ def _found(held: ExitStack, address: Address, wants_store: bool) -> _Removal:
         if is_store or all(tag.name != address.ref for tag in client.tags()):
             raise
         return _Removal(client, address.ref, None, is_store)
+    except StorageDenied as error:
+        if not isinstance(error, UnknownCaller):
+            error.message = f"rm needs the scopes delete and read: {error.message}"
+        raise
 
 
 def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> None:

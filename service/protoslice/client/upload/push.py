@@ -29,7 +29,7 @@ from protoslice.client.upload.plans import (
 )
 from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, ResumableUploads
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
-from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError
+from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, StorageDenied, UnknownCaller
 from protoslice.facts import MissingPieces, ModelReport, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
@@ -124,21 +124,30 @@ class Push:
 
     def run(self) -> Pushed:
         """Send the files and return the result; content that can be read again is sent again after a failure."""
-        plans = self._plans()
+        try:
+            plans = self._plans()
+        except StorageDenied as error:
+            if error.request_id is None or isinstance(error, UnknownCaller):
+                raise
+            # A token without the scope `read` looks nothing up, and may send everything.
+            plans = self._whole()
         try:
             return self._send(plans)
         except Conflict:
             if not any(plan.copied for plan in plans):
                 raise
             # The pieces to copy have been removed since they were found.
-            return self._send([FilePlan.whole(item) for item in self._items])
+            return self._send(self._whole())
+
+    def _whole(self) -> list[FilePlan]:
+        return [FilePlan.whole(item) for item in self._items]
 
     def _plans(self) -> list[FilePlan]:
         """Plans of the files; large local files are sent in part where the bases hold pieces."""
         looked = [item for item in self._items if item.local is not None and (item.size or 0) >= WORTH_A_LOOK]
         bases = self._bases() if looked else []
         if not looked or self._options.get("base") == []:
-            return [FilePlan.whole(item) for item in self._items]
+            return self._whole()
         terms = SplitTerms(
             type=self._type,
             min_chunk=size_of(self._options.get("min_chunk")) or MIN_CHUNK,
@@ -149,7 +158,7 @@ class Push:
         surveyed = {id(item): survey(item, terms, up_to=None if bases else BEGINNING) for item in looked}
         if not bases:
             if not self._places(surveyed.values(), None):
-                return [FilePlan.whole(item) for item in self._items]
+                return self._whole()
             surveyed = {at: each if each.is_whole else survey(each.item, terms) for at, each in surveyed.items()}
         places = self._known_places(list(surveyed.values()), bases)
         return [

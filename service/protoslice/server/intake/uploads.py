@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
+from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -21,7 +22,7 @@ from protoslice.server.intake.bodies import files_of
 from protoslice.server.middleware.body_limits import TAR, upload_type
 from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
-from protoslice.stores import ComparedSink, Created, IngestRequest, Sink, UploadBase, follow
+from protoslice.stores import ComparedSink, Created, IngestRequest, OpenStore, Sink, UploadBase, follow
 
 _SEVERAL: Final = {"multipart/form-data", TAR}
 
@@ -102,10 +103,9 @@ async def follow_recipe(
     services: Services, wanted: IngestRequest, recipe: AsyncIterator[bytes], check: Callable[[], None] | None = None
 ) -> Created:
     """Make the store of a recipe, which names each file's digest; `check` is called once all is read."""
-    services.require(Scope.READ)  # a recipe copies from stores
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
-        await follow(recipe, ingest, services.stores)
+        await follow(recipe, ingest, _CopiedStores(services))
         if check is not None:
             check()
         received = perf_counter()
@@ -113,6 +113,18 @@ async def follow_recipe(
     services.metrics.stage("receive", received - started)
     services.metrics.stage("commit", perf_counter() - received)
     return created
+
+
+@dataclass(frozen=True, slots=True)
+class _CopiedStores:
+    """Stores that a recipe copies from; a recipe without copies needs no scope but that of an upload."""
+
+    services: Services
+
+    async def view(self, ref: str) -> OpenStore:
+        """Return the opened store; `HttpProblem` for a caller who may not read."""
+        self.services.require(Scope.READ)
+        return await self.services.stores.view(ref)
 
 
 async def _take_file(sink: Sink | ComparedSink, pieces: AsyncIterator[bytes]) -> int:
