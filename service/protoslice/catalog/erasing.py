@@ -6,6 +6,7 @@ interrupted.
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -72,6 +73,8 @@ class Traces:
     """Objects, of any store, whose bytes are still to be deleted."""
     overdue: int
     """Those of them that could be deleted now."""
+    own: int
+    """Those of them that the store had."""
 
 
 async def spaces(database: Database) -> list[str]:
@@ -79,16 +82,18 @@ async def spaces(database: Database) -> list[str]:
     return await database.read(lambda tx: [name for (name,) in tx.all("SELECT name FROM spaces ORDER BY name")])
 
 
-async def traces(database: Database, digest: str) -> Traces:
-    """Return what is left of a store in all spaces."""
+async def traces(database: Database, digest: str, keys: Collection[str]) -> Traces:
+    """Return what is left in all spaces of a store that had objects with these `keys`."""
 
     def work(tx: Transaction) -> Traces:
         letters = tx.all("SELECT count(*) FROM letters WHERE body LIKE :pattern", pattern=f"%{digest}%")[0][0]
         histories = tx.all("SELECT count(*) FROM repositories WHERE protocol = 'hub'")[0][0]
         due = "SELECT count(*) FROM objects WHERE due IS NOT NULL"
         waiting = sum(tx.all(sql)[0][0] for sql in ("SELECT count(*) FROM trash", due))
+        own = tx.among("SELECT key FROM trash WHERE key IN {listed}", keys)
+        own += tx.among("SELECT key FROM objects WHERE due IS NOT NULL AND key IN {listed}", keys)
         overdue = tx.all("SELECT count(*) FROM trash WHERE due <= :now", now=tx.now)[0][0]
-        return Traces(letters, histories, waiting, overdue)
+        return Traces(letters, histories, waiting, overdue, len(own))
 
     return await database.export(work)
 
@@ -133,9 +138,29 @@ class Eraser:
         shown = sorted(shown_name(each.protocol, each.repository, each.name) for each in named)
         return Erasable(self._space, digest, stores, size, [*sorted(tags), *shown], objects, sorted(sharing), uploads)
 
-    async def erase(self, digest: str) -> None:
-        """Erase a store, but for its bytes in the trash. A store that is sent meanwhile is another one, and stays."""
-        await self._database.write(lambda tx: self._hide(tx, digest))
+    async def parts_of_objects(self, digest: str) -> set[int]:
+        """Return the objects of a store, and those in which its bytes stayed when it was erased."""
+        said = "SELECT detail FROM audit WHERE space = :space AND subject = :digest AND what = 'store.erased'"
+
+        def work(tx: Transaction) -> set[int]:
+            rows = tx.all(_OBJECTS, space=self._space, digest=digest)
+            recorded = tx.all(said, space=self._space, digest=digest)
+            return {id for (id,) in rows}.union(*(json.loads(detail).get("objects", ()) for (detail,) in recorded))
+
+        return await self._database.export(work)
+
+    async def keys(self, objects: Collection[int]) -> list[str]:
+        """Return the keys of objects."""
+        sql = "SELECT key FROM objects WHERE space = :space AND id IN {listed}"
+        rows = await self._database.export(lambda tx: tx.among(sql, objects, space=self._space))
+        return [key for (key,) in rows]
+
+    async def erase(self, digest: str, kept: Collection[int] = ()) -> None:
+        """Erase a store, but for its bytes in the trash. A store that is sent meanwhile is another one, and stays.
+
+        `kept` are objects in which its bytes stay, because other stores use others of them; the audit has them.
+        """
+        await self._database.write(lambda tx: self._hide(tx, digest, kept))
         await purge_repositories(self._database)
         async for _ in self._database.write_in_batches(lambda tx, limit: empty_commits(tx, self._space, digest, limit)):
             pass
@@ -156,12 +181,12 @@ class Eraser:
         sql = f"SELECT 1 FROM stores WHERE space = :space AND digest = :digest UNION ALL {tables} LIMIT 1"
         return await self._database.read(lambda tx: tx.first(sql, space=self._space, digest=digest)) is not None
 
-    def _hide(self, tx: Transaction, digest: str) -> None:
+    def _hide(self, tx: Transaction, digest: str, kept: Collection[int]) -> None:
         """Remove the store, so that it cannot be restored."""
         removed = mark_removed(tx, self._space, digest)
         these = "space = :space AND digest = :digest AND deleted > 0"
         tx.run(f"UPDATE stores SET deleted = 0, tags = NULL WHERE {these}", space=self._space, digest=digest)
-        record(tx, self._space, "store.erased", digest, {"store": digest})
+        record(tx, self._space, "store.erased", digest, {"store": digest} | ({"objects": sorted(kept)} if kept else {}))
         if removed is not None:
             size, tags = removed
             self._account.charge(tx, stores=-1, logical_bytes=-size, entries=-len(tags))

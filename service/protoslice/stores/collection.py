@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Final
+from typing import Final, TypeAlias
 
 from protoslice.catalog import Database
 from protoslice.catalog.abandoned import forget_spaces, purge_commits, purge_repositories, purge_spaces
 from protoslice.catalog.collector import CollectorTable, TrashRow
-from protoslice.catalog.database import SECOND
+from protoslice.catalog.database import SECOND, Row, Transaction
 from protoslice.catalog.kept_files import purge_kept_files
 from protoslice.catalog.spaces import SpaceRow
 from protoslice.concurrency.chores import run_all
@@ -21,7 +22,7 @@ from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.clock import JumpWatch
-from protoslice.stores.manifest import sums_of
+from protoslice.stores.manifest import Manifest, sums_of
 from protoslice.stores.marker import marker_of, require_owner
 
 _log = logging.getLogger(__name__)
@@ -30,6 +31,10 @@ GRACE_SECONDS: Final = 86400.0
 """Seconds for which a removed store can be restored."""
 EVERY_SECONDS: Final = 60.0
 """Seconds between two collections of a service."""
+_PAGE: Final = 50
+"""Manifests that are read at once."""
+
+Ranges: TypeAlias = list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,3 +163,74 @@ async def empty_trash(storage: Storage, database: Database) -> int:
         await table.deleted(rows)
         total += len(rows)
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class Stranded:
+    """An object that keeps bytes that no store uses, because stores use others of it."""
+
+    id: int
+    key: str
+    size: int
+    """Number of bytes that no store uses."""
+    stores: Sequence[str]
+    """Stores that use others."""
+
+
+async def stranded(database: Database, space: str, objects: Collection[int], digest: str) -> list[Stranded]:
+    """Return those of `objects` in which bytes of the store `digest` stay when it is erased.
+
+    If there is no such store any more, these are all bytes that no other store uses.
+    """
+    using = "SELECT store FROM store_objects WHERE space = :space AND object IN {listed}"
+    manifests = "SELECT id, digest, manifest FROM stores WHERE space = :space AND id IN {listed}"
+    named = "SELECT id, key, size FROM objects WHERE space = :space AND size IS NOT NULL AND id IN {listed}"
+    rows = await database.export(lambda tx: tx.among(named, sorted(objects), space=space))
+    sizes = {key: (id, size) for id, key, size in rows}
+    stores = sorted({id for (id,) in await database.export(lambda tx: tx.among(using, sorted(objects), space=space))})
+    own, others, users = dict[str, Ranges](), dict[str, Ranges](), dict[str, set[str]]()
+    for first in range(0, len(stores), _PAGE):
+        page = stores[first : first + _PAGE]
+        for id, found, data in await database.read(partial(_among, manifests, page, space), background=True):
+            ranges = own if found == digest else others
+            for key, start, end in _used(Manifest.decode(bytes(data), id)):
+                if key in sizes:
+                    end = sizes[key][1] if end is None else end
+                    ranges.setdefault(key, []).append((start, end))
+                    if found != digest:
+                        users.setdefault(key, set()).add(found)
+        others = {key: _merged(ranges) for key, ranges in others.items()}
+    left = []
+    for key, digests in sorted(users.items()):
+        id, size = sizes[key]
+        wanted = _merged(own.get(key, ())) if own else [(0, size)]
+        both = _total(_merged([*wanted, *others[key]]))
+        if unused := both - _total(others[key]):
+            left.append(Stranded(id, key, unused, sorted(digests)))
+    return left
+
+
+def _among(sql: str, ids: Sequence[int], space: str, tx: Transaction) -> list[Row]:
+    return tx.among(sql, ids, space=space)
+
+
+def _used(manifest: Manifest) -> Iterator[tuple[str, int, int | None]]:
+    """Yield the bytes of objects that a store uses, by key; None for the end of the object."""
+    yield from ((key, 0, None) for key in manifest.beside.values())
+    for stored in manifest.stored:
+        yield from ((each.object.key, each.start, each.end) for each in stored.extents() if each.object.key is not None)
+
+
+def _merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
+    """Return ranges that neither overlap nor touch, in order."""
+    merged: Ranges = []
+    for start, end in sorted(ranges):
+        if merged and start <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+        else:
+            merged.append((start, end))
+    return merged
+
+
+def _total(ranges: Ranges) -> int:
+    return sum(end - start for start, end in ranges)

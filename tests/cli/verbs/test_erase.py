@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
@@ -17,7 +18,7 @@ from tests.server.registries.test_oci import descriptor, push, put_manifest
 from tests.support.hub import commit, header, send
 from tests.support.tus import tus_client
 
-from protoslice.client import Client
+from protoslice.client import Client, Pushed
 
 Call = Callable[..., Any]
 RUN: Final = "/api/2.0/mlflow-artifacts/artifacts/7/run/artifacts"
@@ -146,7 +147,8 @@ def test_nothing_is_left_of_a_store_but_what_is_listed(call: Call, http: httpx.C
     assert used(http)[0] <= before[0] + 100, "but for an upload of `{}`"
     assert used(http)[1] == before[1]
     # Again, as after an interruption.
-    assert f"Erased store {store}." in call("erase", store[:14], "--storage", storage, "--yes", url="").stdout
+    done = call("erase", store[:14], "--storage", storage, "--yes", url="")
+    assert f"Store {store} was erased already: nothing is left to erase." in done.stdout
 
 
 def test_a_history_goes_on_without_the_files_of_an_erased_commit(call: Call, http: httpx.Client, storage: Path) -> None:
@@ -234,3 +236,55 @@ def test_bytes_that_a_backup_holds_are_a_failure(call: Call, http: httpx.Client,
             catalogue.execute("DELETE FROM holds")
     call("erase", store, "--storage", storage, "--yes", url="")
     assert holding(storage, data) == []
+
+
+def test_bytes_in_an_object_that_another_store_uses_are_a_failure(
+    call: Call, http: httpx.Client, storage: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "model.bin"
+
+    def pushed(data: bytes, tag: str) -> Pushed:
+        path.write_bytes(data)
+        return client.push(path, tags=[tag])
+
+    first = os.urandom(12 << 20)
+    second = first[: 8 << 20] + os.urandom(4 << 20)
+    secret = first[-100_000:]
+    options = ["--storage", storage, "--yes"]
+    with Client(str(http.base_url)) as client:
+        one = pushed(first, "ranges:1").store.id
+        two = pushed(second, "ranges:2")
+        assert two.copied > 7 << 20
+        for _ in range(2):  # again: it is not forgotten
+            done = call("erase", one, *options, code=3, url="")
+            (line,) = [line for line in done.stdout.splitlines() if "no other store uses" in line]
+            (object,) = holding(storage, secret)
+            assert line.startswith(f"object {object.relative_to(storage)}")
+            (size,) = re.findall(r"\(([0-9]+) B\)", line)
+            assert 3 << 20 < int(size) < 5 << 20
+            assert two.store.id[:12] in line
+            assert f"Store {one} is not erased." in done.stdout
+        # As it says: the other store is erased, after which it is sent again whole.
+        call("erase", two.store.id, *options, url="")
+        assert holding(storage, secret) == []
+        again = pushed(second, "ranges:2")
+        assert (again.store.id, again.copied) == (two.store.id, 0)
+        said = call("erase", one, *options, url="").stdout
+        assert f"Store {one} was erased already: nothing is left to erase." in said
+
+
+def test_bytes_that_others_use_too_or_that_an_earlier_store_left_are_no_failure(
+    call: Call, http: httpx.Client, storage: Path, tmp_path: Path
+) -> None:
+    path, first = tmp_path / "model.bin", os.urandom(12 << 20)
+    stores = list[Pushed]()
+    with Client(str(http.base_url)) as client:
+        for tag in ("chain:1", "chain:2", "chain:3"):
+            path.write_bytes(first if not stores else first[: 8 << 20] + os.urandom(1 << 20))
+            stores.append(client.push(path, tags=[tag]))
+        assert all(each.copied for each in stores[1:])
+        client.remove(stores[0].store.id, force=["chain:1"])
+        call("gc", "--grace-seconds", "0", "--storage", storage, url="")
+        done = call("erase", stores[1].store.id, "--storage", storage, "--yes", url="")
+        assert "no other store uses" not in done.stdout
+        assert client.store("chain:3").id == stores[2].store.id

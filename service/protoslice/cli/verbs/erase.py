@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from protoslice.catalog.erasing import Erasable
     from protoslice.server.settings import Settings
     from protoslice.storage import Storage
+    from protoslice.stores.collection import Stranded
 
 _ID: Final = re.compile("[0-9a-f]{12,64}")
 _SHOWN: Final = 3
@@ -77,10 +78,19 @@ def erase(
             {"store": digest, "erased": [asdict(each) for each in found], "remains": [asdict(each) for each in left]}
         )
     else:
-        say(f"Erased store {digest}." if not any(each.failed for each in left) else f"Store {digest} is not erased.")
+        say(_outcome(found, left))
         print_table(["remains in", "what", "until", "sooner"], [[x.place, x.what, x.until, x.sooner] for x in left])
     if any(each.failed for each in left):
         raise typer.Exit(NOT_KEPT)
+
+
+def _outcome(found: Sequence[Erasable], left: Sequence[Remainder]) -> str:
+    digest = found[0].digest
+    if any(each.failed for each in left):
+        return f"Store {digest} is not erased."
+    if any(each.stores or each.names for each in found):
+        return f"Erased store {digest}."
+    return f"Store {digest} was erased already: nothing is left to erase."
 
 
 def _show(found: Sequence[Erasable]) -> None:
@@ -132,21 +142,44 @@ async def _found(settings: Settings, store: str, space: str | None) -> list[Eras
 async def _erased(settings: Settings, found: Sequence[Erasable]) -> list[Remainder]:
     from protoslice.catalog.database import ACTOR, LOCAL, Actor
     from protoslice.catalog.erasing import Eraser
-    from protoslice.stores.collection import empty_trash
+    from protoslice.stores.collection import empty_trash, stranded
 
     async with _opened(settings, None) as (storage, database, spaces):
         ACTOR.set(Actor(LOCAL, system_user()))
         digest = found[0].digest
+        keys, left = list[str](), list[Remainder]()
         for each in found:
-            await Eraser(database, each.space).erase(digest)
+            eraser = Eraser(database, each.space)
+            objects = await eraser.parts_of_objects(digest)
+            keys += await eraser.keys(objects)
+            kept = await stranded(database, each.space, objects, digest)
+            await eraser.erase(digest, [one.id for one in kept])
+            objects = await eraser.parts_of_objects(digest)
+            left += map(_stranded, await stranded(database, each.space, objects, digest))
         await empty_trash(storage, database)
-        left = []
         for space in spaces:
             if await Eraser(database, space).is_left(digest):
                 known = any(each.space == space for each in found)
                 what = "the store, which was sent again, or a name" if known else "another copy"
                 left.append(Remainder(f"space {space}", what, "erased too", _command(digest, space), failed=known))
-        return [*left, *_shared(found), *await _elsewhere(settings, database, digest)]
+        return [*left, *_shared(found), *await _elsewhere(settings, database, digest, keys)]
+
+
+def _stranded(object: Stranded) -> Remainder:
+    """Return bytes that stay in an object because other stores use others of it."""
+    size = f"{format_size(object.size)} ({object.size} B)" if object.size >= 1024 else f"{object.size} B"
+    return Remainder(
+        f"object {object.key}",
+        f"{size} that no other store uses",
+        f"stores that use other bytes of it are erased: {_named(object.stores)}",
+        "for each: pull, erase, push again",
+        failed=True,
+    )
+
+
+def _named(stores: Sequence[str]) -> str:
+    more = len(stores) - _SHOWN
+    return " ".join(digest[:12] for digest in stores[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
 def _shared(found: Sequence[Erasable]) -> list[Remainder]:
@@ -154,12 +187,9 @@ def _shared(found: Sequence[Erasable]) -> list[Remainder]:
     left = []
     for each in found:
         if each.sharing:
-            more = len(each.sharing) - _SHOWN
-            named = " ".join(digest[:12] for digest in each.sharing[:_SHOWN]) + (
-                f" and {more} more" if more > 0 else ""
-            )
+            what = f"bytes shared with {_named(each.sharing)}"
             sooner = _command(each.sharing[0], each.space)
-            left.append(Remainder(f"space {each.space}", f"bytes shared with {named}", "these are erased", sooner))
+            left.append(Remainder(f"space {each.space}", what, "these are erased", sooner))
         if each.uploads:
             left.append(
                 Remainder(f"space {each.space}", f"bytes of {each.uploads} open uploads", "they expire", "wait")
@@ -167,16 +197,17 @@ def _shared(found: Sequence[Erasable]) -> list[Remainder]:
     return left
 
 
-async def _elsewhere(settings: Settings, database: Database, digest: str) -> list[Remainder]:
+async def _elsewhere(settings: Settings, database: Database, digest: str, keys: Collection[str]) -> list[Remainder]:
     """Return the places that no removal of a store touches."""
     from protoslice.catalog.database import SECOND
     from protoslice.catalog.erasing import traces
     from protoslice.catalog.snapshots import last_snapshots
 
-    there, (backed_up, dumped) = await traces(database, digest), await last_snapshots(database)
+    there, (backed_up, dumped) = await traces(database, digest, keys), await last_snapshots(database)
     left = []
     if there.waiting:
-        what = f"bytes of {there.waiting} objects, of any store"
+        own = f", {there.own} of them of this one" if keys else ""
+        what = f"bytes of {there.waiting} objects, of any store{own}"
         until = (
             "a backup or check has ended" if there.overdue else f"{settings.deletion_delay_seconds / 60:.0f} minutes"
         )
