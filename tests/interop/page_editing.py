@@ -227,3 +227,46 @@ def test_who_may_not_change_a_model_is_not_offered_it(browser: Browser, tmp_path
                     expect(panel.get_by_role("heading")).to_have_text(sees)
                 else:
                     expect(panel).to_contain_text("You may read models here, but not change them.")
+
+
+def focused(page: Page) -> str:
+    """Name of the element that has the focus, once the page is at rest."""
+    page.wait_for_load_state("networkidle")
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => setTimeout(done, 100)))")
+    return str(page.evaluate("document.activeElement.tagName"))
+
+
+def test_focus_never_falls_to_the_body(context: BrowserContext, http: httpx.Client) -> None:
+    versions(http, "focus")
+    page = opened(context, "/")
+    page.get_by_role("link", name="Skip to the content").press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    page.locator(".card", has_text="focus").first.press("Enter")
+    expect(page.get_by_role("heading", name="focus:3")).to_be_visible()
+    assert focused(page) != "BODY"
+    expect(page.locator("body > [aria-live]")).to_have_text("focus:3")
+    page.get_by_role("treeitem").first.press("Enter")
+    expect(page.get_by_role("complementary", name="Tensor")).to_be_visible()
+    page.get_by_role("button", name="Close").press("Enter")
+    expect(page.get_by_role("complementary", name="Tensor")).to_have_count(0)
+    assert focused(page) != "BODY"
+    open_edit(page)
+    page.get_by_label("Description of this version").fill(f"seen at {page.viewport_size}")
+    page.get_by_role("button", name="Save").press("Enter")
+    expect(page.get_by_text("Saved the description.")).to_be_visible()
+    assert focused(page) != "BODY"
+    page.get_by_role("button", name="Delete this version").press("Enter")
+    page.get_by_role("button", name="Cancel").press("Enter")
+    expect(page.get_by_role("button", name="Cancel")).to_have_count(0)
+    assert focused(page) != "BODY"
+    page.get_by_role("button", name="Delete this version").press("Enter")
+    page.get_by_role("button", name="Delete", exact=True).press("Enter")
+    expect(page.get_by_role("button", name="Restore")).to_be_visible()
+    assert focused(page) != "BODY"
+    page.get_by_role("button", name="Restore").press("Enter")
+    expect(page.get_by_role("button", name="Restore")).to_have_count(0)
+    assert focused(page) != "BODY"
+    page.goto("/m/focus:1/tensors")
+    page.get_by_role("button", name="Size").press("Enter")
+    assert focused(page) == "BUTTON"
+    expect(page.get_by_role("complementary", name="Tensor")).to_have_count(0)

@@ -64,7 +64,7 @@ export function followLinks(): void {
   addEventListener("click", (event) => {
     const link = (event.target as Element | null)?.closest("a");
     const plain = !event.defaultPrevented && !event.button && !event.metaKey && !event.ctrlKey && !event.shiftKey;
-    if (!link || !plain || link.origin !== location.origin || link.target || link.hasAttribute("download")) return;
+    if (!link || !plain || link.hash || link.origin !== location.origin || link.target || link.hasAttribute("download")) return;
     const inside = link.pathname.startsWith(SPACE) ? link.pathname.slice(SPACE.length) : "";
     if (!/^\/($|m\/|diff\/|operations$)/.test(inside)) return;
     event.preventDefault();

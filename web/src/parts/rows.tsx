@@ -72,7 +72,7 @@ export function Rows<T>(given: Given<T>) {
     };
     const move = moves[event.key];
     const row = rows.at(focus);
-    if (event.key === "Enter" && row) onChoose(row);
+    if (event.key === "Enter" && row && event.target === box.current) onChoose(row);
     if (move === undefined) return;
     event.preventDefault();
     const next = Math.min(Math.max(0, focus + move), rows.length - 1);
