@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 from tests.support.live import LiveServer, exchange, read_answer
 from tests.support.problems import assert_problem
@@ -73,3 +74,45 @@ def test_a_head_that_is_refused(service: LiveServer) -> None:
             connection.sendall(b"y" * (1 << 20))
         answer = read_answer(connection)
         assert_problem(answer.status, answer.headers, answer.body, expected=431, slug="header-too-large")
+
+
+EARLY = {
+    400: b"PUT /v1/stores?filename=a&nothing=1 HTTP/1.1",
+    403: b"POST /v1/stores?filename=a HTTP/1.1\r\nsec-fetch-site: cross-site",
+    404: b"POST /v1/nothing HTTP/1.1",
+    405: b"PUT /v1/tags HTTP/1.1",
+    415: b"PUT /v1/stores?filename=a HTTP/1.1\r\ncontent-encoding: gzip",
+}
+"""Requests that are answered before their bodies are read, by status."""
+
+
+@pytest.mark.parametrize("status", EARLY)
+@pytest.mark.parametrize(
+    ("framing", "kept"),
+    [
+        (b"content-length: 38797312", False),
+        (b"transfer-encoding: chunked", False),
+        (b"expect: 100-continue\r\ncontent-length: 9", False),
+        (b"content-length: 9", True),
+    ],
+)
+def test_an_answer_before_the_body_says_whether_the_connection_is_kept(
+    service: LiveServer, framing: bytes, status: int, kept: bool
+) -> None:
+    with service.connect() as connection:
+        connection.sendall(b"%b\r\nhost: localhost\r\n%b\r\n\r\n" % (EARLY[status], framing))
+        answer = read_answer(connection)
+        assert answer.status in {status, 413}  # a long body is refused first
+        assert answer.headers.get("connection") == (None if kept else "close")
+        if kept:
+            connection.sendall(bytes(9) + PING)
+            assert read_answer(connection).status == 200
+        else:
+            assert connection.recv(1) == b""
+
+
+def test_a_client_with_one_connection_sends_large_bodies_that_are_refused(service: LiveServer) -> None:
+    with httpx.Client(base_url=service.url, limits=httpx.Limits(max_connections=1)) as client:
+        for _ in range(3):
+            refused = client.post("/v1/nothing?x=1", content=bytes(37 << 20))
+            assert (refused.status_code, refused.headers["connection"]) == (404, "close")

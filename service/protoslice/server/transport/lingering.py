@@ -14,6 +14,8 @@ from typing import Any, Final
 LINGER_BYTES: Final = 32 << 20
 """Bytes behind an answer that are read and dropped before the connection is reset."""
 LINGER_SECONDS: Final = 5.0
+DROPPED_BYTES: Final = 64 << 10
+"""The longest body that an early answer leaves to be read and dropped on a connection that is kept."""
 
 
 class Linger:

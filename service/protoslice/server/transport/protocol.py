@@ -17,7 +17,7 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.middleware.clients import Clients, network_of
 from protoslice.server.middleware.context import RequestContext
 from protoslice.server.middleware.request import OPERATING
-from protoslice.server.transport.lingering import LINGER_BYTES, Linger, LingeringTransport
+from protoslice.server.transport.lingering import DROPPED_BYTES, Linger, LingeringTransport
 from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, RoundRobin
 from protoslice.server.transport.refusals import refusal
 from protoslice.server.transport.unsent import AT_FIRST, PROVEN, limit_unsent
@@ -70,7 +70,7 @@ class GuardedProtocol(PacedProtocol):
         self._send_timer: asyncio.TimerHandle | None = None
         self._unsent = 0
         self._active = 0.0
-        self._discarded = 0
+        self._keeps = True
         self._answered = False
         self._framing = 0
         self._linger: Linger | None = None
@@ -154,8 +154,6 @@ class GuardedProtocol(PacedProtocol):
             self.parse(piece)
             if self._framing > self.limits.max_header_bytes:
                 self.transport.abort()
-            elif self.cycle is not None and self.cycle.response_complete:
-                self._discard(len(piece))
             return
         self._head_bytes += len(piece)
         self.parse(piece)
@@ -218,8 +216,12 @@ class GuardedProtocol(PacedProtocol):
         super().on_headers_complete()
         if self._over is not None:
             self.cycle.keep_alive = False
-        if self.body_due():
+        self._keeps = self.cycle.keep_alive
+        framing = self.body_due()
+        if framing:
             self.cycle.transport = cast("asyncio.Transport", LingeringTransport(self.transport, self._close))
+            if not _is_short(framing):
+                self.cycle.keep_alive = False  # an answer before the end of the body says that the connection ends
 
     def _answer_at_once(self) -> bool:
         """True if the request was simple enough to be answered without a task of its own."""
@@ -242,12 +244,18 @@ class GuardedProtocol(PacedProtocol):
             return
         self._in_head = True
         self._head_bytes = 0
-        self._discarded = 0
         if self._answered:
             self._answered = False
             self._answered_at_once()
         elif self.cycle is not None:
+            if not self.cycle.response_started:
+                self.cycle.keep_alive = self._keeps
             super().on_message_complete()
+
+    def shutdown(self) -> None:
+        """Close the connection once the request under way is answered."""
+        self._keeps = False
+        super().shutdown()
 
     def on_response_complete(self) -> None:
         """Wait for the next request."""
@@ -314,13 +322,6 @@ class GuardedProtocol(PacedProtocol):
         elif cycle.response_complete:
             self._close()
         else:
-            self.transport.abort()
-
-    def _discard(self, count: int) -> None:
-        """Drop the rest of a body that was answered already, up to a limit."""
-        # A reset before the client has read the answer would take the answer from it.
-        self._discarded += count
-        if self._discarded > LINGER_BYTES and not self._in_head:
             self.transport.abort()
 
     def _await_head(self) -> None:
@@ -400,6 +401,11 @@ def _make_room(connections: dict[GuardedProtocol, None]) -> bool:
         del connections[found]
         found.give_way()
     return found is not None
+
+
+def _is_short(framing: Headers) -> bool:
+    """Return True if a body is known to be short enough to be dropped on a connection that is kept."""
+    return all(name == b"content-length" and int(value) <= DROPPED_BYTES for name, value in framing)
 
 
 def _asked_by_target(url: bytes, headers: Headers) -> Headers:
