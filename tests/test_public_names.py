@@ -2,6 +2,7 @@
 
 import asyncio
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator
@@ -81,13 +82,40 @@ def test_an_option_that_is_misspelled_is_refused(call: str) -> None:
             _run(CALLS[call](object.__new__(AsyncClient), **{given: None}))
 
 
-def _options(call: Callable[..., Any]) -> Iterator[str]:
-    """Names of all keywords of a call; those of a `TypedDict` one by one."""
+def _kinds(call: Callable[..., Any]) -> Iterator[tuple[str, str]]:
+    """Names and annotations of all keywords of a call."""
     for name, parameter in signature(call).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
-            yield from get_args(get_type_hints(unwrap(call))[name])[0].__annotations__
+            kind = get_args(get_type_hints(unwrap(call))[name])[0]
+            yield from ((option, str(each)) for option, each in kind.__annotations__.items())
         elif name != "self" and parameter.kind is not Parameter.VAR_POSITIONAL:
-            yield name
+            yield name, str(parameter.annotation)
+
+
+SEVERAL = [
+    (call, name)
+    for call, function in CALLS.items()
+    for name, kind in _kinds(function)
+    if re.search(r"\b(Sequence|Iterable)\[str\]", kind)
+]
+
+
+@pytest.mark.parametrize(("call", "name"), SEVERAL)
+def test_a_string_is_refused_where_several_are_taken(call: str, name: str) -> None:
+    """It would be taken for its characters: `tags="abc"` for three tags."""
+    with pytest.raises(TypeError, match=rf"'{name}': use \['abc'\], not 'abc'"):
+        _run(CALLS[call](object.__new__(AsyncClient), **{name: "abc"}))
+
+
+def test_a_string_is_refused_by_its_position_too() -> None:
+    assert {("Client.push", "tags"), ("Client.remove", "force"), ("AsyncClient.parts", "views")} <= set(SEVERAL)
+    with pytest.raises(TypeError, match="'views'"):
+        object.__new__(Client).parts("m:1", "chunks/3")
+
+
+def _options(call: Callable[..., Any]) -> Iterator[str]:
+    """Names of all keywords of a call; those of a `TypedDict` one by one."""
+    yield from (name for name, _ in _kinds(call))
 
 
 def _run(made: Any) -> None:

@@ -34,18 +34,21 @@ ProtosliceError
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import Parameter, iscoroutinefunction, isfunction, signature, unwrap
-from typing import Any, TypeVar, get_args
+from typing import Any, Final, TypeVar, get_args
 
 _C = TypeVar("_C", bound=Callable[..., object])
+_POSITIONAL: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
+_SEVERAL_STRINGS: Final = re.compile(r"\b(Sequence|Iterable)\[str\]")
 
 
 def named_options(call: _C) -> _C:
     """Make a function, or all public methods of a class, refuse unknown options by the name of the nearest.
 
-    The options of a `TypedDict` count too, of which Python itself refuses none.
+    The options of a `TypedDict` count too, of which Python itself refuses none. A string is refused where several are
+    taken, since it would be read as its characters.
     """
     if isinstance(call, type):
         for name, method in list(vars(call).items()):
@@ -54,13 +57,19 @@ def named_options(call: _C) -> _C:
         return call
 
     @cache
-    def known() -> Collection[str] | None:
+    def known() -> Mapping[str, str] | None:
         return options_of(call)
+
+    @cache
+    def positions() -> Sequence[str]:
+        return [name for name, each in signature(call).parameters.items() if each.kind in _POSITIONAL]
 
     @wraps(call)
     def checked(*args: Any, **options: Any) -> Any:
-        if options and (names := known()) is not None:
-            check_options(call.__qualname__.removesuffix(".__init__"), options, names)
+        if (args or options) and (names := known()) is not None:
+            what = call.__qualname__.removesuffix(".__init__")
+            check_options(what, options, names)
+            _check_strings(what, [*zip(positions(), args, strict=False), *options.items()], names)
         return call(*args, **options)
 
     @wraps(call)
@@ -70,17 +79,17 @@ def named_options(call: _C) -> _C:
     return awaited if iscoroutinefunction(call) else checked  # type: ignore[return-value]
 
 
-def options_of(call: Callable[..., object]) -> Collection[str] | None:
-    """Return names of the parameters of `call`, those of a `TypedDict` too; None when it takes any."""
-    found = list[str]()
+def options_of(call: Callable[..., object]) -> Mapping[str, str] | None:
+    """Return the parameters of `call` with their annotations, those of a `TypedDict` too; None when it takes any."""
+    found = dict[str, str]()
     for name, parameter in signature(call).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
             options = eval(parameter.annotation, unwrap(call).__globals__)
             if not get_args(options):
                 return None
-            found += get_args(options)[0].__annotations__
+            found |= {option: str(each) for option, each in get_args(options)[0].__annotations__.items()}
         elif name != "self" and parameter.kind in {Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY}:
-            found.append(name)
+            found[name] = str(parameter.annotation)
     return found
 
 
@@ -93,6 +102,13 @@ def check_options(call: str, given: Collection[str], known: Collection[str]) -> 
             near = get_close_matches(name, known, 1)
             hint = f"did you mean {near[0]!r}?" if near else f"it has {', '.join(known) or 'none'}"
             raise TypeError(f"{call}() has no option {name!r}: {hint}")
+
+
+def _check_strings(call: str, given: Iterable[tuple[str, object]], known: Mapping[str, str]) -> None:
+    """Raise a `TypeError` for one string where the annotation, of those `known` by name, is for several."""
+    for name, value in given:
+        if isinstance(value, str) and _SEVERAL_STRINGS.search(known.get(name, "")):
+            raise TypeError(f"{call}() takes several strings as {name!r}: use [{value!r}], not {value!r}")
 
 
 def missing_extra(purpose: str, extra: str) -> str:

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
 
 from protoslice import schema
-from protoslice.errors import Unsupported, named_options
+from protoslice.errors import InvalidInput, Unsupported, named_options
 from protoslice.facts import Signature, TensorEntry
 from protoslice.formats.model import Listed
 from protoslice.formats.selection import keys
@@ -110,6 +110,8 @@ def open_model(
     there is none. `type` is the root's message type, if detection fails; `types` declares types that are not bundled.
     `progress` is called as in `open`. `storage_options` are those of the storage at a URI.
     """
+    if path == "":
+        raise InvalidInput("No model given: pass a path, a URI, or a store such as @TAG")
     if not isinstance(path, str) or not is_address(path):
         with saying_what_was_tried(os.fspath(path)):
             return open_files(path, root, type, types=types, progress=progress, storage_options=storage_options)

@@ -12,7 +12,7 @@ from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
 from protoslice.credentials import kept_for
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError
 from protoslice.uris import is_uri
 
 _STORE = re.compile(
@@ -21,6 +21,8 @@ _STORE = re.compile(
     re.IGNORECASE,
 )
 """The address of a store, or that of its page, of any view of it."""
+_VIEW = re.compile(r"(https?://[^?#]+/v1/stores/[^/?#]+)/.", re.IGNORECASE)
+"""The address of a view, and that of its store."""
 _REF = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}"
     # owner/name@revision, name/of/artifact:tag
@@ -86,15 +88,16 @@ def ref_on(service: str, name: str) -> str:
 
 @contextmanager
 def saying_what_was_tried(name: str) -> Iterator[None]:
-    """Add to an error about a file that does not exist what `name` was taken for, and how to name a store."""
+    """Add to an error about a file that cannot be opened what `name` was taken for, and how to name a store."""
     try:
         yield
-    except NotFound as error:
-        is_web = _SERVICE.fullmatch(name) is not None
-        if (is_web or not is_uri(name)) and not os.path.lexists(name) and _TRIED not in error.message:
-            kind = "the URL of a file" if is_web else "a local path"
+    except ProtosliceError as error:
+        is_web, view = _SERVICE.fullmatch(name) is not None, _VIEW.match(name)
+        is_missing = isinstance(error, NotFound) and not os.path.lexists(name)
+        if (view or (is_missing and (is_web or not is_uri(name)))) and _TRIED not in error.message:
+            kind = "the URL of a file" if is_web or view else "a local path"
             known = os.environ.get("PROTOSLICE_URL") and _REF.fullmatch(name)
-            store = f"@{name}" if known else "@TAG or http://HOST/v1/stores/TAG"
+            store = view[1] if view else f"@{name}" if known else "@TAG or http://HOST/v1/stores/TAG"
             error.message += f" ({name} {_TRIED} {kind}; for a store of a service, use {store})"
         raise
 

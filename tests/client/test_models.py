@@ -16,7 +16,7 @@ from tests.support.proxy import FaultyProxy
 
 import protoslice
 from protoslice.client import Client
-from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
+from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.references import address_of, is_address
 
 LARGE = (5000, 5000)
@@ -78,6 +78,12 @@ def test_what_cannot_be_opened_says_why(client: Client, ref: str) -> None:
         protoslice.open_model(f"{client.url}/m/bert:1", type="onnx.ModelProto")
     with pytest.raises(InvalidInput, match="credentials"):
         protoslice.open_model("http://ann:secret@127.0.0.1:9/m/bert:1")
+    with pytest.raises(InvalidInput, match="No model given"):
+        protoslice.open_model("")
+    store = f"{client.url}/v1/stores/bert:1"
+    for view in ("tensors", "chunks/9999"):
+        with pytest.raises(ProtosliceError, match=f"for a store of a service, use {store}[)]"):
+            protoslice.open_model(f"{store}/{view}")
 
 
 def test_a_model_on_a_service_is_what_its_file_is(
