@@ -14,11 +14,12 @@ from tests.server.access.worlds.things import Filling, Things
 from tests.support.asgi import ask
 
 from protoslice.catalog import Database
-from protoslice.catalog.database import AUDITED, Transaction
+from protoslice.catalog.database import AUDITED, Transaction, Unaudited
 from protoslice.catalog.snapshots import tables
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.app import Application
 from protoslice.stores.collection import collect_garbage
+from protoslice.stores.uploads.store_maker import StoreMaker
 
 HOOK: Final = "https://hooks.example/"
 PLACE: Final = "/spaces/own"
@@ -123,3 +124,28 @@ async def test_an_empty_space_is_removed_at_once() -> None:
             assert (await ask(app, method, "/v1/spaces/team", headers=admin)).status == status
         await collect_garbage(app.services.stores.storage, database_of(app))
         assert (await ask(app, "PUT", "/v1/spaces/team", headers=admin)).status == 201
+
+
+async def test_an_upload_ends_well_when_the_space_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with closed_service() as app:
+        admin = bearer(await token_for(app, *Scope, space=EVERY_SPACE)) | {"tus-resumable": "1.0.0"}
+        database, model = database_of(app), b"\x0a\x02\x0a\x00"
+        sent = {"content-type": "application/offset+octet-stream", "upload-offset": "0"}
+        begun = await ask(app, "POST", f"{PLACE}/v1/uploads", headers={**admin, "upload-length": f"{len(model)}"})
+        url = begun.headers["location"].partition("/spaces/")[2]
+        make = StoreMaker.make
+
+        async def removed(*args: Any, **more: Any) -> Any:
+            sql = "UPDATE spaces SET removed = 1 WHERE name = 'own'"
+            await database.write(lambda tx: tx.run(sql), unaudited=Unaudited.COLLECTED)
+            return await make(*args, **more)
+
+        monkeypatch.setattr(StoreMaker, "make", removed)
+        got = await ask(app, "PATCH", f"/spaces/{url}", model, {**admin, **sent})
+        assert got.status == 404, got
+        assert b"it was removed" in got.body
+        monkeypatch.undo()
+        await database.write(lambda tx: tx.run("UPDATE spaces SET removed = NULL WHERE name = 'own'"))
+        there = await ask(app, "HEAD", f"/spaces/{url}", headers=admin)
+        assert (there.status, there.headers["upload-offset"]) == (200, f"{len(model)}"), there
+        assert there.headers["protoslice-store"]

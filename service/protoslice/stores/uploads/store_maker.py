@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from protoslice.concurrency.executor import Worker
-from protoslice.errors import Conflict, InvalidInput, ProtosliceError, StorageError
+from protoslice.errors import Conflict, InvalidInput, ProtosliceError, SpaceRemoved, StorageError
 from protoslice.facts import File
 from protoslice.storage import Storage
 from protoslice.stores.catalog.files import FileRef
@@ -43,7 +43,7 @@ class StoreMaker:
         """
         try:
             made = await self.make({upload.filename: [upload]}, upload.request, digests_of(upload))
-        except (StorageError, Conflict):
+        except (StorageError, Conflict, SpaceRemoved):  # a removed space may be restored
             raise
         except ProtosliceError as error:
             return replace(upload, state="failed", failure=Failure.of(error))
