@@ -12,6 +12,8 @@ from protoslice.errors import InvalidInput
 
 _URI: Final = re.compile(r"[a-z][a-z0-9+.-]+://", re.IGNORECASE)
 """Begin of a URI; a scheme of one letter is a drive of Windows."""
+USER_INFO: Final = re.compile(r"(?<=://)[^/@]*@")
+"""User and password in a URI."""
 _WEB_PORTS: Final = {"http": ":80", "https": ":443"}
 _WEB_AUTHORITY: Final = re.compile(r"(?:[a-z0-9._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _PORT: Final = re.compile(r":([0-9]+)$")

@@ -185,9 +185,13 @@ class SpaceTable:
             held = _held(tx, name)
             is_empty = not held.stores and not held.entries and tx.first(uploads, space=name) is None
             if not is_empty and not with_stores:
+                stores, names = (
+                    f"{count} {what}{'' if count == 1 else 's'}"
+                    for count, what in ((held.stores, "store"), (held.entries, "name"))
+                )
                 raise Conflict(
-                    f"The space {name!r} has {held.stores} stores, {held.entries} names, and perhaps open uploads: "
-                    "remove them first, or the space with its stores"
+                    f"The space {name!r} has {stores}, {names}, and perhaps open uploads: remove them first, or remove "
+                    "the space with them (--with-stores, or ?with_stores=true)"
                 )
             tx.run("UPDATE spaces SET removed = :now WHERE name = :name", name=name, now=0 if is_empty else tx.now)
             record(tx, EVERY_SPACE, "space.removed", name, {"stores": held.stores})

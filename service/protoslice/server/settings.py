@@ -30,11 +30,11 @@ from protoslice.server.secret_files import secret_in
 from protoslice.sizes import parse_size
 from protoslice.storage.web.address_policy import Networks
 from protoslice.stores.quotas.model import Quota
+from protoslice.uris import USER_INFO
 
 UNIX = "unix"
 """Names, among trusted proxies, those that ask over a socket of this machine."""
 _SEPARATORS = re.compile(r"[,\s]+")
-_USER_INFO = re.compile(r"(?<=://)[^/@]*@")
 _OPTIONS = TypeAdapter(dict[str, SecretStr])
 _SECRETS = ("storage", "storage_options", "backup_options", "database", "otel_endpoint", "signing_secret")
 """Settings that may hold a secret: each may come from the file that its name and `_FILE` give."""
@@ -532,9 +532,9 @@ class Settings(BaseSettings):
     def shown(self) -> dict[str, Any]:
         """Every setting as plain data, secrets hidden."""
         data = self.model_dump(mode="json")
-        data["storage"] = _USER_INFO.sub("", self.storage)
+        data["storage"] = USER_INFO.sub("", self.storage)
         data["database"] = self.database and shown_url(self.database)
-        data["otel_endpoint"] = self.otel_endpoint and _USER_INFO.sub("", self.otel_endpoint)
+        data["otel_endpoint"] = self.otel_endpoint and USER_INFO.sub("", self.otel_endpoint)
         return data
 
 

@@ -14,7 +14,7 @@ from protoslice.catalog import Database, connect, file_of, open_database, upgrad
 from protoslice.catalog.schema import version_of
 from protoslice.errors import NotFound, StorageUnavailable, Unsupported
 from protoslice.storage import ObjectKey, Storage, open_storage
-from protoslice.uris import local_path
+from protoslice.uris import USER_INFO, local_path
 
 MARKER: Final = ObjectKey("protoslice.json")
 LAYOUT: Final = 4
@@ -117,6 +117,11 @@ async def marker_of(database: Database) -> Marker:
     return Marker("") if row is None else Marker(bytes(row[0]).hex(), incarnation=bytes(row[1] or b"").hex())
 
 
+def _no_stores(uri: str) -> str:
+    shown = USER_INFO.sub("", local_path(uri) or uri)
+    return f"The storage {shown} contains no stores: check PROTOSLICE_STORAGE or --storage"
+
+
 def is_missing(uri: str) -> bool:
     """Return whether `uri` names a folder that does not exist, which opening it as a storage would create."""
     folder = local_path(uri)
@@ -130,7 +135,7 @@ async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> As
     Raise `NotFound` or `Unsupported` for others. Nothing is created.
     """
     if is_missing(uri):
-        raise NotFound(_NO_STORES)
+        raise NotFound(_no_stores(uri))
     async with open_storage(uri, options) as storage, open_catalogue(storage, uri, url, create=False) as database:
         await check_storage(storage, database, mark=False)
         yield storage, database
@@ -146,7 +151,7 @@ async def open_catalogue(
         file_of(url, uri)  # before the storage is asked, which may take long
     found = await read_marker(storage)
     if found is None and not create:
-        raise NotFound(_NO_STORES)
+        raise NotFound(_no_stores(uri))
     if found is not None and found.backup:
         raise Unsupported(_BACKUP)
     async with open_database(

@@ -210,15 +210,25 @@ def test_a_space_is_removed_with_its_stores_and_restored(call: Any, site: Site) 
     call("space", "create", "going", **admin)
     with Client(f"{site.url}/spaces/going", token=site.admin) as client:
         store = client.push(b"\x0a\x02\x0a\x00", type="tensorflow.GraphDef", tags=["m:1"]).store.id
-    assert "has 1 stores" in call("space", "rm", "going", code=7, **admin).stderr
-    done = call("space", "rm", "going", "--with-stores", **admin)
-    undo = done.stderr.partition("with: protoslice ")[2].split()
-    call("ls", "--url", f"{site.url}/spaces/going", code=4, **admin)
-    assert "was removed" in call("space", "create", "going", code=7, **admin).stderr
-    call(*undo, "--storage", site.storage, **admin)
+    full = call("space", "rm", "going", code=7, **admin).stderr
+    assert "has 1 store, 1 name, and" in full
+    assert "--with-stores" in full
+    asked = call("space", "rm", "going", "--with-stores", code=2, **admin).stderr
+    assert asked == (
+        "protoslice: Space going would be removed with 1 store (4 B) and all names: pass --yes to remove it\n"
+    )
     with Client(f"{site.url}/spaces/going", token=site.admin) as client:
         assert client.store("m:1").id == store
-    call(*undo, "--storage", site.storage, code=4, **admin)
+    assert "No space 'none'" in call("space", "rm", "none", "--with-stores", code=4, **admin).stderr
+    done = call("space", "rm", "going", "--with-stores", "--yes", **admin)
+    undo = done.stderr.partition(": protoslice space ")[2]
+    undo = ["space", *undo.replace("URI", str(site.storage)).split()]
+    call("ls", "--url", f"{site.url}/spaces/going", code=4, **admin)
+    assert "was removed" in call("space", "create", "going", code=7, **admin).stderr
+    call(*undo, **admin)
+    with Client(f"{site.url}/spaces/going", token=site.admin) as client:
+        assert client.store("m:1").id == store
+    call(*undo, code=4, **admin)
     assert "cannot be removed" in call("space", "rm", "default", code=7, **admin).stderr
 
 

@@ -111,7 +111,8 @@ def test_service_with_a_bucket_without_a_database_is_refused_before_it_is_asked(
 @pytest.mark.parametrize("verb", sorted(VERBS.keys() - FILLS - {TRIES}))
 def test_a_mistyped_folder_is_not_created(call: Any, tmp_path: Path, verb: str) -> None:
     said = call(*words(verb, (tmp_path / "typo" / "s").as_uri(), tmp_path / "backups"), code=4).stderr
-    assert said == "protoslice: This storage contains no stores: check PROTOSLICE_STORAGE or --storage\n"
+    mended = "check PROTOSLICE_STORAGE or --storage"
+    assert said == f"protoslice: The storage {tmp_path / 'typo' / 's'} contains no stores: {mended}\n"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -85,7 +85,8 @@ def test_garbage_is_shown_then_removed_then_deleted(storage: Path) -> None:
 
 def test_storage_without_stores_is_not_made_one(tmp_path: Path) -> None:
     done = call("gc", "--storage", tmp_path.as_uri(), code=4)
-    assert done.stderr == "protoslice: This storage contains no stores: check PROTOSLICE_STORAGE or --storage\n"
+    mended = "check PROTOSLICE_STORAGE or --storage"
+    assert done.stderr == f"protoslice: The storage {tmp_path} contains no stores: {mended}\n"
     assert list(tmp_path.iterdir()) == []
     call("gc", "--storage", "nothing://", code=2)
 

@@ -11,6 +11,8 @@ from datetime import datetime
 from typing import Final, Literal, TextIO
 from unicodedata import category
 
+from protoslice.errors import InvalidInput
+
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories that terminals act upon.
 
@@ -46,6 +48,14 @@ def say(line: str = "", file: TextIO | None = None) -> None:
 def note(message: str) -> None:
     """Print one line on standard error; blanks stay, as they count in quoted names."""
     say(f"protoslice: {_BREAKS.sub(' ', message.strip())}", sys.stderr)
+
+
+def agreed(question: str, refusal: str) -> bool:
+    """Ask on the terminal, and return True for a yes; raise `InvalidInput` without a terminal."""
+    if not sys.stdin.isatty():
+        raise InvalidInput(refusal)
+    print(escaped(f"protoslice: {question} [y/N] "), end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def print_json(value: object) -> None:

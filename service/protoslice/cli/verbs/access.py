@@ -14,7 +14,7 @@ import typer
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings, system_user
-from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say, utc
+from protoslice.cli.terminal.show import agreed, note, print_json, print_pairs, print_table, say, utc
 from protoslice.cli.verbs.database import DatabaseUrl
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.references import service_url, store_of
@@ -189,19 +189,35 @@ def create_space(
 def remove_space(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")],
     with_stores: Annotated[bool, typer.Option("--with-stores", help="Remove all stores and names in it too.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove stores without asking.")] = False,
     url: Service = None,
 ) -> None:
     """Remove a space, which has to be empty, or with all that is in it.
 
-    What is in it is deleted a day later; until then `space restore` brings all of it back.
+    With --with-stores it says how many stores there are, and asks. What is in the space is deleted a day later; until
+    then `space restore` brings all of it back.
 
     Example: protoslice space rm team --url http://models.example
     """
     with client_of(service_url(url)) as client:
+        if with_stores and not yes:
+            found = next((each for each in client.space_usage() if each.name == name), None)
+            if found is None:
+                raise NotFound(f"No space {name!r}")
+            held = f"{found.stores} store{'' if found.stores == 1 else 's'} ({format_size(found.stored_bytes)})"
+            if not agreed(
+                f"remove space {name} with {held} and all names?",
+                f"Space {name} would be removed with {held} and all names: pass --yes to remove it",
+            ):
+                note("nothing was removed")
+                return
         client.remove_space(name, with_stores=with_stores)
     say(f"Removed space {name}.")
     if with_stores:
-        note(f"Undo within a day, where the service runs, with: protoslice space restore {name}")
+        note(
+            "Undo within a day, with the PROTOSLICE_STORAGE of the service as URI: "
+            f"protoslice space restore {name} --storage URI"
+        )
 
 
 def restore_space(

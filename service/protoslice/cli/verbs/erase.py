@@ -15,7 +15,7 @@ import typer
 
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings, system_user
-from protoslice.cli.terminal.show import escaped, note, print_json, print_table, say
+from protoslice.cli.terminal.show import agreed, note, print_json, print_table, say
 from protoslice.cli.verbs.database import DatabaseUrl
 from protoslice.cli.verbs.upkeep import NOT_KEPT
 from protoslice.errors import InvalidInput, NotFound
@@ -105,11 +105,8 @@ def _show(found: Sequence[Erasable]) -> None:
 
 
 def _agreed(found: Sequence[Erasable]) -> bool:
-    digest = found[0].digest
-    if not sys.stdin.isatty():
-        raise InvalidInput(f"Store {digest[:12]} would be erased for good: pass --yes to erase it")
-    print(escaped(f"protoslice: erase store {digest[:12]} for good? [y/N] "), end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+    store = f"store {found[0].digest[:12]}"
+    return agreed(f"erase {store} for good?", f"{store.capitalize()} would be erased for good: pass --yes to erase it")
 
 
 @asynccontextmanager
