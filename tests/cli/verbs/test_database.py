@@ -80,6 +80,7 @@ FILLS = {"serve", "database upgrade", "restore-backup"}
 def words(name: str, uri: str, target: Path) -> list[str]:
     """Return the words of a verb over the storage at `uri`."""
     given = {"target": str(target), "name": "x", "token": new_token().text, "method": "GET", "path": "/v1/stores"}
+    given["store"] = "0" * 64
     line, options = name.split(), ["--storage", uri]
     for each in VERBS[name].params:
         if each.name == "uri":
