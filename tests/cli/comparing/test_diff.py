@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,7 +49,7 @@ def test_files_and_stores_differ_in_the_same(call: Any, service: str, store: str
         for other in (changed, "@changed:1"):
             assert _found(call("diff", one, other, "--json", code=8)) == EXPECTED, (one, other)
         for same in (model, store):
-            assert call("diff", one, same).stdout == ""
+            assert call("diff", one, same).stdout == "equal\n"
             assert json.loads(call("diff", one, same, "--json").stdout) == {"equal": True, "differences": []}
     shown = call("diff", "@changed:1", store, code=8).stdout
     for names in ((model, changed), (store, "@changed:1")):
@@ -88,6 +89,17 @@ def test_changed_tensors_are_shown_with_the_length_of_their_change(
             for each in json.loads(call("diff", one, other, "--only", "file", "--json", code=8).stdout)["differences"]
         } == {"file"}
     assert call("diff", paths[0], paths[0], "--summary").stdout == "no differences\n"
+    assert call("diff", paths[0], paths[0]).stdout == "equal\n"
+
+
+def test_a_change_from_zero_has_no_share(call: Any, tmp_path: Path) -> None:
+    places = tmp_path / "zero", tmp_path / "one"
+    for place, number in zip(places, (0, 1), strict=True):
+        place.mkdir()
+        for file, data in bundle("v", [Variable("w", 1, (1,), struct.pack("<f", number))]).items():
+            (place / file).write_bytes(data)
+    assert "w  relative change from 0, max |Δ| 1\n" in call("diff", *places, "--only", "tensor", code=8).stdout
+    assert "from 0  " in call("diff", *places, "--summary", code=8).stdout
 
 
 def test_what_is_equal_is_not_fetched(call: Any, store: str, proxy: FaultyProxy, changed: Path) -> None:
@@ -255,7 +267,7 @@ def test_a_chunked_proto_is_what_it_merges_to(onnx: Make, call: Any, tmp_path: P
     changed = onnx("c.onnx", lambda message: message.graph.initializer.pop(3))
     for one in (plain, "@form:1"):
         for other in (chunked, "@form:2"):
-            assert call("diff", one, other).stdout == ""
+            assert call("diff", one, other).stdout == "equal\n"
     for form in (chunked, "@form:2"):
         assert _within(call("diff", changed, form, "--json", code=8)) == [("added", "tensor", "w3")]
 

@@ -227,7 +227,7 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
     call("pull", "@files:1", tmp_path / "back")
     assert (tmp_path / "back" / "notes.txt").read_text() == "words"
     for same in (tmp_path / "one", "@files:1"):
-        assert call("diff", same, "@files:1").stdout == ""
+        assert call("diff", same, "@files:1").stdout == "equal\n"
         found = json.loads(call("diff", same, tmp_path / "other", "--json", code=8).stdout)["differences"]
         assert [(each["what"], each["path"], each["change"]) for each in found] == [("file", "notes.txt", "changed")]
     assert "none of the 2 files is in a supported format" in call("info", tmp_path / "one", code=4).stderr

@@ -97,3 +97,11 @@ def test_a_name_that_does_not_exist_brings_similar_ones(call: Any, store: str, m
             "did you mean 'constant_0' or 'constant_1' or 'constant_2'?" in call(verb, source, "stant", code=4).stderr
         )
         assert "did you mean" not in call(verb, source, "unlike", code=4).stderr
+
+
+def test_a_list_ends_at_the_limit(call: Any, store: str, model: Path) -> None:
+    for source in (model, store):
+        listed = call("tensor", source, "--limit", 2, "--sort", "name")
+        assert [line.split()[-1] for line in listed.stdout.splitlines()[1:]] == ["constant_0", "constant_1"]
+        assert "only the first 2 of 4 are shown" in listed.stderr
+        assert len(json.loads(call("tensor", source, "--limit", 3, "--json").stdout)) == 3

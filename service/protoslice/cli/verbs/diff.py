@@ -8,6 +8,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from enum import StrEnum
 from heapq import nlargest
+from math import inf
 from typing import Annotated, Final
 
 import typer
@@ -80,6 +81,8 @@ def diff(
             _show(shown, limit, delta_of)
         elif found:
             note(f"no difference is of this kind: {_counted(found)}")
+        else:
+            say("equal")
     if found:
         raise typer.Exit(DIFFERENT)
 
@@ -122,13 +125,22 @@ def _moved(delta: TensorDelta | None) -> str:
     """Return how far a tensor moved, in words."""
     if delta is None:
         return ""
-    relative = "" if delta.relative is None else f"relative change {_share(delta.relative)}"
+    relative = f"relative change {shown}" if (shown := _relative(delta)) else ""
     most = "" if delta.max is None else f"max |Δ| {delta.max:.3g}"
     return ", ".join(filter(None, [relative, most]))
 
 
-def _share(value: float) -> str:
-    return f"{100 * value:.3g} %"
+def _relative(delta: TensorDelta) -> str:
+    """Return the relative change, which no number is for a tensor that was zero."""
+    if delta.relative is None:
+        return "from 0" if delta.max else ""
+    return f"{100 * delta.relative:.3g} %"
+
+
+def _distance(delta: TensorDelta) -> float:
+    if delta.relative is None:
+        return inf if delta.max else 0
+    return delta.relative
 
 
 def _counted(found: list[Difference]) -> str:
@@ -152,12 +164,12 @@ def _sum_up(found: list[Difference], delta_of: DeltaOf) -> None:
     say(_counted(found) or "no differences")
     changed = [each for each in found if each.what == "tensor" and each.change == "changed"]
     deltas = _distances(changed[:_MOST_SUMMED], delta_of)
-    farthest = nlargest(_FARTHEST, deltas.items(), key=lambda item: item[1].relative or 0)
+    farthest = nlargest(_FARTHEST, deltas.items(), key=lambda item: _distance(item[1]))
     if farthest:
         names = {each.address: each.path for each in changed}
         rows = [
             [
-                _share(delta.relative or 0),
+                _relative(delta),
                 "" if delta.max is None else f"{delta.max:.3g}",
                 _cosine(delta),
                 names[address],

@@ -16,7 +16,7 @@ from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import BINARY, STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Subject
-from protoslice.cli.options import FileName, Force, Json, MetaGraphTags, Out, SchemaFile, TypeName
+from protoslice.cli.options import FileName, Force, Json, Limit, MetaGraphTags, Out, SchemaFile, TypeName
 from protoslice.cli.terminal.numbers import array_lines, reader_of
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say
@@ -68,6 +68,7 @@ def tensor(  # noqa: PLR0913 - each is an option
         str | None,
         typer.Option(metavar="COLUMN", help="Sort the list by size (largest first), name, dtype or shape."),
     ] = None,
+    limit: Limit = 0,
     strict: Strict = False,
     tags: MetaGraphTags = None,
     type_name: TypeName = None,
@@ -110,10 +111,13 @@ def tensor(  # noqa: PLR0913 - each is an option
     damaged = [row.name for row in rows if row.problem is not None]
     if strict and damaged:
         raise Unsupported(f"cannot read all tensors, as --strict requires: {Omitted.of(len(damaged), damaged)}")
+    shown = rows[: limit or None]
     if as_json:
-        print_json([asdict(row) for row in rows])
+        print_json([asdict(row) for row in shown])
     else:
-        _show(rows)
+        _show(shown)
+    if len(shown) < len(rows):
+        note(f"only the first {limit} of {len(rows)} are shown; use --limit 0 for all")
 
 
 def _check_list(slice_: str | None, out: str | None) -> None:
