@@ -126,6 +126,14 @@ def test_head_is_get_without_the_body(client: httpx.Client, store: dict[str, Any
     assert head.content == b""
 
 
+def test_head_refuses_what_get_refuses(client: httpx.Client, store: dict[str, Any], case: ViewCase) -> None:
+    url = f"/v1/stores/{store['id']}/{case.path}"
+    for _ in range(2):  # a length that is kept changes nothing
+        for accept in ("image/png", "*/*;q=0", "image/png, */*;q=0.1", "*/*"):
+            head, get = client.head(url, headers={"accept": accept}), client.get(url, headers={"accept": accept})
+            assert head.status_code == get.status_code == (200 if accept.endswith(("0.1", "*/*")) else 406), accept
+
+
 @pytest.mark.parametrize(
     "path",
     [

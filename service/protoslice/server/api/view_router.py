@@ -130,7 +130,10 @@ async def _known_answer(etag: str, store: OpenStore, method: str, fields: Fields
         if answer.status == 304:
             return answer
     head = await store.heads.get(etag) if method == "HEAD" else None
-    return None if head is None else AnswerPlanner(head, terms).answer(method, fields)
+    if head is None:
+        return None
+    choose(fields.get(b"accept"), (head.media_type,))  # views whose tags are known before they are made have one form
+    return AnswerPlanner(head, terms).answer(method, fields)
 
 
 class _Rendering:
