@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pytest
 from tests.server.api.test_preconditions import filled
@@ -13,6 +15,7 @@ from tests.support.asgi import ask
 REQUIRED: Final = {"before": "mine"}
 """Parameters that a list needs."""
 OF_A_PAGE: Final = {"cursor", "limit", "from"}
+SPACE: Final = "/spaces/team"
 VALUES: Final = {"boolean": ("true", "false"), "integer": ("1", "2"), "number": ("0.1", "0.2")}
 
 
@@ -39,9 +42,9 @@ async def test_a_cursor_is_for_the_parameters_that_it_came_with() -> None:
     async with filled() as (app, caller, things):
         targets = dict[str, str]()
         more = json.dumps({"store": "mine"}).encode()
-        assert (
-            await ask(app, "PUT", "/v1/tags/more", more, {**caller, "content-type": "application/json"})
-        ).status == 201
+        typed = {**caller, "content-type": "application/json"}
+        assert (await ask(app, "PUT", "/v1/spaces/team", b"{}", typed)).status == 201
+        assert (await ask(app, "PUT", "/v1/tags/more", more, typed)).status == 201
         for path, parameters in lists(app.openapi()):
             named = path.replace("/webhooks/{name}", "/webhooks/mine").replace("{name}", things["repository"])
             needed = "".join(f"&{name}={REQUIRED[name]}" for name in parameters if name in REQUIRED)
@@ -67,7 +70,27 @@ async def test_a_cursor_is_for_the_parameters_that_it_came_with() -> None:
                     assert wrong.status == 400, (path, other, wrong)
             continued.add(path)
         for path, cursor in cursors.items():
-            for other in targets.keys() - {path}:
-                wrong = await ask(app, "GET", f"{targets[other]}&cursor={cursor}", headers=caller)
+            for other in [SPACE + targets[path], *(targets[each] for each in targets.keys() - {path})]:
+                wrong = await ask(app, "GET", f"{other}&cursor={cursor}", headers=caller)
                 assert (wrong.status, "for another list" in wrong.text) == (400, True), (path, other, wrong)
     assert {"/v1/stores", "/v1/tags", "/v1/spaces", "/v1/audit", "/v1/stores/{ref}/moves"} <= continued
+
+
+@pytest.mark.anyio
+async def test_integers_in_queries_are_digits() -> None:
+    async with filled() as (app, caller, _):
+        asked = 0
+        for path, operations in app.openapi()["paths"].items():
+            parameters = [each for each in operations.get("get", {}).get("parameters", ()) if each["in"] == "query"]
+            needed = "".join(f"&{each['name']}=mine" for each in parameters if each.get("required"))
+            target = re.sub("{[a-z_]+}", "mine", path.replace("{n}", "0"))
+            for each in parameters:
+                kinds = {part.get("type") for part in each["schema"].get("anyOf", [each["schema"]])}
+                if kinds - {"null"} != {"integer"}:
+                    continue
+                for text in ("1_0", "%2B1", "%201", "1%20", "%D9%A1"):
+                    got = await ask(app, "GET", f"{target}?{each['name']}={text}{needed}", headers=caller)
+                    assert got.status == 400, (target, each["name"], text, got)
+                    assert unquote(text) in json.loads(got.body)["detail"], (target, each["name"], text, got)
+                    asked += 1
+        assert asked > 100

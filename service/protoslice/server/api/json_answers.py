@@ -256,7 +256,7 @@ def bound(request: Request, cursor: str | None) -> str | None:
 def _mark(request: Request) -> str:
     parameters = sorted((name, text) for name, text in request.query_params.multi_items() if name not in _OF_A_PAGE)
     below = sorted((name, str(value)) for name, value in request.path_params.items() if name != "ref")
-    listed = encode_json([request.scope["route"].path, below, parameters])
+    listed = encode_json([context_of(request.scope).space, request.scope["route"].path, below, parameters])
     return "~" + hashlib.sha256(listed).hexdigest()[: _MARK - 1]
 
 

@@ -21,6 +21,7 @@ _MOST_PARAMETERS: Final = 1000
 _TIME: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:[Zz]|[+-][0-9]{2}:[0-9]{2}))?"
 )
+_INTEGER: Final = re.compile("-?[0-9]+")
 _LONGEST_SHOWN: Final = 40
 """Characters of an unknown name that are shown, and compared with the known names."""
 
@@ -28,8 +29,9 @@ _LONGEST_SHOWN: Final = 40
 class QueryNames:
     """Names of the query parameters of a route: each is given at most once, unless it is `repeatable`."""
 
-    def __init__(self, names: Iterable[str] = (), repeatable: Iterable[str] = ()) -> None:
+    def __init__(self, names: Iterable[str] = (), repeatable: Iterable[str] = (), integers: Iterable[str] = ()) -> None:
         self.repeatable = frozenset(repeatable)
+        self.integers = frozenset(integers)
         self.known = frozenset(names) | self.repeatable
         self._ignored = self.known | SIGNATURE
         self._empty = Query({}, self.known)
@@ -37,8 +39,9 @@ class QueryNames:
     @classmethod
     def of(cls, parameters: Iterable[Mapping[str, Any]]) -> QueryNames:
         """Take the names from parameters of an OpenAPI operation; arrays are repeatable."""
-        many = {each["name"]: each["schema"].get("type") == "array" for each in parameters if each["in"] == "query"}
-        return cls(many, (name for name, repeatable in many.items() if repeatable))
+        kinds = {each["name"]: each["schema"].get("type") for each in parameters if each["in"] == "query"}
+        repeatable, integers = ([name for name in kinds if kinds[name] == kind] for kind in ("array", "integer"))
+        return cls(kinds, repeatable, integers)
 
     def read(self, query_string: bytes, client: str = "") -> Query:
         """Parse a query string; `InvalidInput` for unknown names, repeated ones, and what is not UTF-8."""
@@ -50,6 +53,8 @@ class QueryNames:
         for name, given in values.items():
             if len(given) > 1 and name not in self.repeatable:
                 raise InvalidInput(self._repeated(name))
+            if name in self.integers:
+                _check_digits(name, given)
         return Query(values, self.known, client)
 
     def _unknown(self, name: str) -> str:
@@ -115,6 +120,13 @@ def _split(query_string: bytes) -> Mapping[str, Sequence[str]]:
     for name, value in pairs:
         values.setdefault(name, []).append(value)
     return values
+
+
+def _check_digits(name: str, given: Iterable[str]) -> None:
+    """Refuse what `int()` takes and other programs do not: spaces, underscores, plus signs, digits of other scripts."""
+    for text in given:
+        if _INTEGER.fullmatch(text) is None:
+            raise InvalidInput(f"Invalid {name} {text[:_LONGEST_SHOWN]!r}: use digits only")
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -61,12 +61,11 @@ class GuardedRoute(APIRoute):
     @cached_property
     def query(self) -> QueryNames:
         """Names of the query parameters that the handler declares, in its signature or in `openapi_extra`."""
-        many = {
-            field.alias: _takes_many(field.field_info.annotation) for field in _fields(self.dependant, "query_params")
-        }
+        kinds = {field.alias: field.field_info.annotation for field in _fields(self.dependant, "query_params")}
         extra = QueryNames.of((self.openapi_extra or {}).get("parameters", ()))
-        repeatable = {name for name, is_repeatable in many.items() if is_repeatable}
-        return QueryNames(many.keys() | extra.known, repeatable | extra.repeatable)
+        repeatable = {name for name, kind in kinds.items() if _takes(list, kind)}
+        integers = {name for name, kind in kinds.items() if _takes(int, kind)}
+        return QueryNames(kinds.keys() | extra.known, repeatable | extra.repeatable, integers | extra.integers)
 
     @cached_property
     def offers(self) -> tuple[str, ...]:
@@ -221,6 +220,6 @@ def _fields(dependant: Dependant, kind: str) -> Iterator[Any]:
         yield from _fields(each, kind)
 
 
-def _takes_many(annotation: Any) -> bool:
-    """Return True for the annotation of a list, which may be optional."""
-    return get_origin(annotation) is list or any(_takes_many(each) for each in get_args(annotation))
+def _takes(kind: type, annotation: Any) -> bool:
+    """Return True for the annotation of a kind, such as a list, which may be optional."""
+    return kind in {annotation, get_origin(annotation)} or any(_takes(kind, each) for each in get_args(annotation))
