@@ -64,7 +64,7 @@ def test_every_address_of_the_page_is_its_shell(client: httpx.Client, path: str)
 @pytest.mark.usefixtures("page")
 def test_without_scripts_there_is_the_plain_page(client: httpx.Client) -> None:
     plain = client.get("/").text.split("<noscript>")[1]
-    assert "curl -T model.onnx" in plain
+    assert "curl -X POST -T model.onnx" in plain
     assert "make web" not in plain
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import shlex
+import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -111,11 +114,20 @@ def test_every_link_leads_somewhere(client: httpx.Client) -> None:
 def test_examples_go_to_where_the_page_came_from(client: httpx.Client) -> None:
     commands = [text for text in Page(client.get("/docs").text).text["code"] if text.startswith("curl ")]
     assert f"curl '{client.base_url}/v1/stores/resnet50%3A3/merge'".replace("%3A", ":") in commands
-    assert f"curl '{client.base_url}/v1/stores?filename=FILE' -T FILE" in commands
+    assert f"curl -X POST '{client.base_url}/v1/stores?filename=FILE' -T FILE" in commands
     assert len(commands) > 20
     for command in commands:
         if "{" not in command:
             assert str(client.base_url) in command
+
+
+def test_the_start_page_shows_no_deprecated_call(client: httpx.Client, tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"model")
+    code = [text for text in Page(client.get("/").text).text["code"] if " -T " in text]
+    assert len(code) == 1
+    done = subprocess.run([*shlex.split(code[0]), "-si"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert "201 Created" in done.stdout
+    assert "deprecation" not in done.stdout.lower()
 
 
 def test_the_page_is_made_once(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -110,7 +110,8 @@ def _example(call: _Call, origin: str) -> str:
         path += "?filename=FILE" if call.path == "/v1/stores" else ""
     elif "application/json" in body:
         given = " -H 'Content-Type: application/json' -d @request.json"
-    method = "" if call.methods[0] == _READS or given.startswith(" -T") else f" -X {call.methods[0].upper()}"
+    by_default = "put" if given.startswith(" -T") else _READS
+    method = "" if call.methods[0] == by_default else f" -X {call.methods[0].upper()}"
     return f"curl{method} '{origin}{path}'{given}"
 
 
