@@ -191,6 +191,9 @@ def test_what_is_left_out_by_path_is_cleared(client: httpx.Client, base: str) ->
 
 
 def test_a_merge_by_a_body_says_what_is_wrong(client: httpx.Client, base: str) -> None:
+    for ref in ("mlflow-artifacts%3A%2Ffolder", "ann%2Fmodel@main"):  # names with slashes
+        answer = client.post(f"/v1/stores/{ref}/merge", json={})
+        assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
     answer = client.post(f"{base}/merge", json={"path": "graph.nothing"})
     assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
     answer = client.post(f"{base}/merge", json={"other": 1})

@@ -97,7 +97,7 @@ async def merge(request: Request, services: Given, ref: Ref, body: AskMerge) -> 
         omit=tuple(body.omit),
         client=context_of(request.scope).key,
     )
-    found = _ROUTER.find(f"/v1/stores/{ref}/merge")
+    found = _ROUTER.find(f"/v1/stores/{request.path_params['ref']}/merge")
     assert found is not None, "the view exists"
     return _ViewResponse(found, query, await services.stores.view(ref))
 
