@@ -36,7 +36,7 @@ _REF: Final = {
 _NAME: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
 _TAG: Final = "^[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}$"
 _PATTERNS: Final = {
-    "/v1/stores/{ref}": "^(mlflow-artifacts:.+|[A-Za-z0-9_][A-Za-z0-9._:@~+/-]*)$",
+    "/v1/stores/{ref}": "^(mlflow-artifacts:/.*|[A-Za-z0-9_][A-Za-z0-9._:@~+/-]*)$",
     "/v1/schemas/{name}": _TAG,
     "/v1/spaces/{space}": _NAME,
     "/v1/stores/{id}": "^[0-9a-f]{64}$",
