@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 import shlex
 import subprocess
 from html.parser import HTMLParser
@@ -119,6 +120,20 @@ def test_examples_go_to_where_the_page_came_from(client: httpx.Client) -> None:
     for command in commands:
         if "{" not in command:
             assert str(client.base_url) in command
+
+
+def test_experimental_and_deprecated_calls_are_marked(client: httpx.Client, document: dict[str, Any]) -> None:
+    page = client.get("/docs").text
+    sections = dict(re.findall(r'<section class="call" id="(\w+)">(.*?)</section>', page, re.DOTALL))
+    marked = []
+    for operations in document["paths"].values():
+        for said in operations.values():
+            if section := sections.get(said["operationId"]):
+                marks = [bool(said.get("x-stability")), bool(said.get("deprecated"))]
+                shown = [f'<span class="soft">{mark}' in section for mark in ("experimental", "deprecated: use POST")]
+                assert shown == marks, said["operationId"]
+                marked.append(shown)
+    assert {(True, False), (False, True), (False, False)} == set(map(tuple, marked))
 
 
 def test_the_start_page_shows_no_deprecated_call(client: httpx.Client, tmp_path: Path) -> None:

@@ -63,9 +63,10 @@ def _whole(document: Mapping[str, Any], origin: str) -> str:
 
 def _calls(document: Mapping[str, Any]) -> Iterator[_Call]:
     for path, operations in document["paths"].items():
-        found: dict[str, list[str]] = {}
+        found: dict[tuple[str, bool], list[str]] = {}
         for method, said in operations.items():
-            found.setdefault(str(said["summary"]).partition(":")[0], []).append(method)
+            same = str(said["summary"]).partition(":")[0], "x-deprecated" in said
+            found.setdefault(same, []).append(method)
         for methods in found.values():
             yield _Call(tuple(methods), path, operations[methods[0]])
 
@@ -89,12 +90,20 @@ def _call(call: _Call, document: Mapping[str, Any], origin: str) -> str:
     return _CALL.substitute(
         id=call.id,
         summary=rich(call.said["summary"]),
-        methods=methods,
+        methods=methods + "".join(f' <span class="soft">{mark}</span>' for mark in _marks(call)),
         path=escape(call.path),
         description=rich(call.said.get("description", "")),
         example=escape(_example(call, origin)),
         details="".join(details),
     )
+
+
+def _marks(call: _Call) -> Iterator[str]:
+    """Yield `experimental` for a call that may change, and `deprecated` with what to use."""
+    if stability := call.said.get("x-stability"):
+        yield escape(str(stability))
+    if old := call.said.get("x-deprecated"):
+        yield f"deprecated: use {escape(str(old['successor']))}"
 
 
 def _example(call: _Call, origin: str) -> str:

@@ -75,12 +75,19 @@ Below `/v1`, these $promised_count operations stay as they are: paths, parameter
 |---|---|
 $promised
 
-A change that breaks programs gets a new version of the path. `/v1` is then served for at least another year.
+A change that breaks programs gets a new version of the path. `/v1` is then served for at least another year. An
+operation leaves this list only if it is [deprecated](#what-is-deprecated); it then works until its `Sunset`.
+
+`HEAD` is as stable as the `GET` of its path. `/livez` and `/readyz` are promised too. `/session` and
+`/.well-known` serve the page and logins, and may change. Protocols of [registries](registries.md) follow their clients.
+
+The command line (`--json`, exit codes) and the [Python API](client.md) follow Semantic Versioning: before 1.0 a minor
+release may change them, and the changelog says so. Texts that commands print may change in any release.
 
 ## What may change
 
 These $experimental_count operations are experimental (`"x-stability": "experimental"` in the OpenAPI document). A minor
-release may change or remove them; the changelog says so. Clients of the release before still work.
+release may change or remove them, which may break programs that call them; the changelog says so.
 
 | operation | result |
 |---|---|
