@@ -244,7 +244,7 @@ async def put_other_hook(database: Database) -> None:
 
 
 async def limit_seen_space(database: Database) -> None:
-    await SpaceTable(database).change_limits(SPACE, {"quota_stores": 2}, if_match=(None, 1, None, None))
+    await SpaceTable(database).change_limits(SPACE, {"quota_stores": 2}, if_match=(None, 1, None, None, 0, 0))
 
 
 async def limit_space(database: Database) -> None:
@@ -444,6 +444,31 @@ def test_a_lock_prevents_a_wrong_result(postgres: TestServer, lock: str) -> None
     wrong = next((stop for stop in range(30) if _at_once(postgres, race, stop, lock) not in right), None)
     assert wrong is not None, "nothing goes wrong without this lock: remove it"
     assert _at_once(postgres, race, wrong, None) in right
+
+
+async def remove_seen_space(database: Database) -> bool:
+    return await SpaceTable(database).remove(SPACE, with_stores=True, if_match=(None, None, None, None, 0, 0))
+
+
+async def limit_seen_usage(database: Database) -> bool:
+    seen = (None, None, None, None, 0, 0)
+    return await SpaceTable(database).change_limits(SPACE, {"quota_stores": 9}, if_match=seen)
+
+
+def test_a_space_that_is_seen_empty_is_not_removed_with_a_store(postgres: TestServer) -> None:
+    race = Race(an_empty_space, requesting(publishing("a")), remove_seen_space)
+    for stop in range(30):
+        done, facts = _at_once(postgres, race, stop, None)
+        removed = done[1] is True
+        assert removed is ("'space.removed'" in str(facts))
+        assert removed is not ("'store.created'" in str(facts)), (stop, done, facts)
+
+
+def test_limits_of_a_space_are_not_set_by_a_tag_of_other_usage(postgres: TestServer) -> None:
+    _, facts = _in_turn(postgres, Race(an_empty_space, publishing("a"), limit_seen_usage), (0, 1))
+    assert "'space.changed'" not in str(facts)
+    _, facts = _in_turn(postgres, Race(an_empty_space, publishing("a"), limit_seen_usage), (1, 0))
+    assert "'space.changed'" in str(facts)
 
 
 def _in_turn(server: TestServer, race: Race, order: tuple[int, int]) -> Any:

@@ -154,7 +154,7 @@ class SpaceTable:
     ) -> bool:
         """Insert a space if there is none of that name, set these of its limits, and return True if it is new.
 
-        Raise `Changed` unless its limits are `if_match`, if given, or there is no such space for `if_none_match`.
+        Raise `Changed` unless its version is `if_match`, if given, or there is no such space for `if_none_match`.
         """
         sql = "INSERT INTO spaces (name, created) VALUES (:name, :now) ON CONFLICT DO NOTHING"
 
@@ -171,18 +171,18 @@ class SpaceTable:
     async def remove(self, name: str, *, with_stores: bool, if_match: Sequence[int | None] | None = None) -> bool:
         """Remove a space, in which no request changes anything from then on; return False if there is none.
 
-        Raise `Conflict` if it has stores, names or open uploads, unless `with_stores`, and `Changed` unless its limits
-        are `if_match`, if given. It can be restored until `purge_spaces` deletes what it has.
+        Raise `Conflict` if it has stores, names or open uploads, unless `with_stores`, and `Changed` unless its version
+        is `if_match`, if given. It can be restored until `purge_spaces` deletes what it has.
         """
         uploads = "SELECT 1 FROM uploads WHERE space = :space AND state IN ('open', 'complete') AND used = 0 LIMIT 1"
 
         def work(tx: Transaction) -> bool:
             # Requests that have changed something in the space end first; the statements behind this see it.
             row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name AND removed IS NULL FOR UPDATE", name=name)
-            check_unchanged(f"Space {name!r}", row and tuple(row), if_match and tuple(if_match))
+            held = _held(tx, name)
+            check_unchanged(f"Space {name!r}", row and version_of(row, held), if_match and tuple(if_match))
             if row is None:
                 return False
-            held = _held(tx, name)
             is_empty = not held.stores and not held.entries and tx.first(uploads, space=name) is None
             if not is_empty and not with_stores:
                 stores, names = (
@@ -225,7 +225,7 @@ class SpaceTable:
     ) -> bool:
         """Set these of the `LIMITS` of a space, and leave the others; return False if there is none of that name.
 
-        Raise `Changed` unless its limits are `if_match`, if given.
+        Raise `Changed` unless its version is `if_match`, if given.
         """
         return await self._database.write(lambda tx: _change(tx, name, limits, if_match, False))
 
@@ -248,7 +248,8 @@ def _change(
 ) -> bool:
     assert limits.keys() <= set(LIMITS), limits
     row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name AND removed IS NULL FOR NO KEY UPDATE", name=name)
-    check_unchanged(f"Space {name!r}", row and tuple(row), if_match and tuple(if_match), if_none_match)
+    seen = row and version_of(row, _held(tx, name) if if_match else Held())
+    check_unchanged(f"Space {name!r}", seen, if_match and tuple(if_match), if_none_match)
     now = dict(zip(LIMITS, row or (), strict=False))
     if row is None or limits.items() <= now.items():
         return row is not None
@@ -256,6 +257,11 @@ def _change(
     tx.run(sql, name=name, **limits)
     record(tx, EVERY_SPACE, "space.changed", name, dict(limits))
     return True
+
+
+def version_of(limits: Sequence[int | None], held: Held) -> tuple[int | None, ...]:
+    """Return what the entity tag of a space shows: its limits and usage."""
+    return *limits, held.stored_bytes, held.stores
 
 
 def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> None:

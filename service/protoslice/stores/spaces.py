@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.catalog.spaces import LIMITS, Held, SpaceRow, SpaceTable
+from protoslice.catalog.spaces import LIMITS, Held, SpaceRow, SpaceTable, version_of
 from protoslice.concurrency.gather import in_turns
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Conflict, InvalidInput, NotFound
@@ -33,8 +33,8 @@ class SpaceUsage:
     name: str
     used: Held
     quota: Quota
-    limits: Sequence[int | None]
-    """Its own limits, None where it has none."""
+    version: Sequence[int | None]
+    """Its own limits and its usage, which a conditional write compares."""
 
 
 class Spaces:
@@ -65,7 +65,7 @@ class Spaces:
         """Create a space, or set the quota of one; True when it is new. Other replicas know within seconds.
 
         `InvalidInput` for a name that no space may have and for impossible limits, `Changed` unless the space has the
-        limits `if_match`, or there is none for `if_none_match`.
+        version `if_match`, or there is none for `if_none_match`.
         """
         if not is_space(name):
             raise InvalidInput(
@@ -91,7 +91,7 @@ class Spaces:
     ) -> None:
         """Set some limits of a space by their columns, and leave the others; other replicas know within seconds.
 
-        `Changed` unless its limits are `if_match`, when given.
+        `Changed` unless its version is `if_match`, when given.
         """
         if not await self._table.change_limits(name, limits, if_match=if_match):
             raise NotFound(f"No space {name!r}")
@@ -102,7 +102,7 @@ class Spaces:
     ) -> None:
         """Remove a space; other replicas know within seconds, and the database refuses their changes at once.
 
-        `Conflict` unless it is empty or goes `with_stores`, `Changed` unless its limits are `if_match`, when given.
+        `Conflict` unless it is empty or goes `with_stores`, `Changed` unless its version is `if_match`, when given.
         """
         if name == DEFAULT_SPACE:
             raise Conflict(f"The space {name!r} cannot be removed, only its stores")
@@ -153,7 +153,7 @@ class Spaces:
     def _usage(self, row: SpaceRow) -> SpaceUsage:
         stored_bytes, stores, uploads, requests = row.limits
         quota = Quota(stored_bytes=stored_bytes, stores=stores, open_uploads=uploads, requests=requests)
-        return SpaceUsage(row.name, row.held, quota.over(self._default.room.defaults), row.limits)
+        return SpaceUsage(row.name, row.held, quota.over(self._default.room.defaults), version_of(row.limits, row.held))
 
     async def _open(self, name: str) -> Stores:
         row = await self._table.get(name) if is_space(name) else None

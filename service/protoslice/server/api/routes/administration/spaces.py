@@ -48,7 +48,7 @@ async def list_spaces(
 
 async def _current(request: Request, services: Services) -> Current:
     usage = await _spaces(services).usage(request.path_params["space"])
-    return Current(etag_of(encode_fact(_fact(usage))), usage.limits)
+    return Current(etag_of(encode_fact(_fact(usage))), usage.version)
 
 
 Unchanged = Annotated[Condition, conditional(_current)]
