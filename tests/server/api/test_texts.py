@@ -229,7 +229,10 @@ def test_a_careless_body_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None
 
     app = new_app()
     app.include_router(router)
-    with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
+    with (
+        live_server(uvicorn_config(app, app.services.settings)) as live,
+        httpx.Client(base_url=live.url, headers={"content-type": "application/json"}) as http,
+    ):
         for body in ({"text": LONE}, {"text": "", "anything": [{"a": LONE}]}, {"text": "", "by_name": {LONE: 1}}):
             answer = http.post("/v1/careless", content=json.dumps(body))
             assert answer.status_code == 400, answer.text

@@ -78,6 +78,7 @@ def test_a_report_comes_when_it_is_asked_for(client: httpx.Client) -> None:
         "duplicates": ["a"],
         "damaged": [],
         "dtypes": [{"dtype": "F32", "elements": 300, "size": 1200, "tensors": 3}],
+        "totals": [{"role": "weight", "tensors": 3, "elements": 300, "size": 1200}],
         "complete": True,
     }
     assert "report" not in plain.json()

@@ -54,7 +54,7 @@ def erase(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Erase without asking.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Erase a store for good, with all its names, and list where parts of it remain.
+    """Erase a store for good, and list where parts remain.
 
     Nothing of it can be restored. Commits that have its files stay, without files; files that MLflow logged, images and
     tags go. Safe to run while services use the storage; run it again if it was interrupted. Reads PROTOSLICE_STORAGE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import PurePosixPath
 from typing import Any, Final
 
 from protoslice import _core
@@ -42,7 +43,11 @@ class TensorFlow(ProtoFormat):
             return Operator.of(message.name, message.op, taken, [f"{graph} {message.name}"])
 
         kinds = kinds_in(model.proto, _NODE, node)
-        has_variables = any(path.endswith(".index") for path in model.files)
+        root = PurePosixPath(model.root)  # folders may not be listed: they can be remote, or vast
+        index = {"saved_model.pb": "variables/variables.index", f"{root.stem}.meta": f"{root.stem}.index"}.get(
+            root.name
+        )
+        has_variables = index is not None and str(root.parent / index) in model.files
 
         def use(tensor: Tensor) -> Use:
             constant, inside, _ = tensor.address.removeprefix("path:").rpartition(f".{_CONSTANT}")

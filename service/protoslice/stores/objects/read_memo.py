@@ -122,6 +122,11 @@ class ReadsOfStore:
         self._loading = asyncio.Lock()
         self._saving = asyncio.Lock()
 
+    @property
+    def are_distant(self) -> bool:
+        """Whether any object is remote."""
+        return bool(self._distant)
+
     async def memoizing(self, work: Callable[[], T]) -> T:
         """Run `work` in a worker thread with the memo, which all that run at once share, and save what is new."""
         if not self._distant:

@@ -432,7 +432,10 @@ class OpenStore:
     def _tensors(self, model: formats.Model) -> formats.Tensors:
         """Tensors of `model`; `NoRoot` when there is no root and no format recognizes the files."""
         if model.root or formats_of(model):
-            return tensors_of(model)
+            found = tensors_of(model)
+            if self._reads.are_distant and len(found):
+                _ = found[0].use  # reads the graph, which the memo is to have too
+            return found
         raise self._no_root()
 
     def _no_root(self) -> NoRoot:
