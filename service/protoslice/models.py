@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, overload
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from protoslice import schema
-from protoslice.errors import InvalidInput, Unsupported, named_options
+from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported, named_options
 from protoslice.facts import Signature, TensorEntry
 from protoslice.formats.model import Listed
-from protoslice.formats.selection import keys
+from protoslice.formats.selection import did_you_mean, keys
 from protoslice.library.models import LocalModel, OpenedModel, Progress, open_files
 from protoslice.references import address_of, authorization, is_address, saying_what_was_tried
 
 if TYPE_CHECKING:
     from protoslice.client import Client
+
+_MOST_TAGS: Final = 5000
+"""Tags of a service that are looked at for a suggestion."""
 
 
 class RemoteModel(OpenedModel):
@@ -122,5 +126,20 @@ def open_model(
     address = address_of(path)
     with ExitStack() as held:
         client = held.enter_context(Client(address.service, headers=authorization(address.service)))
-        return RemoteModel(client, address.ref, held.pop_all())
+        try:
+            model = RemoteModel(client, address.ref)
+        except NotFound as error:
+            if (hint := other_tag(client, address.ref)) is not None:
+                error.message += f"; {hint}"
+            raise
+        model._held = held.pop_all()
+        return model
     raise AssertionError("a with block that returns")  # pragma: no cover
+
+
+def other_tag(client: Any, ref: str) -> str | None:
+    """Return a suggestion for a tag that does not exist; None for one that does, and for ids."""
+    with suppress(ProtosliceError):
+        tags = [tag.name for tag in islice(client.tags(), _MOST_TAGS)]
+        return None if ref in tags or len(tags) == _MOST_TAGS else did_you_mean(ref, tags)
+    return None

@@ -72,7 +72,7 @@ def test_every_name_of_the_command_line_opens_the_store(
 
 
 def test_what_cannot_be_opened_says_why(client: Client, ref: str) -> None:
-    with pytest.raises(NotFound, match="bert:9"):
+    with pytest.raises(NotFound, match="No tag 'bert:9'; did you mean 'bert:1'"):
         protoslice.open_model(f"{client.url}/v1/stores/bert:9")
     with pytest.raises(Unsupported, match="only for files"):
         protoslice.open_model(f"{client.url}/m/bert:1", type="onnx.ModelProto")

@@ -186,6 +186,13 @@ def test_tensors_and_inputs_are_shown_of_files_and_stores_alike(call: Any, tmp_p
     assert "did you mean 'shown:1'?" in call("info", "@shwon:1", code=4).stderr
 
 
+def test_a_file_that_is_no_protobuf_is_said_to_be_none(call: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.tflite").write_bytes(b"\x1c\0\0\0TFL3" + bytes(100))
+    pushed = call("push", tmp_path / "m.tflite")
+    line = "m.tflite is not in a supported format (this is a TFLite flatbuffer, not a protobuf)\n"
+    assert f"stored as plain files: {line}" in pushed.stderr
+
+
 def test_an_empty_file_is_stored_but_not_as_a_model(call: Any, tmp_path: Path) -> None:
     (tmp_path / "empty.onnx").touch()
     assert "the file is empty" in call("info", tmp_path / "empty.onnx").stdout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
@@ -17,9 +17,9 @@ from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, ProtosliceError, UnknownCaller, Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import HEADER, Omitted
-from protoslice.formats.selection import did_you_mean
 from protoslice.formats.signatures import TYPES
 from protoslice.graphs import Question
+from protoslice.models import other_tag
 from protoslice.references import Address, address_of, authorization, is_trusted
 
 T = TypeVar("T")
@@ -93,8 +93,6 @@ def names_of(store: Any) -> list[str]:
 
 
 _MOST_SIGNATURES: Final = 1000
-_MOST_TAGS: Final = 5000
-"""Tags of a service that are looked at for a suggestion."""
 
 
 class RemoteContent:
@@ -130,7 +128,7 @@ class RemoteSubject(Subject):
             try:
                 yield cls(client, address, tags)
             except NotFound as error:
-                if (hint := _other_tag(client, address.ref)) is not None:
+                if (hint := other_tag(client, address.ref)) is not None:
                     error.add_note(hint)
                 raise
 
@@ -210,14 +208,6 @@ class RemoteSubject(Subject):
 
     def _with_tags(self) -> list[tuple[str, str]]:
         return [] if self._tags is None else [("tags", ",".join(self._tags))]
-
-
-def _other_tag(client: Any, ref: str) -> str | None:
-    """Return a suggestion for a tag that does not exist; None for one that does, and for ids."""
-    with suppress(ProtosliceError):
-        tags = [tag.name for tag in islice(client.tags(), _MOST_TAGS)]
-        return None if ref in tags or len(tags) == _MOST_TAGS else did_you_mean(ref, tags)
-    return None
 
 
 def _kind(headers: Any) -> str:

@@ -22,7 +22,7 @@ def report_lines(pushed: Any, advice: str | None) -> Iterator[str]:
 
 
 def _about(store: Any, report: Any) -> Iterator[str]:
-    yield f"{_kind(store)}, {_tensors(report.tensors)}"
+    yield _kind(store) if store.root is None else f"{_kind(store)}, {_tensors(report.tensors)}"
     more = "" if report.complete else " and more"
     if report.missing:
         yield f"missing files: the model refers to {', '.join(report.missing)}{more}, but they were not sent"

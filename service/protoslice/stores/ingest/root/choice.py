@@ -112,7 +112,8 @@ def _why(ranked: Sequence[Received], reasons: dict[str, str], stream: str | None
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
     records = "" if stream is None else f". The records of {stream} can be read at /records"
     if len(ranked) == 1:
-        return f"{path} is not in a supported format ({reason}). If it is a protobuf, pass its type{records}"
+        hint = "" if "not a protobuf" in reason else ". If it is a protobuf, pass its type"
+        return f"{path} is not in a supported format ({reason}){hint}{records}"
     if stream is not None:
         records += f"?file={stream}"
     return (
