@@ -54,7 +54,6 @@ from protoslice.storage.wrappers.circuit import CircuitBreaker
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.backups import dump_daily
 from protoslice.stores.cache import CacheOptions
-from protoslice.stores.clock import JumpWatch
 from protoslice.stores.collection import collect_for_ever
 from protoslice.stores.marker import open_catalogue
 from protoslice.stores.spaces import Spaces
@@ -147,9 +146,7 @@ class Services:
             spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)
             loops: dict[str, Callable[[], Awaitable[None]]] = {
-                "garbage collection": partial(
-                    collect_for_ever, metered, database, settings.deletion_delay_seconds, JumpWatch()
-                ),
+                "garbage collection": partial(collect_for_ever, metered, database, settings.deletion_delay_seconds),
                 "the watch of the event loop": self.metrics.watch_loop,
                 "the counting of stores": partial(self.metrics.stored.follow, database),
             }

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Final
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -27,13 +30,30 @@ def elapsed() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+def boot() -> str:
+    """Return what tells this run of the machine from others, to which `elapsed` does not compare; empty if unknown."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
 class JumpWatch:
     """Notices that a clock was set ahead, by comparing it with `elapsed` from one call to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, kept: str = "") -> None:
+        """Take what `kept` of an earlier process returned; it counts if that ran since the machine was started."""
         self._seen: tuple[float, float] | None = None
         """Both clocks when they last agreed."""
         self._jumped: float | None = None
+        with suppress(ValueError, TypeError):
+            where, clock, passed, jumped = json.loads(kept or "[]")
+            if where and where == boot():
+                self._seen, self._jumped = (float(clock), float(passed)), None if jumped is None else float(jumped)
+
+    @property
+    def kept(self) -> str:
+        """What a later process needs to go on watching."""
+        return json.dumps([boot(), *(self._seen or (None, None)), self._jumped])
 
     def wait(self, clock: float, most: float) -> float:
         """Return for how many seconds not to rely on `clock`: by how much it has jumped, `most` at most."""

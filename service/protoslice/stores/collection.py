@@ -109,22 +109,32 @@ async def collect_garbage(
     return done
 
 
-async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float, watch: JumpWatch) -> None:
-    """Collect every minute; a failed collection is made up for by the next.
+async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tuple[float, JumpWatch]:
+    """Return for how many seconds not to collect by the clock of the database, and the watch that says so.
 
-    Nothing is collected while `watch` doubts the clock of the database, by which everything would be too old.
+    By a clock that was set ahead everything would be too old. Without a `watch`, that of the last process on this
+    machine goes on.
     """
 
-    async def doubted() -> float:
-        clock = await database.read(lambda tx: tx.now, background=True)
-        return watch.wait(clock / SECOND, GRACE_SECONDS)
+    def doubt(tx: Transaction) -> tuple[float, JumpWatch]:
+        found = watch or JumpWatch(tx.all("SELECT clock FROM meta")[0][0] or "")
+        wait = found.wait(tx.now / SECOND, GRACE_SECONDS)
+        tx.run("UPDATE meta SET clock = :kept", kept=found.kept)
+        return wait, found
 
+    return await database.write(doubt, background=True)
+
+
+async def collect_for_ever(storage: Storage, database: Database, delay_seconds: float) -> None:
+    """Collect every minute, unless the clock is in doubt; a failed collection is made up for by the next."""
+    watch: JumpWatch | None = None
     with suppress(ProtosliceError):  # then the first collection learns the clock
-        await doubted()
+        _, watch = await doubt_clock(database)
     while True:
         await asyncio.sleep(EVERY_SECONDS)
         try:
-            if wait := await doubted():
+            wait, watch = await doubt_clock(database, watch)
+            if wait:
                 _log.error(
                     "the clock of the database was set ahead: garbage collection waits for %d s, or until the clock "
                     "is right again", wait,

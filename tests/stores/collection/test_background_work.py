@@ -28,7 +28,6 @@ from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage
 from protoslice.stores import collection
-from protoslice.stores.clock import JumpWatch
 from protoslice.stores.collection import collect_garbage
 from protoslice.stores.marker import check_storage
 
@@ -311,7 +310,7 @@ async def test_a_service_collects_nothing_by_a_clock_that_was_set_ahead(monkeypa
     monkeypatch.setattr(collection, "EVERY_SECONDS", 0)
     async with opened(storage, database=database) as stores:
         first, second = [(await upload(stores, onnx(1000, seed=seed))).store.id for seed in range(2)]
-        collecting = asyncio.create_task(collection.collect_for_ever(storage, database, 600, JumpWatch()))
+        collecting = asyncio.create_task(collection.collect_for_ever(storage, database, 600))
 
         async def pass_steps(count: int) -> None:
             for _ in range(count):
@@ -345,6 +344,32 @@ async def test_a_service_collects_nothing_by_a_clock_that_was_set_ahead(monkeypa
         finally:
             collecting.cancel()
             await asyncio.gather(collecting, return_exceptions=True)
+
+
+async def test_a_later_process_on_the_machine_notices_that_the_clock_was_set_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time, machine = Clocks(), ["first start"]
+    database = InlineDatabase(lambda: time.clock)
+    monkeypatch.setattr("protoslice.stores.clock.elapsed", lambda: time.elapsed)
+    monkeypatch.setattr("protoslice.stores.clock.boot", lambda: machine[0])
+
+    async def doubted() -> float:
+        return (await collection.doubt_clock(database))[0]
+
+    assert await doubted() == 0
+    time.pass_seconds(DAY)
+    assert await doubted() == 0, "as much as has passed"
+    time.clock += 2 * DAY
+    assert await doubted() == DAY
+    time.pass_seconds(STEP)
+    assert await doubted() == DAY - STEP
+    time.pass_seconds(DAY)
+    assert await doubted() == 0, "the new time is believed after a day"
+    time.clock += 2 * DAY
+    machine[0] = "second start"
+    assert await doubted() == 0, "nothing is known of what has passed since"
+    assert await doubted() == 0
 
 
 DAY: Final = 86_400

@@ -65,6 +65,9 @@ CREATE INDEX former_names_repository ON former_names (space, repository);
 
 ALTER TABLE meta ADD COLUMN backed_up bigint;
 ALTER TABLE meta ADD COLUMN dumped bigint;
+-- What the last collection saw of the clock, null before the first.
+
+ALTER TABLE meta ADD COLUMN clock {text};
 -- Bytes that wait for their deletion; 0 in rows of before, and for objects that were never published.
 
 ALTER TABLE trash ADD COLUMN size bigint NOT NULL DEFAULT 0;

@@ -15,6 +15,7 @@ import typer
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings
 from protoslice.cli.terminal.show import print_json, print_pairs, print_table, say
+from protoslice.errors import StorageUnavailable
 from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
@@ -73,9 +74,14 @@ def gc(
 
 
 async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> GarbageReport:
-    from protoslice.stores.collection import collect_garbage
+    from protoslice.stores.collection import collect_garbage, doubt_clock
 
     async with opened(settings) as (storage, database):
+        if not dry_run and (wait := (await doubt_clock(database))[0]):
+            raise StorageUnavailable(
+                "The clock of the database was set ahead since the last collection on this machine: set it right, or "
+                f"try again in {wait:.0f} s"
+            )
         return await collect_garbage(
             storage,
             database,
