@@ -52,7 +52,7 @@ class JumpWatch:
 
     @property
     def kept(self) -> str:
-        """What a later process needs to go on watching."""
+        """What a later process needs to continue."""
         return json.dumps([boot(), *(self._seen or (None, None)), self._jumped])
 
     def wait(self, clock: float, most: float) -> float:

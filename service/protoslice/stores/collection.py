@@ -113,7 +113,7 @@ async def doubt_clock(database: Database, watch: JumpWatch | None = None) -> tup
     """Return for how many seconds not to collect by the clock of the database, and the watch that says so.
 
     By a clock that was set ahead everything would be too old. Without a `watch`, that of the last process on this
-    machine goes on.
+    machine continues.
     """
 
     def doubt(tx: Transaction) -> tuple[float, JumpWatch]:
