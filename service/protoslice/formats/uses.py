@@ -425,7 +425,7 @@ def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
     ):
         kind = None
     single = tensor.shape is not None and all(length == 1 for length in tensor.shape)
-    is_sum = kind in {"linear", "convolution"} and tensor.dtype is not None and tensor.dtype.name == "I32"
+    is_sum = weight and kind in {"linear", "convolution"} and tensor.dtype is not None and tensor.dtype.name == "I32"
     counts = (_is_number(tensor.dtype) or is_sum) and kind != "quantization"  # biases of quantized layers are sums
     is_layer = kind not in {None, "other", "quantization"}
     kept = weight and not _FOLDED.search(tensor.name) and (not single or words_of(tensor.name)[-1:] in _LEARNED)

@@ -47,7 +47,7 @@ HEADERS: Final[list[dict[str, str]]] = [
         "Content-Range": "bytes 0-9/" + "9" * 30,
     },
 ]
-ARGUMENTS: Final[dict[str, Any]] = {"scopes": ["read"], "chunk": 0, "files": {"a": "file:///a"}}
+ARGUMENTS: Final[dict[str, Any]] = {"scopes": ["read"], "views": ["tensors"], "chunk": 0, "files": {"a": "file:///a"}}
 
 
 class Hostile(BaseHTTPRequestHandler):
