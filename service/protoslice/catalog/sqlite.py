@@ -259,6 +259,8 @@ class _File:
         with suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         self.path = path
+        self._name = str(path)
+        """The same, which is quicker to use; files are checked for each transaction."""
         self._opened = _identity(path)
         self.is_log_lost = False
         self.writing: _Connection | None = None
@@ -272,13 +274,13 @@ class _File:
         Files of the log are those that `connection` has open, or else the connection that writes. Without them, nothing
         is read or written any more.
         """
-        if _identity(self.path) != self._opened:
+        if _identity(self._name) != self._opened:
             raise DatabaseUnavailable(
                 "The database file was removed or replaced while it was open: put it back; to use another one, stop "
                 "the service and delete the file that ends in -wal first"
             )
         held = connection or self.writing
-        is_missing = held is not None and not self.is_log_lost and _logs(self.path) != held.logs
+        is_missing = held is not None and not self.is_log_lost and _logs(self._name) != held.logs
         if is_missing and held in {connection, self.writing}:  # a connection that was closed meanwhile misses nothing
             self.is_log_lost = True
             self.when_lost()
@@ -308,7 +310,7 @@ class _File:
             return False
 
 
-def _identity(path: Path) -> _Identity | None:
+def _identity(path: str | Path) -> _Identity | None:
     try:
         found = os.stat(path)
     except OSError:
@@ -316,8 +318,8 @@ def _identity(path: Path) -> _Identity | None:
     return found.st_dev, found.st_ino
 
 
-def _logs(path: Path) -> tuple[_Identity | None, ...]:
-    return tuple(_identity(path.with_name(path.name + end)) for end in ("-wal", "-shm"))
+def _logs(path: str | Path) -> tuple[_Identity | None, ...]:
+    return _identity(f"{path}-wal"), _identity(f"{path}-shm")
 
 
 class Ballast:
