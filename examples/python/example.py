@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from hashlib import sha256
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import httpx
 from protoslice_client import AuthenticatedClient, Client
@@ -17,7 +17,7 @@ from protoslice_client.api.stores import create_store
 from protoslice_client.api.tags import get_tag, put_tag
 from protoslice_client.api.uploads import append_to_upload, create_upload, get_upload_head
 from protoslice_client.api.views import get_chunk, get_chunk_head, get_merged, get_tensor, list_chunks, list_tensors
-from protoslice_client.models import ChunkEntry, PutTag, TensorEntry
+from protoslice_client.models import PutTag
 from protoslice_client.types import UNSET, File, Response
 
 PIECE = 1 << 20  # the longest range that is answered with a digest
@@ -60,22 +60,11 @@ def upload_file(client: AuthenticatedClient, file: Path, tag: str) -> str:
     raise SystemExit("The connection breaks too often")
 
 
-def chunks_of(client: AuthenticatedClient, store: str) -> Iterator[ChunkEntry]:
-    """Yield all chunks of a store, page by page."""
+def entries(list_page: Any, client: AuthenticatedClient, store: str) -> Iterator[Any]:
+    """Yield the entries of a list of a store, page by page; `list_page` is the module of the operation."""
     cursor: str | None = None
     while True:
-        page = list_chunks.sync(store, client=client, limit=2, cursor=cursor or UNSET)
-        yield from page.items
-        cursor = page.next_
-        if cursor is None:
-            return
-
-
-def tensors_of(client: AuthenticatedClient, store: str) -> Iterator[TensorEntry]:
-    """Yield all tensors of a store, page by page."""
-    cursor: str | None = None
-    while True:
-        page = list_tensors.sync(store, client=client, limit=2, cursor=cursor or UNSET)
+        page = list_page.sync(store, client=client, limit=2, cursor=cursor or UNSET)
         yield from page.items
         cursor = page.next_
         if cursor is None:
@@ -138,14 +127,14 @@ def main(url: str, model: Path) -> None:
         store = upload_stream(client, source, "python-stream")
     print(f"stream of unknown length: store {store[:12]}")
     print(f"resumable upload: store {upload_file(client, model, 'python-file')[:12]}")
-    chunks = list(chunks_of(client, store))
+    chunks = list(entries(list_chunks, client, store))
     largest = max(chunks, key=lambda chunk: chunk.size)
     print(
         f"{len(chunks)} chunks; number {largest.index} by ranges: {len(chunk_in_parts(client, store, largest.index))}"
     )
     graph = get_merged.sync_detailed(store, client=client, path="graph", omit_larger_than="1KiB")
     print(f"the graph without weights: {len(graph.content)} bytes")
-    tensors = list(tensors_of(client, store))
+    tensors = list(entries(list_tensors, client, store))
     first = get_tensor.sync_detailed(store, tensors[0].name, client=client, slice_="0:4")
     print(f"{len(tensors)} tensors; the first bytes of {tensors[0].name}: {first.content.hex()}")
     print(f"tag created, moved, refused: {move_tag(client, 'python-tag', store)}")
