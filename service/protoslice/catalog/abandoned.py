@@ -139,7 +139,7 @@ def _run(sql: str, tx: Transaction, limit: int) -> int:
 async def purge_commits(database: Database) -> None:
     """Delete the commits that no branch or tag leads to any more, and the stores that go with them.
 
-    Those that lost a name are due, and each one that goes makes its parent due. All others stay unread.
+    A commit that loses a name is due, and deleting it makes its parent due. No other row is read.
     """
     due = "SELECT space, repository, id FROM commits WHERE due = 1 ORDER BY space, repository, id LIMIT :limit"
 

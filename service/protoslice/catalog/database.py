@@ -107,7 +107,7 @@ class Actor(NamedTuple):
     name: str
     """Name that was chosen when the token was made."""
     reads: bool = True
-    """False for a caller who may not read in the space of the request: it learns nothing of what is there."""
+    """False for a caller who may not read in the space of the request, and must not learn what it contains."""
 
 
 NOBODY: Final = Actor("", "")

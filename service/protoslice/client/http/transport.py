@@ -51,7 +51,7 @@ class ServiceTransport(httpx.BaseTransport):
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         """Response with its body still to be read."""
         seconds = request.extensions.get("timeout", {})
-        if self._process != os.getpid():  # connections of before a fork are those of the parent
+        if self._process != os.getpid():  # after a fork, these connections are the parent's
             self._pool, self._process = self._begin(), os.getpid()
         # urllib3 adds Host and Accept for a proxy, unless they are here under these very names.
         headers = [(name.title(), value) for name, value in request.headers.multi_items()]
