@@ -96,7 +96,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "a file that was removed is noticed", "catalog/sqlite.py",
-        "if _identity(self.path) != self._opened:", "if False:",
+        "if _identity(self._name) != self._opened:", "if False:",
         f"{_CATALOG}/test_sqlite.py",
     ),
     Mutant(
