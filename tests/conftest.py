@@ -28,6 +28,12 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("storage", names.split(","), indirect=True, scope="module")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def data_home(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the default storage out of the home of the machine's user."""
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data-home"))
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     """Event loop of asynchronous tests and fixtures."""

@@ -48,9 +48,9 @@ def service(storage: Path) -> Iterator[str]:
 def call(service: str, tmp_path_factory: pytest.TempPathFactory) -> Call:
     """Runs a verb, PROTOSLICE_URL and more set; asserts how it ends: by a code, and a line for an error.
 
-    `given` is its standard input. No configuration of the machine's user is read.
+    `given` is its standard input. The configuration and the default storage of the machine's user are not used.
     """
-    home = {"XDG_CONFIG_HOME": str(tmp_path_factory.mktemp("config"))}
+    home = {name: str(tmp_path_factory.mktemp("home")) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME")}
 
     def call(*args: object, code: int = 0, url: str | None = None, given: str | None = None, **more: str) -> Result:
         environment = {"PROTOSLICE_URL": service if url is None else url, **home, **more}

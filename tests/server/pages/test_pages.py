@@ -22,7 +22,7 @@ from protoslice.server.pages.home import home_page
 @pytest.fixture(autouse=True)
 def not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of a checkout in which `make web` has not run."""
-    monkeypatch.setattr("protoslice.server.api.routes.pages.shell", lambda plain: None)
+    monkeypatch.setattr("protoslice.server.api.routes.pages.is_built", lambda: False)
 
 
 VOID = {"meta", "link", "path", "br"}
