@@ -1,11 +1,9 @@
-"""Counter of marked words, and the list of messages that it reads."""
+"""Measures of the code, the counter of marked words, and the list of messages that it reads."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from tools import counts
+from tools import counts, measure
 from tools.messages import messages
 
 
@@ -60,25 +58,27 @@ def work() -> None:
 '''
 
 
-def test_lines_and_prose_tells_code_from_docstrings_and_comments() -> None:
-    lines, prose = counts.lines_and_prose(SOURCE)
-    assert lines == 5
-    assert set(prose.split("\n")) == {"A module.", "", "Two lines of it.", "What it is.", "Work.", "# a comment"}
-
-
-def test_importers_of_counts_each_module_once() -> None:
-    sources = {"package.other": "", "package.one": SOURCE + SOURCE, "package.two": "import package.other"}
-    assert counts.importers_of(sources) == {"package.other": 2}
-
-
-def test_sizes_are_of_the_checkout(tmp_path: Path) -> None:
-    for name, source in {"a.py": SOURCE, "sub/b.py": "from protoslice import a\n"}.items():
-        (tmp_path / "service/protoslice" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "service/protoslice" / name).write_text(source)
-    (tmp_path / "README.md").write_text("Plain words, told once.")
-    found = counts.sizes(tmp_path)
-    assert (found["lines of code in the package"], found["files in the package"]) == (6, 2)
-    assert (found["modules with one importer"], found["marked words, docs and README"]) == (1, 250)
+def test_sizes_are_those_of_the_files_given() -> None:
+    files = {
+        "service/protoslice/a.py": SOURCE,
+        "service/protoslice/sub/b.py": "from protoslice import a\ncache = LruCache[str, int](most=1)\n",
+        "service/protoslice/server/b.py": "cache = LruCache(most=1)\n",
+        "tests/test_a.py": 'def test() -> None:\n    """Nothing."""\n',
+        "docs/a.md": "Plain words.",
+        "docs/modules.md": "Generated",
+    }
+    assert measure.sizes(files) == {
+        "package: lines of code": 8,
+        "package: files": 3,
+        "package: median lines of code of a file": 2,
+        "package: files above 500 lines of code": 0,
+        "package: modules with one importer": 1,
+        "package: names of modules used three times or more": 0,
+        "caches with a bound, without server, client and cli": 1,
+        "tests: lines of code": 1,
+        "tests: files": 1,
+        "docs: words, without the list of modules": 2,
+    }
 
 
 def test_messages_are_of_every_kind() -> None:
