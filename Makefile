@@ -110,7 +110,7 @@ fmt: .venv/ready .venv/core ## rewrite everything as the formatters want it
 	$(BIN)/ruff check --fix service tests bench docker tools
 	cd core && $(CARGO) fmt
 
-docs: .venv/ready .venv/core ## regenerate the OpenAPI document, the reference pages and the map of modules
+docs: .venv/ready .venv/core ## regenerate the OpenAPI document, the reference pages and the list of modules
 	@mkdir -p .make
 	$(BIN)/python -m protoslice.server.api.documentation.openapi_file > .make/openapi.json && mv .make/openapi.json openapi/openapi.json
 	$(BIN)/python -m protoslice.server.api.documentation.reference docs

@@ -60,6 +60,16 @@ def test_every_module_of_the_package_is_there() -> None:
     assert found - set(names) - {"py"} == set(), "a module that the map does not show"
 
 
+def test_packages_inside_packages_are_those_of_the_table() -> None:
+    rows = re.findall(
+        r"^\| `(\w+)/` \| (.+) \|$", PAGE.split("Packages inside these")[1].split("\n## ")[0], re.MULTILINE
+    )
+    folder = ROOT / "service/protoslice"
+    found = {str(path.parent.relative_to(folder)) for path in folder.glob("*/*/__init__.py")}
+    named = {f"{package}/{name}" for package, text in rows for name in re.findall(r"`(\w+)`", text)}
+    assert named == found
+
+
 def test_every_page_is_linked() -> None:
     readme = (ROOT / "README.md").read_text()
     pages = {path.name for path in (ROOT / "docs").glob("*.md")}

@@ -1,7 +1,4 @@
-"""The map of all modules, docs/modules.md, made of the first line of each module's docstring.
-
-`python -m tests.house.module_map` writes the map between its two markers; `make docs` runs it.
-"""
+"""List every module in docs/modules.md by the first line of its docstring; `make docs` does. The list is not in git."""
 
 from __future__ import annotations
 
@@ -10,44 +7,26 @@ from itertools import groupby
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "modules.md"
 PACKAGE = ROOT / "service" / "protoslice"
-BEGIN = "<!-- modules: made by `make docs` of the first lines of docstrings -->\n"
-END = "<!-- end of modules -->\n"
 
 
 def summary(path: Path) -> str:
-    """First line of the docstring of the module at `path`, as a cell of a table."""
+    """Return the first line of the docstring of the module at `path`, as a cell of a table."""
     text = ast.get_docstring(ast.parse(path.read_text())) or ""
     return text.split("\n")[0].replace("|", "\\|")
 
 
-def modules() -> list[Path]:
-    """Paths of the package's modules, room by room, without generated ones and `__init__`."""
-    found = (path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py" and not path.stem.endswith("_pb2"))
-    return sorted(found, key=lambda path: (path.parent.relative_to(PACKAGE).parts, path.name))
-
-
-def section() -> str:
-    """The map: a heading and a table for each room."""
-    rooms = []
-    for room, paths in groupby(modules(), key=lambda path: path.parent):
-        name = room.relative_to(PACKAGE.parent).as_posix()
-        rows = [f"| `{path.stem}` | {summary(path)} |" for path in paths]
-        rooms.append(
-            "\n".join([f"### {name}/", "", summary(room / "__init__.py"), "", "| module | |", "|---|---|", *rows])
-        )
-    return "\n" + "\n\n".join(rooms) + "\n\n"
-
-
-def page(text: str) -> str:
-    """The page `text` with the map between its markers made anew."""
-    before, _, rest = text.partition(BEGIN)
-    _, found, after = rest.partition(END)
-    if not found:
-        raise ValueError(f"{PAGE.name} has lost the markers of the map")
-    return before + BEGIN + section() + END + after
+def page() -> str:
+    """Return the page: a heading and a table for each package."""
+    found = (path for path in PACKAGE.rglob("*.py") if path.name != "__init__.py")
+    modules = sorted(found, key=lambda path: (path.parent.relative_to(PACKAGE).parts, path.name))
+    sections = ["# Every module"]
+    for folder, paths in groupby(modules, key=lambda path: path.parent):
+        head = f"### {folder.relative_to(PACKAGE.parent).as_posix()}/\n\n{summary(folder / '__init__.py')}"
+        rows = "\n".join(f"| `{path.stem}` | {summary(path)} |" for path in paths)
+        sections.append(f"{head}\n\n| module | |\n|---|---|\n{rows}")
+    return "\n\n".join(sections) + "\n"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(PAGE.read_text()))
+    (ROOT / "docs/modules.md").write_text(page())
