@@ -52,7 +52,7 @@ NAMES: Final = {
         model/dense_1/bias/.ATTRIBUTES/VARIABLE_VALUE@1 Dense_0/kernel@2 onnx::MatMul_3412@2 onnx::Gemm_12@2
         linear_0.w_0@2 linear_0.b_0@1 fc_0.w_0@2 roberta.classifier.out.weight@2 time_embedding.linear_1.bias@1
         down_blocks.0.attentions.0.transformer_blocks.0.ff.net.2.weight@2 encoder.0.weight@2
-        pre_classifier.weight@2
+        pre_classifier.weight@2 backbone.layers.3.mixer.in_proj.weight@2 backbone.layers.3.mixer.out_proj.weight@2
     """,
     "convolution": """
         conv1.weight@4 layer1.0.conv2.weight@4 layer4.2.conv3.weight@4 layer2.0.downsample.0.weight@4
@@ -103,7 +103,8 @@ NAMES: Final = {
     "other": """
         logit_scale@0 layer_scale@1 temperature@0 _CHECKPOINTABLE_OBJECT_GRAPH@0
         save_counter/.ATTRIBUTES/VARIABLE_VALUE@0 keras_api/metrics/0/total/.ATTRIBUTES/VARIABLE_VALUE@0
-        /model.22/ConstantOfShape/Output@1 val_0@1 position_ids@1 alpha@1
+        /model.22/ConstantOfShape/Output@1 val_0@1 position_ids@1 alpha@1 conv1/alpha@3 dense_2/p_re_lu/alpha:0@1
+        layer1.0.prelu.weight@1
     """,
 }
 """Names of tensors in published models by the kind that each has there, with the number of dimensions."""
@@ -291,4 +292,35 @@ def test_numbers_around_a_convolution(tmp_path: Path) -> None:
         "pos_embed": ("weight", "embedding"),
         "layer.w_0": ("weight", "other"),
         "Constant_13_output_0": ("constant", "other"),
+    }
+
+
+def test_numbers_around_recurrent_and_quantized_layers(tmp_path: Path) -> None:
+    """Biases that are put together of parts of others, scales of dynamic quantization, and lengths of sequences."""
+    square, row, one = np.ones((4, 4), "f4"), np.ones(4, "f4"), np.array([1])
+    nodes = [
+        *(node("Slice", "b zero one", f"b{part}") for part in range(2)),
+        node("Concat", "b0 b1", "bb", axis=0),
+        node("Slice", "c zero one", "c0"),
+        node("Concat", "bb c0", "bc", axis=0),
+        node("Unsqueeze", "bc zero", "lb"),
+        node("LSTM", "x lw lr lb lengths", "l"),
+        helper.make_node("DynamicQuantizeLinear", ["l"], ["lq", "ls", "lz"]),
+        node("MatMulInteger", "lq model.out_proj.weight lz z", "m"),
+        node("Cast", "m", "mc", to=1),
+        node("Mul", "ls scale", "s"),
+        node("Mul", "mc s", "ms"),
+        node("Add", "model.out_proj.bias ms", "y"),
+    ]
+    weights = {
+        "b": row, "c": row, "zero": one, "one": one, "lw": np.ones((1, 16, 4), "f4"), "lr": np.ones((1, 16, 4), "f4"),
+        "lengths": np.ones(1, "i4"), "model.out_proj.weight": square.astype("i1"), "z": np.int8(0),
+        "scale": np.float32(1), "model.out_proj.bias": row,
+    }  # fmt: skip
+    assert uses(saved(tmp_path, nodes, weights)) == {
+        **dict.fromkeys(["b", "c", "lw", "lr"], ("weight", "recurrent")),
+        **dict.fromkeys(["zero", "one", "lengths"], ("constant", "other")),
+        **dict.fromkeys(["z", "scale"], ("constant", "quantization")),
+        "model.out_proj.weight": ("weight", "linear"),
+        "model.out_proj.bias": ("weight", "linear"),
     }

@@ -23,7 +23,7 @@ _SMALL: Final = 4096
 """Bytes of the largest field of an operator that is looked at."""
 _MOST_INPUTS: Final = 64
 _MOST_TAKERS: Final = 4
-_MOST_FORMS: Final = 4
+_MOST_FORMS: Final = 16
 """Operators that change the form of one stored value."""
 _MOST_LOOKS: Final = 64
 """Operators between a tensor and the one that uses it, and around that, that are looked at."""
@@ -55,7 +55,6 @@ _PAIRS: Final[Mapping[Kind, frozenset[tuple[str, str]]]] = {
     ),
     "quantization": frozenset({("zero", "point"), ("weight", "scale"), ("input", "scale"), ("g", "idx")}),
     "embedding": frozenset({("cls", "token"), ("mask", "token"), ("token", "type"), ("class", "token")}),
-    "attention": frozenset({("in", "proj"), ("o", "proj"), ("out", "proj")}),
     "linear": frozenset({("feed", "forward")}),
 }
 _QUERY: Final = re.compile(r"(?:^|[./_])[qkv](?:_(?:proj|lin|linear|dense|bias))?(?=[./]|$)")
@@ -64,13 +63,15 @@ _CONTAINER: Final = re.compile(r"(?:attn|attention|conv|linear|dense)_?(?:layer|
 """Steps that hold layers of all kinds, and those that an optimizer puts before a name."""
 _ABOVE_SHAPES: Final = frozenset({"normalization", "quantization", "recurrent", "embedding"})
 """Kinds by words that count even for tensors with the shape of a convolution's."""
+_SLOPES: Final = frozenset({"prelu", "alpha"})
+"""Words of numbers that an activation learned."""
 _DENSE: Final = frozenset({"linear", "dense", "project"})
 """Words of a layer that follows an embedding."""
 _FORWARD: Final = frozenset({"ff", "mlp", "ffn", "feedforward"})
 """Words of a layer that follows attention within a block of that name."""
 _FOLDED: Final = re.compile(r"(?:^|/)Constant(?:_[0-9]+)?(?:_output_[0-9]+)?$")
 """Names of constants of nodes, as optimizers move them among the weights."""
-_LEARNED: Final = [["weight"], ["bias"], ["gamma"], ["beta"], ["alpha"], ["w"], ["b"]]
+_LEARNED: Final = [["weight"], ["bias"], ["gamma"], ["beta"], ["alpha"], ["scale"], ["w"], ["b"]]
 """Last words of names of single factors that are learned."""
 _STATISTICS: Final = ("running_mean", "moving_mean", "running_var", "moving_variance")
 
@@ -149,6 +150,8 @@ def _kind_named(name: str, rank: int | None) -> Kind:
     found |= {kind for kind, pairs in _PAIRS.items() if not pairs.isdisjoint(pairwise(words))}
     if _QUERY.search(name):
         found.add("attention")
+    if "normalization" not in found and not _SLOPES.isdisjoint(words[-2:]):
+        return "other"
     large = rank is not None and rank > 3
     if "embedding" in found and ("convolution" in found or (large and "proj" in words)):
         found.discard("embedding")
@@ -205,6 +208,8 @@ class _Graph:
         self._nodes: list[Operator] = []
         self._takers: dict[str, list[tuple[int, int]]] = {}
         self._makers: dict[str, int] = {}
+        self._kept: dict[int, bool] = {}
+        """Whether operators make values that are kept, as far as it is known."""
         self._room = 0
         self.constants: dict[str, str] = {}
 
@@ -272,10 +277,12 @@ class _Graph:
             return self._taken(node.outputs[0])
         if op in _ADDING or op in _SCALING:
             others = [each for at, each in enumerate(node.inputs) if at != slot]
+            if any(self._ops[self._makers.get(each, number)] == "dynamicquantizelinear" for each in others):
+                return "quantization"
             if self._is_affine(number, others):
                 return "normalization"
             return next(filter(None, (self._made(each, op in _ADDING) for each in others)), None)
-        passes = op == "concat" and all(map(self._is_stored, node.inputs))
+        passes = op == "concat" and all(map(self._is_kept, node.inputs))
         if node.outputs and (passes or (not slot and _is_passing(op))):
             return self._taken(node.outputs[0])
         return None
@@ -333,16 +340,18 @@ class _Graph:
             return any(self._ops[each] == "dynamicquantizelinear" for each in makers)
         return self._is_kept(value)
 
-    def _is_kept(self, value: str) -> bool:
-        """True for a value that comes from no operator but those that change its form."""
-        for _ in range(_MOST_FORMS):
-            maker = self._makers.get(value)
-            if maker is None or not any(self._nodes[maker].inputs):
-                return True
-            if not _is_passing(self._ops[maker]):
-                return False
-            value = self._nodes[maker].inputs[0]
-        return False
+    def _is_kept(self, value: str, forms: int = _MOST_FORMS) -> bool:
+        """True for a value that comes from no operator but those that change its form, or put such together."""
+        maker = self._makers.get(value)
+        if maker is None or not any(self._nodes[maker].inputs):
+            return True
+        known = self._kept.get(maker)
+        if known is not None or not forms:
+            return bool(known)
+        op, inputs = self._ops[maker], self._nodes[maker].inputs
+        parts = inputs if op == "concat" else inputs[:1] if _is_passing(op) else ()
+        kept = self._kept[maker] = bool(parts) and all(self._is_kept(each, forms - 1) for each in parts)
+        return kept
 
     @cached_property
     def _attending(self) -> frozenset[int]:
@@ -374,11 +383,6 @@ class _Graph:
                     self._mark(kept, found, ahead=False)
                 else:
                     ways += ((each, False) for each in (kept if is_layer else inputs))
-
-    def _is_stored(self, value: str) -> bool:
-        """Return True for a value that no operator computes out of several others."""
-        maker = self._makers.get(value)
-        return maker is None or len(self._nodes[maker].inputs) < 2 or _is_passing(self._ops[maker])
 
     def _is_root(self, values: Sequence[str]) -> bool:
         """Return True where a value is a square root, as a deviation is."""
@@ -431,8 +435,10 @@ def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
     kept = weight and not _FOLDED.search(tensor.name) and (not single or words_of(tensor.name)[-1:] in _LEARNED)
     is_weight = counts and (is_layer or (kept and kind is None))
     if kind is None:
-        kind = kind_named(tensor.name, 0) if is_weight else "other"
-    return Use("weight" if is_weight else "constant", kind)
+        kind = kind_named(tensor.name, 0)
+    if is_weight:
+        return Use("weight", kind)
+    return Use("constant", kind if kind == "quantization" else "other")
 
 
 @lru_cache(1 << 14)
