@@ -547,10 +547,41 @@ class TensorMove:
     size: Count | None
     kind: Annotated[Kind, like("linear")]
     """Kind of the layer."""
+    layer: Annotated[str, like("model.layers.0")]
+    """The name up to the end of the first number in it, or else its first step."""
     change: Move
     """`reshaped` means that type or shape differ, `compared` that neither they nor the name do."""
     delta: TensorDelta | None
     """Distances, of a sample of the elements; None where there is nothing to compare."""
+
+
+@dataclass(frozen=True, slots=True)
+class EqualTensors:
+    """Tensors of one kind that are equal in two models as far as they were compared, in a layer or a run of layers."""
+
+    layer: Annotated[str, like("model.layers.0")]
+    """Layer of the tensors, as in `TensorMove`."""
+    last: Annotated[Count | None, like(31)]
+    """Number of the last layer, where all layers from `layer` on have as many; None for a single layer."""
+    kind: Annotated[Kind, like("attention")]
+    count: Annotated[Positive, like(4)]
+    """Number of equal tensors in each of the layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorMoves:
+    """A page of the tensors of two models in pairs, by name."""
+
+    items: tuple[TensorMove, ...]
+    """Tensors that moved, that only one of the models has, or that could not be compared."""
+    equal: tuple[EqualTensors, ...]
+    """All other tensors of the page, by layer and kind."""
+    compared: Count
+    """Number of pairs on this page."""
+    total: Count
+    """Number of pairs on all pages."""
+    next: str | None
+    """`cursor` of the next page; None on the last page."""
 
 
 @dataclass(frozen=True, slots=True)

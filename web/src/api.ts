@@ -30,6 +30,8 @@ export type Difference = Schemas["Difference"];
 export type Diff = Schemas["Diff"];
 export type Delta = Schemas["TensorDelta"];
 export type TensorMove = Schemas["TensorMove"];
+export type EqualTensors = Schemas["EqualTensors"];
+export type TensorMoves = Schemas["TensorMoves"];
 export interface Page<T> { items: T[]; next: string | null }
 
 /** The uploader of a store: a name that others may have too, and the id that only they have. */

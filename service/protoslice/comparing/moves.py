@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Final
 
 from protoslice.comparing.deltas import steps_of_delta
 from protoslice.errors import ProtosliceError
-from protoslice.facts import Move, TensorDelta, TensorMove
+from protoslice.facts import EqualTensors, Kind, Move, TensorDelta, TensorMove
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Fault, Strings, Tensor, Tensors
 from protoslice.formats.selection import naming, natural
@@ -19,6 +20,9 @@ from protoslice.sources.ropes import Rope
 
 _NUMBER: Final = re.compile("[0-9]+")
 _STEPS: Final = re.compile("[./:]+")
+_LAYER: Final = re.compile(r"[^0-9]*[0-9]+|[./]*[^./:]*")
+_PLAIN: Final = re.compile("(.*[^0-9]|)(0|[1-9][0-9]{0,14})", re.DOTALL)
+"""A name that ends in a number which is the only way to write it, and which JSON of others holds exactly."""
 _ALIGNED: Final = 4000
 """Tensors of both sides whose names only differ in numbers, aligned by their shapes."""
 _AT_ONCE: Final = 256
@@ -209,6 +213,26 @@ def steps_of_move(
         shape=shown.shape,
         size=shown.size,
         kind=shown.use.kind,
+        layer=_layer_of(shown.name),
         change=change,
         delta=delta,
     )
+
+
+def _layer_of(name: str) -> str:
+    """Return the name of a tensor up to the end of its first number, or else its first step."""
+    found = _LAYER.match(name)
+    return found[0] if found else name
+
+
+def runs_of(counts: Mapping[tuple[str, Kind], int]) -> Iterator[EqualTensors]:
+    """Yield the numbers of equal tensors by layer and kind: consecutive layers that have as many are one run."""
+    runs: dict[tuple[str, int, Kind, int], EqualTensors] = {}
+    for (layer, kind), count in counts.items():
+        found = _PLAIN.fullmatch(layer)
+        stem, number = (found[1], int(found[2])) if found else (layer, -1)
+        before = runs.pop((stem, number - 1, kind, count), None) if number > 0 else None
+        runs[stem, number, kind, count] = (
+            replace(before, last=number) if before else EqualTensors(layer, None, kind, count)
+        )
+    yield from runs.values()

@@ -28,7 +28,7 @@ from protoslice.errors import (
     StorageUnavailable,
     Unsupported,
 )
-from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store, TensorDelta, TensorMove
+from protoslice.facts import UNKNOWN, Piece, PiecePlace, Removed, Restored, Store, TensorDelta, TensorMoves
 from protoslice.schema import TypeSchema
 from protoslice.storage import Storage, probe
 from protoslice.stores.cache import BlockCache
@@ -449,9 +449,7 @@ class Stores:
         """Distances of the elements of a tensor of two stores; see `Comparisons.delta`."""
         return await self._comparisons.delta(await self.view(before), await self.view(after), was, name, sample)
 
-    async def moves(
-        self, before: str, after: str, sample: int, limit: int, cursor: str | None
-    ) -> ResultPage[TensorMove]:
+    async def moves(self, before: str, after: str, sample: int, limit: int, cursor: str | None) -> TensorMoves:
         """A page of the tensors of two stores in pairs; see `Comparisons.moves`."""
         return await self._comparisons.moves(await self.view(before), await self.view(after), sample, limit, cursor)
 

@@ -99,21 +99,69 @@ def test_distances_are_those_of_numpy(ids: tuple[str, str], connected: Client) -
 def test_moves_are_of_all_tensors_in_pages(client: httpx.Client, ids: tuple[str, str], connected: Client) -> None:
     found = client.get(f"/v1/stores/{ids[1]}/moves", params={"before": ids[0]}).raise_for_status().json()
     assert [(each["name"], each["change"]) for each in found["items"]] == [
-        ("new", "added"), ("old", "removed"), ("same", "compared"), ("w", "compared"), ("z", "compared"),
+        ("new", "added"), ("old", "removed"), ("w", "compared"), ("z", "compared"),
     ]  # fmt: skip
-    moved = found["items"][3]["delta"]
+    assert found["equal"] == [{"layer": "same", "last": None, "kind": "other", "count": 1}]
+    assert (found["compared"], found["total"]) == (5, 5)
+    moved = found["items"][2]["delta"]
     exact = connected.tensor_delta(*ids, "w")
     assert (moved["changed"], moved["max"], moved["relative"]) == (exact.changed, exact.max, exact.relative)
     assert exact.relative == pytest.approx(
         np.linalg.norm(NOISE.astype(float)) / np.linalg.norm(WEIGHT.astype(float)), 1e-4
     )
-    assert found["items"][2]["delta"]["changed"] == 0
-    sampled = client.get(f"/v1/stores/{ids[1]}/moves", params={"before": ids[0], "sample": 100}).json()["items"][3]
+    sampled = client.get(f"/v1/stores/{ids[1]}/moves", params={"before": ids[0], "sample": 100}).json()["items"][2]
     assert sampled["delta"]["looked_at"] == 100
     first = client.get(f"/v1/stores/{ids[1]}/moves", params={"before": ids[0], "limit": 2}).json()
     rest = client.get(f"/v1/stores/{ids[1]}/moves", params={"before": ids[0], "cursor": first["next"]}).json()
     assert first["items"] + rest["items"] == found["items"]
+    assert first["equal"] + rest["equal"] == found["equal"]
+    assert first["compared"] + rest["compared"] == first["total"] == rest["total"] == found["total"]
     assert rest["next"] is None
+
+
+def test_moves_of_a_large_model_name_what_moved_and_count_the_rest(client: httpx.Client) -> None:
+    layers, ends = 758, ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "input_layernorm.weight")
+    names = [f"model.layers.{layer}.{end}" for layer in range(layers) for end in ends for _ in range(4)]
+    arrays = {f"{name}.{n}": np.full(2, n, "<f4") for n, name in enumerate(names)} | {"lm_head.07": WEIGHT[0]}
+    moved = [name for name in arrays if name.startswith(("model.layers.3.", "model.layers.757.")) and "q_proj" in name]
+    changed = {name: array + (name in moved[:3]) * np.float32(1) for name, array in arrays.items()}
+    one, other = store(client, model(**arrays), "large:1"), store(client, model(**changed), "large:2")
+    url: str | None = f"/v1/stores/{other}/moves?before={one}"
+    pages, received = [], 0
+    while url is not None:
+        answer = client.get(url)
+        pages.append(answer.json())
+        received += len(answer.content)
+        url = answer.links["next"]["url"] if "next" in answer.links else None
+    assert received < 10_000
+    assert [each["name"] for page in pages for each in page["items"]] == moved[:3]
+    assert {page["total"] for page in pages} == {len(arrays)} == {sum(page["compared"] for page in pages)}
+    counted = dict[tuple[str, str], int]()
+    for run in (run for page in pages for run in page["equal"]):
+        stem, _, number = run["layer"].rpartition(".")
+        layers_of_run = [run["layer"]] if run["last"] is None else [
+            f"{stem}.{n}" for n in range(int(number), run["last"] + 1)
+        ]  # fmt: skip
+        for layer in layers_of_run:
+            cell = layer, run["kind"]
+            counted[cell] = counted.get(cell, 0) + run["count"]
+    assert counted.pop(("lm_head.07", "linear")) == 1
+    assert counted == {
+        (f"model.layers.{layer}", kind): count - 3 * (layer == 3 and kind == "attention")
+        for layer in range(layers)
+        for kind, count in (("attention", 8), ("normalization", 4))
+    }
+
+
+def test_runs_of_layers_end_at_numbers_that_can_be_written_otherwise(client: httpx.Client) -> None:
+    names = ["a.0", "a.1", "a.3", "b.07", "b.08", f"c.{10**20}", f"c.{10**20 + 1}", "d"]
+    arrays = {name: WEIGHT[0] for name in names}
+    one, other = store(client, model(**arrays), "runs:1"), store(client, model(**arrays, e=WEIGHT[1]), "runs:2")
+    found = client.get(f"/v1/stores/{other}/moves?before={one}").raise_for_status().json()
+    assert [(run["layer"], run["last"]) for run in found["equal"]] == [
+        ("a.0", 1),
+        *((name, None) for name in names[2:]),
+    ]
 
 
 ROWS = [RANDOM.standard_normal(64).astype("<f4") for _ in range(8)]

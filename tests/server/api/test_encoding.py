@@ -21,6 +21,7 @@ from protoslice.facts import (
     Damage,
     Difference,
     DtypeTotal,
+    EqualTensors,
     EventLetter,
     File,
     GraphBlock,
@@ -61,6 +62,7 @@ from protoslice.facts import (
     TensorEntry,
     TensorGroup,
     TensorMove,
+    TensorMoves,
     TensorStatistics,
     WebhookFacts,
 )
@@ -144,8 +146,9 @@ CASES: list[object] = [
     Difference("tensor", "w", "renamed", 8, 8, "was v", "path:w[1]", "path:w[0]"),
     Difference("file", "a.onnx", "added", None, 7),
     DELTA,
-    TensorMove("w", "path:w", "v", "path:v", "F32", (2, 3), 24, "linear", "renamed", DELTA),
-    TensorMove("w", "path:w", None, "", None, None, None, "other", "added", None),
+    TensorMove("w", "path:w", "v", "path:v", "F32", (2, 3), 24, "linear", "w", "renamed", DELTA),
+    TensorMove("w", "path:w", None, "", None, None, None, "other", "w", "added", None),
+    TensorMoves((), (EqualTensors("h.0", 3, "linear", 2), EqualTensors("h", None, "other", 1)), 9, 11, "9"),
     RecordsSummary("a.tfrecord", "tfrecord", None, 3, 70, "cut at 70"),
     AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16, "kU3x9QbW1z"),
     AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
@@ -200,7 +203,7 @@ def test_schema_takes_descriptions_from_docstrings_in_the_words_of_json() -> Non
 
 def test_every_fact_has_a_case() -> None:
     inner = {Damage, DtypeTotal, File, GraphBlock, GraphEdge, GraphEntry, GraphLink, GraphNode, GraphOperator}
-    inner |= {GraphStep, GraphValue, Histogram, PiecePlace, RoleTotal, SignatureTensor}
+    inner |= {EqualTensors, GraphStep, GraphValue, Histogram, PiecePlace, RoleTotal, SignatureTensor}
     elsewhere = inner | {StoreName, Restored, SignInTerms}
     defined = {value for value in vars(facts).values() if isinstance(value, type) and is_dataclass(value)}
     assert set(KINDS) | elsewhere == defined, "each fact needs a case in CASES, or a place in `inner`"

@@ -10,7 +10,7 @@ import { Pictures } from "../parts/heatmap";
 import { Cut, focusRows, Rows, type Column } from "../parts/rows";
 import { diffPlace, go, modelPlace, useParameter } from "../place";
 import { beforeVersion, byAge, familyOf, NUMBERS, repositoryOf, shortened } from "../versions";
-import { figureOf, loadMoves, METRICS, namesIn, type Metric } from "../xray/moves";
+import { figureOf, loadMoves, METRICS, namesIn, NO_PAIRS, type Metric, type Pairs } from "../xray/moves";
 import { HeatStrip } from "../xray/strip";
 import { Part } from "./part";
 
@@ -52,10 +52,10 @@ function Between({ names, before, after }: { names: string; before: string; afte
           <a href={diffPlace(after, before)}>Swap</a>
         </p>
       </header>
-      {moves.moves.length > 0 && <Moved {...moves} />}
+      {moves.pairs.total > 0 && <Moved {...moves} />}
       {found.error && <Trouble error={found.error} />}
-      {found.value ? <Shown named={named} diff={found.value} moves={moves.moves} evidence={<Evidence diff={found.value} onExact={() => setExact("1")} />} />
-        : <Shown named={named} diff={sampled(before, after, moves.moves)} moves={moves.moves} evidence={!found.error && <p class="soft" role="status">Loading: comparing all bytes …</p>} />}
+      {found.value ? <Shown named={named} diff={found.value} moves={moves} evidence={<Evidence diff={found.value} onExact={() => setExact("1")} />} />
+        : <Shown named={named} diff={sampled(before, after, moves.pairs.items)} moves={moves} evidence={!found.error && <p class="soft" role="status">Loading: comparing all bytes …</p>} />}
     </>
   );
 }
@@ -70,14 +70,14 @@ function sampled(before: string, after: string, moves: readonly TensorMove[]): D
   return { before, after, equal: false, counts: [], read: 0, assumed: 0, items, next: null };
 }
 
-interface Moves { moves: readonly TensorMove[]; done: boolean; error: Error | null }
+interface Moves { pairs: Pairs; done: boolean; error: Error | null }
 
 /** The tensors of both versions in pairs, as they come; none for stores that are no models. */
 function useMoves(before: string, after: string): Moves {
-  const [state, set] = useState<Moves>({ moves: [], done: false, error: null });
+  const [state, set] = useState<Moves>({ pairs: NO_PAIRS, done: false, error: null });
   useEffect(() => {
     const leaving = new AbortController();
-    loadMoves(before, after, leaving.signal, (moves, done) => set({ moves, done, error: null }))
+    loadMoves(before, after, leaving.signal, (pairs, done) => set({ pairs, done, error: null }))
       .catch((error: Error) => leaving.signal.aborted || set((known) => ({ ...known, done: true, error })));
     return () => leaving.abort();
   }, [before, after]);
@@ -85,7 +85,7 @@ function useMoves(before: string, after: string): Moves {
 }
 
 /** At a glance: which layers moved, and how far. */
-function Moved({ moves, done, error }: Moves) {
+function Moved({ pairs, done, error }: Moves) {
   const [metric, setMetric] = useParameter("metric");
   const [cell, setCell] = useParameter("cell");
   const by = (metric in METRICS ? metric : "relative") as Metric;
@@ -95,10 +95,10 @@ function Moved({ moves, done, error }: Moves) {
         <label>Show <select value={by} onChange={(event) => setMetric(event.currentTarget.value === "relative" ? "" : event.currentTarget.value)}>
           {Object.entries(METRICS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
         </select></label>
-        <span class="soft" role="status">{whole(moves.length)} tensors compared by a sample{done ? "" : " …"}</span>
+        <span class="soft" role="status">{done ? "" : `${whole(pairs.compared)} of `}{many(pairs.total, "tensor")} compared by a sample</span>
       </p>
       {error && <Trouble error={error} />}
-      <HeatStrip moves={moves} metric={by} chosen={cell} onChoose={(key) => setCell(key)} />
+      <HeatStrip pairs={pairs} metric={by} chosen={cell} onChoose={(key) => setCell(key)} />
     </section>
   );
 }
@@ -122,15 +122,15 @@ async function allOf(before: string, after: string, checksums: boolean, signal: 
 /** Both versions as the address names them. */
 interface Sides { before: string; after: string }
 
-function Shown({ named, diff, moves, evidence }: { named: Sides; diff: Diff; moves: readonly TensorMove[]; evidence: ComponentChildren }) {
+function Shown({ named, diff, moves, evidence }: { named: Sides; diff: Diff; moves: Moves; evidence: ComponentChildren }) {
   const [chosen, setChosen] = useParameter("at");
   const [cell, setCell] = useParameter("cell");
-  const known = useMemo(() => new Map(moves.map((move) => [move.address || move.was_address, move])), [moves]);
-  const within = useMemo(() => new Set(cell ? namesIn(moves, cell) : []), [moves, cell]);
+  const known = useMemo(() => new Map(moves.pairs.items.map((move) => [move.address || move.was_address, move])), [moves]);
+  const within = useMemo(() => new Set(cell ? namesIn(moves.pairs, cell) : []), [moves, cell]);
   const [sort, setSort] = useParameter("sort");
   const some = cell ? diff.items.filter((each) => each.what === "tensor" && within.has(each.path.replace(/#\d+$/, ""))) : diff.items;
   const rows = useMemo(() => sorted(some, sort, known), [diff, cell, sort, known]);
-  const columns = useMemo(() => columnsOf(known), [known]);
+  const columns = useMemo(() => columnsOf(known, moves.done), [moves]);
   const row = diff.items.find((each) => keyOf(each) === chosen);
   const close = () => { setChosen(""); focusRows(); };
   if (diff.equal) return <><p class="empty">No changes: both are equal{diff.assumed ? "" : ", byte for byte"}.</p>{evidence}</>;
@@ -187,12 +187,12 @@ function sorted(rows: readonly Difference[], sort: string, known: ReadonlyMap<st
   });
 }
 
-function columnsOf(known: ReadonlyMap<string, TensorMove>): Column<Difference>[] {
+function columnsOf(known: ReadonlyMap<string, TensorMove>, all: boolean): Column<Difference>[] {
   const size = (value: number | null) => (value === null ? "" : bytes(value));
   const figure = (metric: Metric) => (each: Difference) => {
     const move = each.what === "tensor" ? known.get(each.address || each.was) : undefined;
     if (each.what !== "tensor") return "";
-    if (!move) return "…";
+    if (!move) return all ? "≈ 0" : "…"; // equal as far as the sample goes
     const value = figureOf(move, metric);
     return `${value && move.delta && move.delta.looked_at < move.delta.elements ? "≈ " : ""}${rough(value)}`;
   };

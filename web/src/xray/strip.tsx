@@ -1,25 +1,24 @@
 /** The heat strip: layers from left to right, kinds from above to below; darker moved farther. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { TensorMove } from "../api";
 import { useDark } from "../dark";
 import { many, rough } from "../format";
-import { cellKey, farthest, METRICS, stripOf, structureOf, type Cell, type Metric, type Structural } from "./moves";
+import { cellKey, farthest, METRICS, stripOf, structureOf, type Cell, type Metric, type Pairs, type Structural } from "./moves";
 
 const LABELS = 104;
 const ROW = 24;
 const HEAD = 34;
 const LEAST = 4;
 
-interface Given { moves: readonly TensorMove[]; metric: Metric; chosen: string; onChoose: (key: string) => void }
+interface Given { pairs: Pairs; metric: Metric; chosen: string; onChoose: (key: string) => void }
 
-export function HeatStrip({ moves, metric, chosen, onChoose }: Given) {
+export function HeatStrip({ pairs, metric, chosen, onChoose }: Given) {
   const holder = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);
   const [at, setAt] = useState<{ column: number; row: number } | null>(null);
   const dark = useDark();
-  const strip = useMemo(() => stripOf(moves, Math.max(1, Math.floor((width - LABELS) / LEAST))), [moves, width]);
+  const strip = useMemo(() => stripOf(pairs, Math.max(1, Math.floor((width - LABELS) / LEAST))), [pairs, width]);
   const step = Math.min((width - LABELS) / Math.max(strip.columns.length, 1), 60);
   const height = HEAD + ROW * strip.rows.length;
   const figures = useMemo(() => new Map([...strip.cells].map(([key, cell]) => [key, farthest(cell, metric)])), [strip, metric]);
@@ -68,7 +67,7 @@ export function HeatStrip({ moves, metric, chosen, onChoose }: Given) {
   return (
     <div class="strip" ref={holder}>
       <div role="group" tabIndex={0} aria-label="Layers by kinds: arrow keys move, Enter lists the tensors of a cell" onKeyDown={key}>
-        <canvas ref={canvas} role="img" aria-label={`${METRICS[metric]} of ${many(moves.length, "tensor")} in ${many(strip.columns.length, "layer")}; the table below has the numbers`}
+        <canvas ref={canvas} role="img" aria-label={`${METRICS[metric]} of ${many(pairs.compared, "tensor")} in ${many(strip.columns.length, "layer")}; the table below has the numbers`}
           onMouseMove={(event) => setAt(placed(event))} onMouseLeave={() => setAt(null)}
           onClick={(event) => { const place = placed(event); onChoose(place && keyAt(place) !== chosen ? keyAt(place) : ""); }} />
       </div>
@@ -99,7 +98,7 @@ function nextCell({ columns, rows, cells }: ReturnType<typeof stripOf>, at: { co
 function described(cell: Cell, columns: readonly string[], rows: readonly string[], metric: Metric): string {
   const figure = farthest(cell, metric);
   const renamed = cell.moves.filter(({ change }) => change === "renamed").length;
-  return [`${columns[cell.column]} · ${rows[cell.row]}`, many(cell.moves.length, "tensor"), figure === null ? "" : `${METRICS[metric]}: up to ${rough(figure)}`, structureOf(cell) ?? "", renamed ? `${renamed} renamed` : ""].filter(Boolean).join(" · ");
+  return [`${columns[cell.column]} · ${rows[cell.row]}`, many(cell.tensors, "tensor"), figure === null ? "" : `${METRICS[metric]}: up to ${rough(figure)}`, structureOf(cell) ?? "", renamed ? `${renamed} renamed` : ""].filter(Boolean).join(" · ");
 }
 
 const STRUCTURE: Record<Structural, (dark: boolean) => string> = {
@@ -134,7 +133,7 @@ function labels(pen: CanvasRenderingContext2D, { columns, rows }: { columns: rea
   pen.font = "11px ui-sans-serif, system-ui, sans-serif";
   const every = Math.max(1, Math.ceil(52 / step));
   columns.forEach((column, n) => {
-    if (n % every === 0) pen.fillText(shortColumn(column), LABELS + n * step, HEAD - 10, Math.max(every * step - 6, 20));
+    if (n % every === 0 && n + Math.min(every, 30 / step) <= columns.length) pen.fillText(shortColumn(column), LABELS + n * step, HEAD - 10, Math.max(every * step - 6, 20));
   });
   // The group of the numbers below, where its columns have room for a word.
   for (let n = 0, end = 0; n < columns.length; n = end) {

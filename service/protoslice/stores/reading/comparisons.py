@@ -11,13 +11,13 @@ from typing import Final
 from protoslice.comparing.deltas import steps_of_delta
 from protoslice.comparing.differences import steps_of_differences
 from protoslice.comparing.equality import Equality
-from protoslice.comparing.moves import Pair, steps_of_move, steps_of_pairs
+from protoslice.comparing.moves import Pair, runs_of, steps_of_move, steps_of_pairs
 from protoslice.comparing.pieces import ComparedPiece, PieceList
 from protoslice.comparing.sides import ComparedModel
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
-from protoslice.facts import Difference, TensorDelta, TensorMove
+from protoslice.facts import Difference, Kind, TensorDelta, TensorMove, TensorMoves
 from protoslice.formats.model import Later, Listed, Model, Tensor, Tensors
 from protoslice.formats.tensors.reading import is_ready, ready
 from protoslice.sources.source import RangeSource
@@ -40,7 +40,7 @@ _ROOM: Final = 16 << 20
 _PAIR: Final = 100
 """Bytes of memory of a pair of tensors, about; elements that a pair without any counts for."""
 _MOST_COMPARED: Final = 8 << 20
-"""Elements that are compared for a page of pairs."""
+"""Elements that are compared for a page of pairs, of the first one a quarter: it is soon there."""
 _STEPS: Final = 128
 """Reads of runs of elements in one slice of work."""
 _MOST_COUNTED: Final = 16 << 20
@@ -118,7 +118,7 @@ class Comparisons:
 
     async def moves(
         self, before: OpenStore, after: OpenStore, sample: int, limit: int, cursor: str | None
-    ) -> ResultPage[TensorMove]:
+    ) -> TensorMoves:
         """A page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
         first = first_item(cursor)
         one, other = [await _tensors_of(store) for store in (before, after)]
@@ -225,9 +225,10 @@ async def _tensors_of(store: OpenStore) -> Tensors:
 
 def _steps_of_moves(
     pairs: Sequence[Pair], before: Tensors, after: Tensors, sample: int, room: PageBudget, first: int
-) -> Iterator[ResultPage[TensorMove] | None]:
+) -> Iterator[TensorMoves | None]:
     """Yield None after each slice of work, and at the end the page that begins with pair `first`."""
-    items, left, turn = list[TensorMove](), _MOST_COMPARED, 0
+    items, left, turn, last = list[TensorMove](), _MOST_COMPARED if first else _MOST_COMPARED // 4, 0, first
+    equal, room_of_equal = Counter[tuple[str, Kind]](), PageBudget(len(pairs))
     for old, new in pairs[first:]:
         found: TensorMove | None = None
         tensors = None if old is None else before[old], None if new is None else after[new]
@@ -236,12 +237,22 @@ def _steps_of_moves(
             if not turn % _STEPS:  # one is a short read
                 yield None
         assert found is not None, "the move comes last"
-        if left <= 0 or not room.takes(_WEIGHT + 2 * len(found.name)):
+        cell = found.layer, found.kind
+        is_equal = found.change == "compared" and found.delta is not None and not found.delta.changed
+        if is_equal:
+            fits = cell in equal or room_of_equal.takes(_WEIGHT + len(found.layer))
+        else:
+            fits = room.takes(_WEIGHT + 2 * len(found.name))
+        if left <= 0 or not fits:
             break
-        items.append(found)
+        if is_equal:
+            equal[cell] += 1
+        else:
+            items.append(found)
+        last += 1
         left -= _PAIR + (found.delta.looked_at if found.delta is not None else 0)
-    last = first + len(items)
-    yield ResultPage(items, str(last) if last < len(pairs) else None)
+    following = str(last) if last < len(pairs) else None
+    yield TensorMoves(tuple(items), tuple(runs_of(equal)), last - first, len(pairs), following)
 
 
 def _ready(tensor: Tensor) -> Tensor:

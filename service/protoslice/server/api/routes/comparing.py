@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from protoslice.facts import TensorDelta, TensorMove
+from protoslice.facts import TensorDelta, TensorMoves
 from protoslice.json_text import encode_json
 from protoslice.server.access.places import Ref
 from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, view_answer
-from protoslice.server.api.models import Diff, DifferenceCount, PageOf
+from protoslice.server.api.models import Diff, DifferenceCount
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import TextView
 from protoslice.stores.names import is_id
+from protoslice.stores.paging import PAGE_BYTES
 from protoslice.stores.reading.comparisons import StoreComparison
 
 router = GuardedRouter(tags=["views"])
@@ -87,7 +88,7 @@ async def get_diff(
     router,
     "GET /v1/stores/{ref}/moves",
     SHOWN,
-    answer=PageOf[TensorMove],
+    answer=TensorMoves,
     fails=(404, 422),
     cached=True,
     experimental=True,
@@ -107,13 +108,18 @@ async def list_moves(
     """Return a page of tensors, by name, with their distances from those of another store, by a sample of elements.
 
     Tensors are matched by name. Where most numbers in names changed, they are matched by the order of these numbers and
-    by their shapes; the rest by the end of the name, or by equal bytes at both ends. A page ends early when much was
-    compared.
+    by their shapes; the rest by the end of the name, or by equal bytes at both ends. Tensors that are equal are only
+    counted, by layer and kind. A page ends early when much was compared.
     """
     most = min(limit, services.settings.max_page_items)
-    return await _pair_answer(
-        request, services, before, ref, lambda: services.stores.moves(before, ref, sample, most, cursor)
-    )
+
+    async def made() -> TextView:
+        found = await services.stores.moves(before, ref, sample, most, cursor)
+        page = replace(found, next=bound(request, found.next))
+        text = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(page))
+        return TextView.of(text, next=page.next)
+
+    return await _pair_answer(request, services, before, ref, made)
 
 
 @endpoint(
