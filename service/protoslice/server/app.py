@@ -23,7 +23,6 @@ from protoslice.server.access.signatures import is_signed
 from protoslice.server.access.tags import tags_of
 from protoslice.server.api.documentation.openapi import openapi_document
 from protoslice.server.api.encoding import prepare_encoding
-from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.routes import (
     arriving,
     assembly,
@@ -46,12 +45,12 @@ from protoslice.server.api.routes import (
 from protoslice.server.api.routes.administration import audit, spaces, tokens, webhooks
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
+from protoslice.server.context import context_of
 from protoslice.server.http.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.http.headers import read_fields, with_headers
 from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
 from protoslice.server.intake.resumable.answers import speaking_tus
 from protoslice.server.middleware.body_limits import check_framing
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.cors import AllowOrigins, Preflight
 from protoslice.server.middleware.guarded_route import GuardedRouter, routes_of, rows_of
 from protoslice.server.middleware.origin_policy import OriginPolicy
@@ -60,6 +59,7 @@ from protoslice.server.observability.logs import RequestLog
 from protoslice.server.observability.recorder import Recorder
 from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.pages.api_reference import ApiPage
+from protoslice.server.problems import METHOD, HttpProblem
 from protoslice.server.registries import hub, mlflow, oci
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings

@@ -37,14 +37,14 @@ from protoslice.server.access.records import Tokens
 from protoslice.server.access.rules import RULES
 from protoslice.server.access.service_key import ServiceKey, fingerprints
 from protoslice.server.access.tokens import Token
-from protoslice.server.api.problems import DRAINING, HttpProblem
+from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.clients import Clients, pseudonym
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.origin_policy import OriginPolicy
 from protoslice.server.observability.logs import START
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.peers import Peers
+from protoslice.server.problems import DRAINING, HttpProblem
 from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
 from protoslice.server.store_names import StoreNames, repositories_of

@@ -18,7 +18,7 @@ from protoslice.client.http.connection import FailuresInRow, RetryPolicy
 from protoslice.client.http.failures import BY_PROBLEM, error_of_answer, error_of_transport, is_transient
 from protoslice.client.http.json_facts import read_json
 from protoslice.facts import ChunkEntry, Node, Store
-from protoslice.server.api.problems import PROBLEMS, READING, HttpProblem, problem_response
+from protoslice.server.problems import PROBLEMS, READING, HttpProblem, problem_response
 
 
 def answered(problem: Any, **members: Any) -> errors.ProtosliceError:

@@ -21,7 +21,7 @@ from tests.support.xet import shard_of, xorb_of
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application
-from protoslice.server.middleware.context import RequestContext
+from protoslice.server.context import RequestContext
 from protoslice.server.registries.hub import lfs_parts
 from protoslice.stores.quotas import Quota
 

@@ -13,8 +13,8 @@ from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
 
 from protoslice import errors
-from protoslice.server.api.problems import PROBLEMS, READING, UPLOADING, Problem, problem_of_error, problem_response
 from protoslice.server.http.failures import problem_of
+from protoslice.server.problems import PROBLEMS, READING, UPLOADING, Problem, problem_of_error, problem_response
 
 
 def classes(kind: type[errors.ProtosliceError]) -> list[type[errors.ProtosliceError]]:

@@ -24,11 +24,11 @@ from tests.support.xet import shard_of, xorb_of
 from protoslice.concurrency.executor import Worker
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import RULES
-from protoslice.server.api.problems import TIMEOUT, HttpProblem
 from protoslice.server.app import create_app
 from protoslice.server.http import disconnect
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.intake.uploads import pieces_from
+from protoslice.server.problems import TIMEOUT, HttpProblem
 from protoslice.server.settings import Settings
 from protoslice.stores.uploads.composing import Composer
 

@@ -19,9 +19,9 @@ from protoslice.catalog import snapshots
 from protoslice.errors import InvalidInput
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import RULES
-from protoslice.server.api.problems import CROSS_SITE
 from protoslice.server.app import Application
 from protoslice.server.middleware.origin_policy import OriginPolicy
+from protoslice.server.problems import CROSS_SITE
 from protoslice.server.settings import Settings, read_settings
 
 VIEWER = "https://viewer.example"

@@ -20,7 +20,7 @@ from tests.support.stores import onnx
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.api.views import VIEWS
-from protoslice.server.middleware.context import RequestContext
+from protoslice.server.context import RequestContext
 from protoslice.server.middleware.guarded_route import rows_of
 from protoslice.server.observability.audit import NAME, AuditLog
 from protoslice.server.transport.uvicorn_config import fast_path

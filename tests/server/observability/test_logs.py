@@ -10,7 +10,7 @@ import pytest
 from tests.support.logs import logs_to
 
 from protoslice.errors import IntegrityError
-from protoslice.server.middleware.context import RequestContext
+from protoslice.server.context import RequestContext
 from protoslice.server.observability.logs import RequestLog
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from protoslice.server.middleware.context import RequestContext
+from protoslice.server.context import RequestContext
 from protoslice.server.observability.request_counts import RequestCounts
 from protoslice.server.observability.storage_calls import BOUNDS
 

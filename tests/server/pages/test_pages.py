@@ -14,9 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from protoslice.server.api.problems import PROBLEMS
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.pages.home import home_page
+from protoslice.server.problems import PROBLEMS
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ import httpx
 import pytest
 from tests.support.process import ServiceProcess, service_process
 
-from protoslice.server.middleware.context import RequestContext
+from protoslice.server.context import RequestContext
 
 ROOM = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
 

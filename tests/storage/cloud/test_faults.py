@@ -11,7 +11,7 @@ import pytest
 from tests.support.serving import in_a_thread
 
 from protoslice.errors import ProtosliceError, StorageDenied, StorageUnavailable
-from protoslice.server.api.problems import problem_of_error
+from protoslice.server.problems import problem_of_error
 from protoslice.storage import ObjectKey
 from protoslice.storage.cloud.backend import CloudStorage
 

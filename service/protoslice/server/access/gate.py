@@ -17,9 +17,9 @@ from protoslice.server.access.sessions import session_of
 from protoslice.server.access.signatures import Signer, UrlSignature, take_signature
 from protoslice.server.access.tags import tags_of
 from protoslice.server.access.tokens import Token
-from protoslice.server.api.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
+from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields
-from protoslice.server.middleware.context import context_of
+from protoslice.server.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
     from protoslice.server.access.oidc.sign_in import SignIn

@@ -10,7 +10,7 @@ from pydantic import AfterValidator
 from starlette.requests import Request
 from starlette.types import Scope
 
-from protoslice.server.middleware.context import public_path
+from protoslice.server.context import public_path
 from protoslice.stores.names import DEFAULT_SPACE
 
 _SPACE: Final = "protoslice.space"

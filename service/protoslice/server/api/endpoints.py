@@ -13,9 +13,9 @@ from protoslice.errors import NotFound
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import Rule, add_rule
 from protoslice.server.api.documentation.openapi_fragments import EXPERIMENTAL, SEEN, problems
-from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, failure
 from protoslice.server.http.headers import read_fields
+from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.services import Given, Services
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])

@@ -13,6 +13,7 @@ from starlette.types import Scope, Send
 from protoslice.errors import Unsupported
 from protoslice.server.access.places import lasting_url, plain_ref
 from protoslice.server.api.views import StoreView
+from protoslice.server.context import context_of
 from protoslice.server.http.answers.plan import Answer, AnswerPlanner, Terms
 from protoslice.server.http.answers.rendered import send_rendered
 from protoslice.server.http.answers.stream import send_representation
@@ -27,7 +28,6 @@ from protoslice.server.http.negotiation import (
     TEXT,
     choose,
 )
-from protoslice.server.middleware.context import context_of
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation, TextView
 from protoslice.stores.objects.representation import Head

@@ -11,8 +11,8 @@ from functools import lru_cache
 from typing import Final
 
 from protoslice.errors import InvalidInput
-from protoslice.server.api.problems import DIGEST, HttpProblem
 from protoslice.server.http.headers import Fields
+from protoslice.server.problems import DIGEST, HttpProblem
 
 _MEMBER: Final = re.compile(r"[ \t]*([a-z*][a-z0-9_.*-]*)[ \t]*=[ \t]*(:[A-Za-z0-9+/=]*:|[^,;]*)[^,]*")
 

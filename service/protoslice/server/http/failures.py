@@ -15,7 +15,9 @@ from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.api.problems import (
+from protoslice.server.context import context_of, public_path, request_id_of
+from protoslice.server.http.disconnect import ClientGone
+from protoslice.server.problems import (
     BAD_REQUEST,
     INTERNAL,
     INVALID,
@@ -24,8 +26,6 @@ from protoslice.server.api.problems import (
     problem_of_error,
     problem_response,
 )
-from protoslice.server.http.disconnect import ClientGone
-from protoslice.server.middleware.context import context_of, public_path, request_id_of
 
 P = ParamSpec("P")
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from protoslice.json_text import encode_json, parse_json
-from protoslice.server.api.problems import INVALID, HttpProblem
+from protoslice.server.problems import INVALID, HttpProblem
 
 
 class StrictRequest(Request):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Final
 
-from protoslice.server.api.problems import NOT_ACCEPTABLE, HttpProblem
+from protoslice.server.problems import NOT_ACCEPTABLE, HttpProblem
 
 MESSAGE: Final = "application/protobuf"
 PROTOBUF_JSON: Final = "application/protobuf+json"

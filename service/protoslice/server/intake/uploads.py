@@ -14,13 +14,13 @@ from starlette.types import Receive
 from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.access.decision import Scope
-from protoslice.server.api.problems import problem_of_error
+from protoslice.server.context import context_of
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.headers import plain_media_type, read_fields
 from protoslice.server.intake.bodies import files_of
 from protoslice.server.middleware.body_limits import TAR, upload_type
-from protoslice.server.middleware.context import context_of
+from protoslice.server.problems import problem_of_error
 from protoslice.server.services import Services
 from protoslice.stores import ComparedSink, Created, IngestRequest, OpenStore, Sink, UploadBase, follow
 

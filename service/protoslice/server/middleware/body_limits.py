@@ -13,7 +13,11 @@ from typing import Any, Final, Never, TypeVar
 from starlette.types import Message, Receive
 
 from protoslice.recipes import MEDIA_TYPE as RECIPE
-from protoslice.server.api.problems import (
+from protoslice.server.http.digests import BodyDigest
+from protoslice.server.http.disconnect import ClientGone, wait_for_ever
+from protoslice.server.http.headers import Fields, plain_media_type
+from protoslice.server.http.parameters import values_of
+from protoslice.server.problems import (
     BAD_REQUEST,
     BUSY,
     LIMIT,
@@ -22,10 +26,6 @@ from protoslice.server.api.problems import (
     TIMEOUT,
     HttpProblem,
 )  # fmt: skip
-from protoslice.server.http.digests import BodyDigest
-from protoslice.server.http.disconnect import ClientGone, wait_for_ever
-from protoslice.server.http.headers import Fields, plain_media_type
-from protoslice.server.http.parameters import values_of
 from protoslice.server.settings import Settings
 
 _GRACE_SECONDS: Final = 60

@@ -10,8 +10,8 @@ from typing import Final
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from protoslice.server.context import context_of
 from protoslice.server.http.headers import with_headers
-from protoslice.server.middleware.context import context_of
 
 ANY: Final = "*"
 _ASKED_METHOD: Final = b"access-control-request-method"

@@ -15,14 +15,14 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import Receive, Scope, Send
 
-from protoslice.server.api.problems import MEDIA, PRECONDITION, HttpProblem
+from protoslice.server.context import context_of, public_path
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.headers import Fields, Headers, media_type_of, read_fields, with_headers
 from protoslice.server.http.json_bodies import StrictRequest
 from protoslice.server.http.negotiation import JSON, choose
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.middleware.body_limits import GuardedBody, terms_of, too_long
-from protoslice.server.middleware.context import context_of, public_path
+from protoslice.server.problems import MEDIA, PRECONDITION, HttpProblem
 from protoslice.server.settings import Settings
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])

@@ -15,9 +15,9 @@ from ipaddress import ip_address
 from typing import Final
 from urllib.parse import urlsplit
 
-from protoslice.server.api.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, HttpProblem
 from protoslice.server.http.headers import Fields
 from protoslice.server.middleware.cors import ANY
+from protoslice.server.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, HttpProblem
 from protoslice.server.settings import Settings, is_loopback
 
 _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})

@@ -11,12 +11,12 @@ from typing import Final
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from protoslice.server.context import KEY, TRACE, RequestContext, given_id
 from protoslice.server.http.disconnect import CLIENT_GONE, CancelOnDisconnect, ClientGone
 from protoslice.server.http.failures import send_failure
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.safety import secured
 from protoslice.server.middleware.clients import Clients
-from protoslice.server.middleware.context import KEY, TRACE, RequestContext, given_id
 from protoslice.server.middleware.forwarded import scheme_of
 from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder

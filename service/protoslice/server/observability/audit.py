@@ -10,8 +10,8 @@ import logging
 from datetime import UTC, datetime
 from typing import Final
 
+from protoslice.server.context import RequestContext, shown_path
 from protoslice.server.http.disconnect import CLIENT_GONE
-from protoslice.server.middleware.context import RequestContext, shown_path
 
 NAME: Final = "protoslice.audit"
 """Name of the logger, and member `logger` of its lines."""

@@ -20,7 +20,7 @@ from typing import Any, Final, TextIO
 import orjson
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.middleware.context import RequestContext, shown_path
+from protoslice.server.context import RequestContext, shown_path
 from protoslice.server.observability.audit import NAME as AUDIT
 
 FLUSH_SECONDS: Final = 0.1

@@ -21,7 +21,7 @@ from prometheus_client.registry import Collector
 
 import protoslice
 from protoslice.catalog.database import Lane
-from protoslice.server.middleware.context import RequestContext
+from protoslice.server.context import RequestContext
 from protoslice.server.observability.cache_reads import CacheReads
 from protoslice.server.observability.circuit_state import CircuitState
 from protoslice.server.observability.peers import SHARED

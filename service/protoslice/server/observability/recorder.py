@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TypeAlias
 
 from protoslice.errors import IntegrityError
-from protoslice.server.middleware.context import RequestContext
+from protoslice.server.context import RequestContext
 from protoslice.server.observability.audit import AuditLog
 from protoslice.server.observability.metrics import Metrics
 

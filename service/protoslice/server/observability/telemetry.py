@@ -16,8 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 import protoslice
 from protoslice.errors import Unsupported, missing_extra
+from protoslice.server.context import TRACE, RequestContext, context_of, shown_path
 from protoslice.server.http.disconnect import CLIENT_GONE
-from protoslice.server.middleware.context import TRACE, RequestContext, context_of, shown_path
 
 FRAMEWORK_SPANS_OFF: Final[TelemetryConfig] = {"tracing": False, "metrics": False, "logs": False}
 FLUSH_SECONDS: Final = 3

@@ -7,8 +7,8 @@ from html import escape
 from typing import Final
 
 from protoslice.facts import Store
-from protoslice.server.api.problems import Problem
 from protoslice.server.pages.shell import MARK, page, rich, template
+from protoslice.server.problems import Problem
 from protoslice.sizes import format_size
 
 _HOME: Final = template("home.html")

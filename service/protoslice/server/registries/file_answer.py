@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from protoslice.server.context import context_of
 from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.headers import Headers, read_fields, with_headers
-from protoslice.server.middleware.context import context_of
 from protoslice.server.services import SERVICES, Services
 from protoslice.stores import Representation
 

@@ -6,9 +6,9 @@ import json
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
-from protoslice.server.api.problems import FOR_NOW, MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem
 from protoslice.server.http.headers import Headers, header_lines
 from protoslice.server.http.safety import secured
+from protoslice.server.problems import FOR_NOW, MEDIA_TYPE, RETRY_AFTER_SECONDS, Problem
 
 
 def refusal(problem: Problem, detail: str, request_id: bytes, defaults: Headers, base: str = "") -> bytes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from protoslice.server.api.problems import MEDIA_TYPE, PROBLEMS
+from protoslice.server.problems import MEDIA_TYPE, PROBLEMS
 
 PROBLEM_SCHEMA: Final = {"$ref": "#/components/schemas/ProblemModel"}
 SEEN: Final = {"description": "The client has it already."}

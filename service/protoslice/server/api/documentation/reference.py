@@ -14,8 +14,8 @@ from typing import Any, Final
 from pydantic_core import PydanticUndefined
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.api.problems import PROBLEMS, READING, UPLOADING, Problem
 from protoslice.server.app import create_app
+from protoslice.server.problems import PROBLEMS, READING, UPLOADING, Problem
 from protoslice.server.registries.hub.paths import TAKEN
 from protoslice.server.settings import Settings, environment_name
 from protoslice.sizes import format_size

@@ -14,10 +14,10 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Assemble
+from protoslice.server.context import context_of
 from protoslice.server.intake.resumable.answers import answering, joining
 from protoslice.server.intake.resumable.dialects import upload_id
 from protoslice.server.intake.uploads import counted, follow_recipe, unpack
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import Created, IngestRequest

@@ -15,7 +15,7 @@ from protoslice.facts import File
 from protoslice.server.access.places import Ref
 from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.middleware.context import context_of
+from protoslice.server.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.pages.shell import PAGE_HEADERS
 from protoslice.server.services import Given

@@ -14,13 +14,13 @@ from protoslice.facts import Store
 from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.access.rules import OPEN
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.problems import NOT_FOUND, HttpProblem
+from protoslice.server.context import public_path
 from protoslice.server.http.headers import read_fields
-from protoslice.server.middleware.context import public_path
 from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
 from protoslice.server.pages.home import home_body, home_page
 from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
+from protoslice.server.problems import NOT_FOUND, HttpProblem
 from protoslice.server.services import Given
 
 router = GuardedRouter(tags=["operations"])

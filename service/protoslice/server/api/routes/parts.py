@@ -21,11 +21,11 @@ from protoslice.server.api.request_bodies import AskedPart, AskMerge, AskParts
 from protoslice.server.api.view_parameters import MergeQuery
 from protoslice.server.api.view_router import FoundView, ViewRouter, answer_view
 from protoslice.server.api.views import VIEWS
+from protoslice.server.context import context_of
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.headers import Headers, header_lines, read_fields
 from protoslice.server.http.negotiation import FORMS
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import SERVICES, Given, Services
 from protoslice.stores import OpenStore, Representation

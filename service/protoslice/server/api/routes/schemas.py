@@ -15,12 +15,12 @@ from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
-from protoslice.server.api.problems import MEDIA, HttpProblem
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.middleware.body_limits import SCHEMA_BODY, takes_body
 from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.problems import MEDIA, HttpProblem
 from protoslice.server.services import Given, Services
 from protoslice.stores.objects.representation import Head
 

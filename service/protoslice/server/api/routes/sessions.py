@@ -29,13 +29,13 @@ from protoslice.server.access.sessions import (
 )
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import json_answer
-from protoslice.server.api.problems import CROSS_SITE, NOT_FOUND, HttpProblem
 from protoslice.server.api.request_bodies import RequestBody
+from protoslice.server.context import context_of, public_path
 from protoslice.server.http.headers import read_fields
-from protoslice.server.middleware.context import context_of, public_path
 from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.middleware.origin_policy import is_own_page
 from protoslice.server.pages.shell import PAGE_HEADERS, page
+from protoslice.server.problems import CROSS_SITE, NOT_FOUND, HttpProblem
 from protoslice.server.services import Given, Services
 
 router = GuardedRouter(tags=["sessions"])

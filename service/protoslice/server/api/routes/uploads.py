@@ -17,8 +17,8 @@ from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.models import UploadState
-from protoslice.server.api.problems import METHOD, HttpProblem
 from protoslice.server.api.view_parameters import query_parameter
+from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.http.parameters import QueryNames
@@ -36,8 +36,8 @@ from protoslice.server.intake.resumable.headers import flag, number
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.problems import METHOD, HttpProblem
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Upload
 

@@ -10,7 +10,6 @@ from typing import Final, NamedTuple, Protocol
 
 from protoslice.formats.outputs.omitted import HEADER as OMITTED
 from protoslice.formats.outputs.omitted import Omitted
-from protoslice.server.api.problems import PRECONDITION, RANGE, HttpProblem
 from protoslice.server.http.answers.disposition import attachment
 from protoslice.server.http.conditions import (
     EntityTag,
@@ -25,6 +24,7 @@ from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields, Headers, header_lines
 from protoslice.server.http.ranges import MAX_RANGES, ByteRange, select
 from protoslice.server.http.safety import secured
+from protoslice.server.problems import PRECONDITION, RANGE, HttpProblem
 
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
 _VERSIONED: Final = b"public, max-age=3600, no-transform"

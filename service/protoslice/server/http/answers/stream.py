@@ -17,9 +17,9 @@ from starlette.types import Scope, Send
 
 from protoslice.concurrency.windows import Window
 from protoslice.errors import IntegrityError
+from protoslice.server.context import DisconnectWatch
 from protoslice.server.http.answers.plan import Answer, AnswerPlanner, Facts, Terms
 from protoslice.server.http.digests import format_digest, wants_sha256
-from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import Fields
 
 Buffer = bytes | memoryview
@@ -41,7 +41,7 @@ async def send_representation(
     *,
     fields: Fields,
     terms: Terms,
-    disconnect: CancelOnDisconnect | None,
+    disconnect: DisconnectWatch | None,
     window: Callable[[int], Window],
 ) -> None:
     """Answer a GET or HEAD with `rope`, watched by `disconnect`.

@@ -10,10 +10,10 @@ from starlette.types import Scope, Send
 
 from protoslice.errors import Conflict, ProtosliceError
 from protoslice.server.access.places import url_of
-from protoslice.server.api.problems import HttpProblem, problem_of_error
 from protoslice.server.http.failures import failing_as
 from protoslice.server.http.headers import with_headers
 from protoslice.server.intake.resumable.checksums import ALGORITHMS
+from protoslice.server.problems import HttpProblem, problem_of_error
 from protoslice.server.settings import Settings
 from protoslice.stores.uploads import Upload, WrongOffset
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from protoslice.errors import InvalidInput, UnsupportedMediaType
-from protoslice.server.api.problems import PRECONDITION, HttpProblem
 from protoslice.server.http.headers import Fields, media_type_of
 from protoslice.server.intake.resumable.answers import PREFIX, VERSION
+from protoslice.server.problems import PRECONDITION, HttpProblem
 
 
 def speaks_draft(fields: Fields) -> bool:

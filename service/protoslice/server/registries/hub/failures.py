@@ -16,9 +16,9 @@ from protoslice.errors import ProtosliceError
 from protoslice.repositories import NoCommit, NoFile, NoRepository, Outrun, RepositoryMoved
 from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import RULES
-from protoslice.server.api.problems import PRECONDITION, HttpProblem, problem_of_error
 from protoslice.server.http.failures import failing_as, problem_of
 from protoslice.server.middleware.guarded_route import GuardedRoute
+from protoslice.server.problems import PRECONDITION, HttpProblem, problem_of_error
 from protoslice.server.registries.protocol_route import ProtocolRoute
 
 _CODES: Final[dict[type[ProtosliceError], str]] = {

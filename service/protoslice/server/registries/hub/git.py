@@ -16,10 +16,10 @@ from protoslice.repositories import MAIN
 from protoslice.repositories.git import GitHistory
 from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.problems import HttpProblem
 from protoslice.server.http.failures import note_failure, problem_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.problems import HttpProblem
 from protoslice.server.registries.hub.failures import RepositoryRoute, answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.registries.protocol_route import ProtocolRoute

@@ -17,11 +17,11 @@ from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.access.rules import HUB_SEND, READ, SHOWN
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import DOWNLOAD, UPLOAD, BatchBody, LfsObject

@@ -14,9 +14,9 @@ from protoslice.repositories.names import check_repository
 from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import OPEN
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.problems import NO_RESOURCE, HttpProblem
 from protoslice.server.http.headers import read_fields
 from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.problems import NO_RESOURCE, HttpProblem
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded
 

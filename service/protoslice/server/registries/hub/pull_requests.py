@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from fastapi import Depends, Query
 
 from protoslice.errors import Unsupported
-from protoslice.server.api.problems import HttpProblem
+from protoslice.server.problems import HttpProblem
 from protoslice.server.registries.hub.failures import failure_of
 
 _DETAIL: Final = (

@@ -22,9 +22,9 @@ from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import next_page
+from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers, media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import PathsBody

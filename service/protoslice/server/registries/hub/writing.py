@@ -15,11 +15,11 @@ from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url
 from protoslice.server.access.rules import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, TagPlace
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.problems import CONFLICT
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
 from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.problems import CONFLICT
 from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, PreuploadFile, RepositoryBody, TagBody
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.operations import (

@@ -8,8 +8,8 @@ from urllib.parse import unquote
 from pydantic import AfterValidator
 from starlette.responses import Response
 
-from protoslice.server.api.problems import HttpProblem
 from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.problems import HttpProblem
 from protoslice.server.registries.protocol_route import ProtocolRoute
 
 BASE: Final = "/api/2.0/mlflow-artifacts"

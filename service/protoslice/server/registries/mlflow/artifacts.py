@@ -17,11 +17,11 @@ from protoslice.errors import NotFound
 from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import OPEN, READ, REPOSITORY_DELETE, REPOSITORY_WRITE, SHOWN
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done

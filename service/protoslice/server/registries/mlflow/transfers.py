@@ -13,12 +13,12 @@ from protoslice.json_text import encode_json
 from protoslice.server.access.places import absolute_url
 from protoslice.server.access.rules import READ, REPOSITORY_SEND, REPOSITORY_WRITE
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.intake.uploads import counted, pieces_of
 from protoslice.server.middleware.body_limits import PART_BODY, takes_body
 from protoslice.server.middleware.clients import pseudonym
-from protoslice.server.middleware.context import context_of
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
 from protoslice.server.registries.mlflow.artifacts import Artifacts

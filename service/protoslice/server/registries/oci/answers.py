@@ -11,8 +11,8 @@ from starlette.types import Scope
 
 from protoslice.artifacts import Digest, RepositoryName
 from protoslice.server.access.places import absolute_url
-from protoslice.server.api.problems import BAD_REQUEST, RANGE, HttpProblem
 from protoslice.server.http.headers import Fields
+from protoslice.server.problems import BAD_REQUEST, RANGE, HttpProblem
 
 _CONTENT_RANGE: Final = re.compile(r"(\d{1,19})-(\d{1,19})")
 _BACKWARD: Final = re.compile(r"bytes=(\d{1,19})-(\d{1,19})")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Final
 
 from protoslice.artifacts import ArtifactFault
-from protoslice.server.api.problems import BUSY, HttpProblem
+from protoslice.server.problems import BUSY, HttpProblem
 from protoslice.server.registries.protocol_route import ProtocolRoute
 
 _CODES: Final = {

@@ -8,15 +8,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack
 from random import Random
 from time import perf_counter
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 from starlette.types import Scope
 
-from protoslice.server.http.headers import Headers
-
-if TYPE_CHECKING:
-    from protoslice.server.http.disconnect import CancelOnDisconnect
-    from protoslice.server.middleware.body_limits import GuardedBody
+from protoslice.concurrency.shares import Work
 
 KEY = "protoslice"
 TRACE = "protoslice.trace"
@@ -28,6 +24,24 @@ _GIVEN = re.compile(rb"[A-Za-z0-9._:+/=-]{8,64}")
 # An id of an upload, or of one in parts, is a secret where a protocol sends nothing else: its beginning tells it apart.
 _UPLOAD = re.compile(r"/(parts/[0-9a-f]{10}|[0-9a-f]{10}(?=-))(?:[0-9a-f]{22}|-[0-9a-f]{20})")
 _LONGEST_SHOWN = 500
+
+
+class UploadBody(Work, Protocol):
+    """Body of a request that may wait for a place."""
+
+    @property
+    def is_small(self) -> bool:
+        """True if the client declares a short length."""
+
+
+class DisconnectWatch(Protocol):
+    """Watch that ends the work of a request when its client leaves."""
+
+    def watch(self) -> None:
+        """Start watching now: for work known to be long."""
+
+    def unwatch(self) -> None:
+        """Stop watching."""
 
 
 class RequestContext:
@@ -73,10 +87,10 @@ class RequestContext:
         self.bytes_out = 0
         self.store: str | None = None
         self.cause: BaseException | None = None
-        self.body: GuardedBody | None = None
+        self.body: UploadBody | None = None
         """Body of the request, as its route guards it."""
-        self.disconnect: CancelOnDisconnect | None = None
-        """Watch that ends the work of the request when the client leaves; set by the middleware."""
+        self.disconnect: DisconnectWatch | None = None
+        """Watch of the request, set by the middleware."""
         self.held: ExitStack | None = None
         """Shares that end with the request; None where it has none."""
         self.trace: tuple[str, str] | None = None
@@ -94,7 +108,7 @@ def shown_path(path: str) -> str:
     return _UPLOAD.sub(r"/\1...", path)[:_LONGEST_SHOWN]
 
 
-def given_id(headers: Headers) -> bytes | None:
+def given_id(headers: Sequence[tuple[bytes, bytes]]) -> bytes | None:
     """The id that a request gives itself: the last X-Request-Id."""
     return next((value for name, value in reversed(headers) if name == b"x-request-id"), None)
 
