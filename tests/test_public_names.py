@@ -1,5 +1,6 @@
 """Public names of the library, and the modules that importing it costs."""
 
+import ast
 import asyncio
 import importlib
 import re
@@ -8,6 +9,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from importlib import metadata
 from inspect import Parameter, getmembers, isawaitable, isfunction, signature, unwrap
+from pathlib import Path
 from types import ModuleType
 from typing import Any, get_args, get_type_hints
 
@@ -56,6 +58,23 @@ def test_the_package_shows_exactly_this() -> None:
     ]
     assert all(hasattr(protoslice, name) for name in protoslice.__all__)
     assert _public(protoslice) <= set(protoslice.__all__)
+
+
+def test_the_types_of_the_package_are_those_of_its_names() -> None:
+    tree = ast.parse(Path(protoslice.__file__).with_suffix(".pyi").read_text())
+    found = [(node.module, name) for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]
+    for module, name in found:
+        assert getattr(protoslice, str(name.asname)) is getattr(importlib.import_module(str(module)), name.name)
+    assert {name.asname for _, name in found} | {"__version__"} == {*protoslice.__all__}
+
+
+def test_modules_import_public_names_from_where_they_are_made() -> None:
+    """The linter of layers does not see what the package itself imports on demand."""
+    files = Path(protoslice.__file__).parent.rglob("*.py")
+    lines = [line.strip() for file in files for line in file.read_text().splitlines()]
+    imported = [line.split(" import ")[1].split(", ") for line in lines if line.startswith("from protoslice import ")]
+    assert {name.split(" as ")[0] for names in imported for name in names} & {*protoslice.__all__, "("} == set()
+    assert "import protoslice" not in lines
 
 
 @pytest.mark.parametrize("name", PACKAGES)

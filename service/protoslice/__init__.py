@@ -1,43 +1,7 @@
 """Index, split, merge and serve protobufs of any size, part by part."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from protoslice.client import AsyncClient, Client
-    from protoslice.errors import ProtosliceError
-    from protoslice.facts import Node
-    from protoslice.formats.tensors.arrays import LazyArray
-    from protoslice.library.models import LocalModel
-    from protoslice.library.opening import open_proto as open
-    from protoslice.library.proto import Chunk, Large, Proto, Split, View
-    from protoslice.models import RemoteModel, open_model
-    from protoslice.sources.ropes import Rope
-    from protoslice.streams import Records
-    from protoslice.streams import open_records as records
-
-    __version__: str
-
-__all__ = [
-    "AsyncClient",
-    "Chunk",
-    "Client",
-    "Large",
-    "LazyArray",
-    "LocalModel",
-    "Node",
-    "Proto",
-    "ProtosliceError",
-    "Records",
-    "RemoteModel",
-    "Rope",
-    "Split",
-    "View",
-    "__version__",
-    "open",
-    "open_model",
-    "records",
-]
+from typing import Any
 
 _HOMES = {
     "AsyncClient": "client",
@@ -46,7 +10,7 @@ _HOMES = {
     "Large": "library.proto",
     "LazyArray": "formats.tensors.arrays",
     "LocalModel": "library.models",
-    "Node": "library.proto",
+    "Node": "facts",
     "Proto": "library.proto",
     "ProtosliceError": "errors",
     "Records": "streams",
@@ -54,19 +18,21 @@ _HOMES = {
     "Rope": "sources.ropes",
     "Split": "library.proto",
     "View": "library.proto",
+    "open": "library.opening:open_proto",
     "open_model": "models",
+    "records": "streams:open_records",
 }
-"""The module that each public name comes from; `_RENAMED` has those that go by another name there."""
+"""Module of each public name, which `__init__.pyi` gives to type checkers; the name there, if it is another one."""
 
-_RENAMED = {"open": ("library.opening", "open_proto"), "records": ("streams", "open_records")}
+__all__ = [*_HOMES, "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     """Import a public name, or a module of the package, when it is first asked for (PEP 562)."""
     found: Any
-    if name in _RENAMED or name in _HOMES:
-        home, known_as = _RENAMED.get(name) or (_HOMES[name], name)
-        found = getattr(_imported(home), known_as)
+    if name in _HOMES:
+        home, _, known_as = _HOMES[name].partition(":")
+        found = getattr(_imported(home), known_as or name)
     elif name == "__version__":
         from protoslice.build import build
 

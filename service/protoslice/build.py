@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 from contextlib import suppress
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,7 @@ def release() -> str:
     return version("protoslice")
 
 
+@cache
 def build() -> str:
     """Return the version of this build, such as `0.1.0`, `0.1.0+g1a2b3c4d5` or `0.1.0+12.g1a2b3c4d5.dirty`."""
     found = _DESCRIBED.fullmatch(_described())

@@ -121,7 +121,7 @@ def open_model(
             return open_files(path, root, type, types=types, progress=progress, storage_options=storage_options)
     if (root, type, types, storage_options) != (None,) * 4:
         raise Unsupported("root, type, types and storage_options are only for files: those of a store are fixed")
-    from protoslice import Client
+    from protoslice.client import Client
 
     address = address_of(path)
     with ExitStack() as held:

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
-import protoslice
+from protoslice.build import build
 from protoslice.catalog.database import (
     READ_SECONDS,
     STATEMENT_SECONDS,
@@ -87,7 +87,7 @@ class PostgresDatabase(Database):
     def __init__(self, url: str) -> None:
         self._parameters, self._prepare = _parameters(url)
         self._name = self._parameters["application_name"]
-        self._parameters["application_name"] = f"{self._name}/{protoslice.__version__}"
+        self._parameters["application_name"] = f"{self._name}/{build()}"
         self._local = threading.local()
         self._has_warned = False
         self._connections: set[psycopg.Connection[Row]] = set()

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Final
 
-import protoslice
+from protoslice.build import build
 from protoslice.catalog.database import SECOND, Database, Outdated, Transaction
 from protoslice.concurrency.chores import keep_running
 from protoslice.errors import Conflict, ProtosliceError
@@ -63,7 +63,7 @@ async def _renew(database: Database) -> None:
         "id": database.process,
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "version": protoslice.__version__,
+        "version": build(),
         "schema": database.schema,
         "secrets": database.process_secrets,
     }

@@ -11,7 +11,6 @@ from typing import Annotated, Any, ClassVar, Final
 import typer
 from typer.core import TyperGroup
 
-import protoslice
 from protoslice.cli.failures import end_on_signals, one_line_errors, warnings_in_lines
 from protoslice.cli.streams import open_standard_streams
 
@@ -170,7 +169,9 @@ for name, what in _GROUPS.items():
 
 def _version(wanted: bool) -> None:
     if wanted:
-        print(f"protoslice {protoslice.__version__}")
+        from protoslice.build import build
+
+        print(f"protoslice {build()}")
         raise typer.Exit
 
 

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from fastapi import Depends, Request
 from starlette.types import Scope
 
-import protoslice
+from protoslice.build import build
 from protoslice.catalog import Database
 from protoslice.catalog.database import ACTOR, NOBODY, Actor
 from protoslice.catalog.processes import settle_secrets
@@ -141,7 +141,7 @@ class Services:
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             await self._start_gate(database, stack)
-            logging.getLogger(START).info("protoslice %s, database schema %d", protoslice.__version__, database.schema)
+            logging.getLogger(START).info("protoslice %s, database schema %d", build(), database.schema)
             await opened.room.refresh()
             spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)

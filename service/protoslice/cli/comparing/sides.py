@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any, Protocol
 
-from protoslice import LocalModel, Proto, Split, _core, schema
+from protoslice import _core, schema
 from protoslice.cli.comparing.fetched import Fetched, LocalPieces
 from protoslice.cli.comparing.shifts import Local
 from protoslice.cli.models.files import NamedFiles, named_files
@@ -23,7 +23,8 @@ from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.facts import Difference
 from protoslice.formats.model import Listed, Model, Tensors
 from protoslice.formats.selection import each
-from protoslice.library.models import files_in, model_over
+from protoslice.library.models import LocalModel, files_in, model_over
+from protoslice.library.proto import Proto, Split
 from protoslice.pieces import cut, extents_of
 from protoslice.references import address_of, is_address
 from protoslice.sources.source import RangeSource

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from protoslice import LocalModel
 from protoslice.cli.models.files import NamedFiles
 from protoslice.formats.report import report_on
+from protoslice.library.models import LocalModel
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,15 +10,15 @@ from contextlib import closing, contextmanager
 from functools import cached_property
 from typing import IO, BinaryIO, cast
 
-import protoslice
-from protoslice import LocalModel, Proto
 from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.output import STDIO, blaming
 from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.library.indexing import SMALLEST_FLOOR
-from protoslice.library.models import model_over, root_in
+from protoslice.library.models import LocalModel, model_over, root_in
+from protoslice.library.opening import open_proto
+from protoslice.library.proto import Proto
 from protoslice.references import saying_what_was_tried
 from protoslice.sources.opening import files_at
 from protoslice.sources.source import FileSet, RangeSource
@@ -109,7 +109,7 @@ def is_stream(name: str) -> bool:
 @contextmanager
 def _indexed(source: RangeSource | BinaryIO, root: RootType, floor: int) -> Iterator[Proto]:
     with Progress("indexing") as progress:
-        proto = protoslice.open(source, root.name, types=root.types, floor=floor, progress=progress.up_to)
+        proto = open_proto(source, root.name, types=root.types, floor=floor, progress=progress.up_to)
     with proto:
         yield proto
 

@@ -11,7 +11,7 @@ from heapq import nlargest
 from itertools import chain, islice
 from typing import Final
 
-from protoslice import LocalModel, Proto, Rope, View, _core
+from protoslice import _core
 from protoslice.cli.models.extent import Extent, extent_of
 from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, named_files, opened
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
@@ -36,9 +36,10 @@ from protoslice.library.documents import (
     index_document,
     stream_document,
 )
-from protoslice.library.models import model_around
+from protoslice.library.models import LocalModel, model_around
 from protoslice.library.opening import look_at
-from protoslice.library.proto import node_at
+from protoslice.library.proto import Proto, View, node_at
+from protoslice.sources.ropes import Rope
 from protoslice.splitters import splitter_named
 from protoslice.streams import open_records
 

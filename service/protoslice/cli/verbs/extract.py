@@ -10,7 +10,6 @@ from typing import Annotated, Final
 
 import typer
 
-from protoslice import Rope
 from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import BINARY, STDIO, write_content
@@ -40,6 +39,7 @@ from protoslice.formats.report import report_on
 from protoslice.library.chunk_sizes import LargeChunkWarning
 from protoslice.references import is_address
 from protoslice.sizes import format_size, parse_size
+from protoslice.sources.ropes import Rope
 from protoslice.splitters import splitter_named
 
 _SAVED_MODEL: Final = "tensorflow.SavedModel"

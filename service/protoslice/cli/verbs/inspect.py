@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from protoslice import Node, _core
+from protoslice import _core
 from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
@@ -17,6 +17,7 @@ from protoslice.cli.models.subjects import ChunkPolicy, Subject
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
 from protoslice.cli.terminal.show import escaped, note, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.errors import InvalidInput
+from protoslice.facts import Node
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.sizes import format_size, parse_size
 

@@ -8,7 +8,6 @@ from typing import Annotated, Final
 
 import typer
 
-from protoslice import Rope
 from protoslice.cli.models.files import opened_model
 from protoslice.cli.models.output import check_output, write_content
 from protoslice.cli.models.remote import client_of
@@ -28,6 +27,7 @@ from protoslice.formats.onnx_files.extraction import SubModel
 from protoslice.formats.onnx_files.messages import OnnxProto
 from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
+from protoslice.sources.ropes import Rope
 
 _ENDING: Final = ".onnx"
 

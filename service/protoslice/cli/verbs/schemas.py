@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice import Rope, _core, schema
+from protoslice import _core, schema
 from protoslice.cli.models.output import write_content
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import descriptor_set_in
@@ -16,6 +16,7 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, print_table, say, utc
 from protoslice.references import service_url
 from protoslice.sizes import format_size
+from protoslice.sources.ropes import Rope
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schema on the service.")]
 

@@ -12,8 +12,7 @@ from typing import Any, Final
 
 import typer
 
-import protoslice
-from protoslice import LocalModel, Proto, _core, schema
+from protoslice import _core, schema
 from protoslice.cli.comparing.streamed_digest import StreamedDigest, watch
 from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.output import STDIO
@@ -28,8 +27,12 @@ from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, 
 from protoslice.formats.model import Fault, Tensor
 from protoslice.formats.report import comparing
 from protoslice.formats.selection import each
+from protoslice.library.models import LocalModel
+from protoslice.library.opening import open_proto
+from protoslice.library.proto import Proto
 from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
+from protoslice.streams import open_records
 from protoslice.streams.framing import DEFLATED
 
 NOT_SOUND = 3
@@ -110,7 +113,7 @@ def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[Strea
         return []
     try:
         known = store.type if store.type in schema.bundled() else None
-        with protoslice.open(source, known) as proto:
+        with open_proto(source, known) as proto:
             keep = store.planner is not None and _core.Plan.is_kept_version(store.planner)
             sizes = {"min_chunk": store.min_chunk, "max_chunk": store.max_chunk}
             split = (keep and proto.own_chunks) or proto.split(**sizes, rules=store.rules)
@@ -181,7 +184,7 @@ def _records(name: str) -> Check | None:
     if not os.path.isfile(name):
         return None
     try:
-        stream = protoslice.records(name)
+        stream = open_records(name)
     except ProtosliceError:
         return None  # opening it as a model says what is wrong
     with stream:

@@ -19,7 +19,7 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-import protoslice
+from protoslice.build import build
 from protoslice.catalog.database import Lane
 from protoslice.server.context import RequestContext
 from protoslice.server.observability.cache_reads import CacheReads
@@ -65,7 +65,7 @@ class Metrics:
         self.registry = registry = CollectorRegistry()
         self.shared = shared = CollectorRegistry()
         ProcessCollector(registry=registry)
-        Info("protoslice_build", "Version of this build.", registry=shared).info({"version": protoslice.__version__})
+        Info("protoslice_build", "Version of this build.", registry=shared).info({"version": build()})
         self._requests = RequestCounts()
         registry.register(self._requests)
         self.storage = StorageCalls(registry)

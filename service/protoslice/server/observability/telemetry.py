@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from fastapi.telemetry import TelemetryConfig
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-import protoslice
+from protoslice.build import build
 from protoslice.errors import Unsupported, missing_extra
 from protoslice.server.context import TRACE, RequestContext, context_of, shown_path
 from protoslice.server.http.disconnect import CLIENT_GONE
@@ -44,7 +44,7 @@ def configure_tracing(endpoint: str | None) -> Callable[[], None]:
     except ImportError as error:
         raise Unsupported(missing_extra("To export traces", "otel")) from error
     name = os.environ.get("OTEL_SERVICE_NAME") or "protoslice"
-    resource = Resource.create({"service.name": name, "service.version": protoslice.__version__})
+    resource = Resource.create({"service.name": name, "service.version": build()})
     provider = TracerProvider(resource=resource, shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=f"{endpoint.rstrip('/')}/v1/traces")))
     trace.set_tracer_provider(provider)

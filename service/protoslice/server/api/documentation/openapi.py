@@ -8,7 +8,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
-import protoslice
+from protoslice.build import build
 from protoslice.server.access.rules import RULES, Rule
 from protoslice.server.api.documentation.openapi_fragments import BINARY, EXPERIMENTAL, REQUEST_ID, header, problems
 from protoslice.server.api.encoding import json_schemas
@@ -116,7 +116,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     """The document of `app`."""
     document = get_openapi(
         title="Protoslice",
-        version=protoslice.__version__,
+        version=build(),
         summary="Protobuf files of any size, served in parts",
         description="Upload protobuf models of any size; download chunks, files and merged parts by range.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
