@@ -156,9 +156,24 @@ def test_a_refused_tag_says_why_and_the_next_change_works(wrong: BrowserContext,
     page.get_by_label("Tag to add or move here").fill("not a tag")
     page.get_by_role("button", name="Add").click()
     expect(page.get_by_role("alert")).to_contain_text("tag")
+    expect(page.get_by_label("Tag to add or move here")).to_have_accessible_description(re.compile("Invalid tag"))
     page.get_by_role("button", name="Remove the tag refused:2").press("Enter")
     expect(page.get_by_text("Removed the tag refused:2.")).to_be_visible()
     expect(page.get_by_role("alert")).to_have_count(0)
+
+
+def test_a_model_without_a_tag_has_its_file_for_a_name(context: BrowserContext, http: httpx.Client) -> None:
+    data = onnx(5017)
+    id = http.put("/v1/stores?filename=deep/nameless.onnx", content=data).raise_for_status().json()["id"]
+    page = opened(context, "/?sort=")
+    card = page.locator(".cards li").first
+    expect(card.locator("strong")).to_have_text("nameless.onnx")
+    card.get_by_role("link").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("nameless.onnx")
+    expect(page).to_have_title("nameless.onnx — Protoslice")
+    http.put("/v1/tags/named:1", json={"store": id}).raise_for_status()
+    page.reload()
+    expect(page.get_by_role("heading", level=1)).to_have_text("named:1")
 
 
 def test_a_file_that_is_cut_off_is_not_offered_again(wrong: BrowserContext, tmp_path: Path) -> None:

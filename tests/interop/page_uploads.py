@@ -353,3 +353,80 @@ def test_a_folder_of_many_files_of_which_one_is_another_is_sent_anew(
     page = opened(context, "/")
     page.get_by_label("Folder to upload").set_input_files(tmp_path / "many")
     assert stored(page, services) == digests
+
+
+def names(services: Services) -> dict[str, set[str]]:
+    """Tags of all stores by the paths of their files."""
+    found = httpx.get(f"{services.running.url}/v1/stores").json()["items"]
+    return {" ".join(each["path"] for each in store["files"]): set(store["tags"]) for store in found}
+
+
+def test_an_upload_is_named_by_its_file_and_a_number(
+    context: BrowserContext, services: Services, tmp_path: Path
+) -> None:
+    first, folder = tmp_path / "größe a.b.onnx", tmp_path / "nets v1.5"
+    noise(first, MIB)
+    noise(folder / "weights.bin", MIB)
+    for path, label, name in (
+        (first, "Files to upload", "gro-e-a.b:1"),
+        (first, "Files to upload", "gro-e-a.b:1"),
+        (tmp_path / "other" / first.name, "Files to upload", "gro-e-a.b:2"),
+        (folder, "Folder to upload", "nets-v1.5:1"),
+    ):
+        if not path.exists():
+            noise(path, MIB)
+        page = opened(context, "/")
+        page.get_by_label(label).set_input_files(path)
+        page.wait_for_url(f"**/m/{name.replace(':', '%3A')}")
+        expect(page.get_by_role("heading", level=1)).to_have_text(name.replace("ß", "-"))
+        page.close()
+    tags = [httpx.get(f"{services.running.url}/v1/tags/{name}").json() for name in ("gro-e-a.b:1", "gro-e-a.b:2")]
+    assert tags[0]["store"] != tags[1]["store"]
+
+
+@pytest.mark.parametrize("typed", ["", "mine:7", "taken:1"])
+def test_the_name_of_an_upload_is_changed_while_it_is_sent(
+    context: BrowserContext, services: Services, tmp_path: Path, typed: str
+) -> None:
+    noise(tmp_path / "model.bin", 4 * MIB)
+    other = f"{services.running.url}/v1/stores?filename=other.bin&tag=taken:1"
+    httpx.put(other, content=b"other").raise_for_status()
+    page = opened(context, "/")
+    services.line.begin(up=2 * MIB, holds=True)
+    page.get_by_label("Files to upload").set_input_files(tmp_path / "model.bin")
+    assert services.line.reached.wait(30)
+    field = page.get_by_label("Name for model.bin")
+    field.fill(typed)
+    services.line.begin()
+    field.press("Enter")
+    if typed == "taken:1":
+        expect(page.get_by_role("alert")).to_have_text("taken:1 is the name of another model: use another version")
+        expect(field).to_have_accessible_description("taken:1 is the name of another model: use another version")
+        assert violations(context, page) == "[]"
+        field.fill("taken:2")
+        field.press("Enter")
+    page.wait_for_url("**/m/*", timeout=PATIENCE)
+    wanted = {"": set[str](), "mine:7": {"mine:7"}, "taken:1": {"taken:2"}}[typed]
+    assert names(services) == {"model.bin": wanted, "other.bin": {"taken:1"}}
+
+
+def test_an_upload_waits_for_the_person_in_the_field_of_its_name(
+    context: BrowserContext, services: Services, tmp_path: Path
+) -> None:
+    noise(tmp_path / "model.bin", 4 * MIB)
+    page = opened(context, "/")
+    services.line.begin(up=2 * MIB, holds=True)
+    page.get_by_label("Files to upload").set_input_files(tmp_path / "model.bin")
+    assert services.line.reached.wait(30)
+    field = page.get_by_label("Name for model.bin")
+    expect(field).to_have_value("model:1")
+    field.fill("half")
+    services.line.begin()
+    expect(page.get_by_label("Upload", exact=True)).to_contain_text(
+        "press Enter to give it this name", timeout=PATIENCE
+    )
+    field.press("End")
+    page.keyboard.type("-done:3")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/m/half-done%3A3")
+    assert names(services) == {"model.bin": {"half-done:3"}}

@@ -18,7 +18,8 @@ function App() {
   const [first = "", second = "", third = ""] = steps();
   const lost = !unknown && !!session?.name && !session.spaces.includes("*") && !session.spaces.includes(HERE);
   const shown = !unknown && !lost;
-  useEffect(() => { document.title = [second, "Protoslice"].filter(Boolean).join(" — "); }, [second]);
+  // A model sets its own title.
+  useEffect(() => { if (first !== "m") document.title = [second, "Protoslice"].filter(Boolean).join(" — "); }, [first, second]);
   return (
     <>
       <a class="skip" href="#main">Skip to the content</a>

@@ -2,7 +2,7 @@
 
 import { SPACE } from "./place";
 
-export interface Removal { id: string; was: string; until: string }
+export interface Removal { id: string; was: string; title: string; until: string }
 
 const KEY = `removed${SPACE}`;
 const MOST = 20;

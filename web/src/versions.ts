@@ -1,14 +1,33 @@
 /** Versions: stores whose tags begin with one name, such as `bert:1` and `bert:2`. */
 
-import { getJson, url, type Page, type Store } from "./api";
+import { change, getJson, registryNames, url, type Page, type Store } from "./api";
 
-/** The tag that names a store: one that tells a version before others; its id where it has none. */
+/** The tag that names a store: one with a version before others; its id where it has none. */
 export const nameOf = ({ id, tags }: Store): string => tags.find((tag) => tag.includes(":")) ?? tags[0] ?? id;
 export const familyOf = (name: string): string => name.split(":")[0]!;
 export const versionOf = (name: string): string => name.slice(familyOf(name).length + 1);
 
 /** A name as it is shown: ids of stores and commits by their first digits. */
 export const shortened = (name: string): string => (/^[0-9a-f]{40,64}$/.test(name) ? name.slice(0, 12) : name);
+
+/** The name of a store for people: what it is opened as unless that is its id, else its tag, its name in a registry, its file. */
+export function titleOf(store: Store, ref = ""): string {
+  if (ref && !store.id.startsWith(ref)) return shortened(ref);
+  const file = (store.root ?? store.files[0]?.path)?.split("/").pop();
+  return store.tags.length ? nameOf(store) : registryNames(store)[0] ?? file ?? shortened(store.id);
+}
+
+/** A tag that is free: words of a file's or folder's name, and the number after that of the latest version. */
+export async function freeTag(base: string): Promise<string> {
+  const family = base.normalize("NFKD").replace(/\p{M}/gu, "").replace(/[^\w.+-]+/g, "-").replace(/^[^A-Za-z0-9]+|[^A-Za-z0-9]+$/g, "").slice(0, 100);
+  if (!family) return "";
+  const { items } = await getJson<Page<Store>>(url(["v1", "stores"], { name: `${family}:`, sort: "-created", limit: 50 }));
+  const numbers = items.flatMap(({ tags }) => tags).filter((tag) => familyOf(tag) === family).map((tag) => Number(versionOf(tag)));
+  return `${family}:${Math.max(0, ...numbers.filter(Number.isSafeInteger)) + 1}`;
+}
+
+/** Give a store a tag that nothing has yet. */
+export const addTag = (tag: string, store: string): Promise<Response> => change("PUT", url(["v1", "tags", tag]), { store }, { "if-none-match": "*" });
 
 export const NUMBERS = new Intl.Collator("en", { numeric: true });
 

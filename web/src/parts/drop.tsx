@@ -85,12 +85,13 @@ async function begin(chosen: Chosen): Promise<void> {
   await follow(sending, sent.files);
 }
 
-/** Sends, then shows the model, if the person is still in the library. */
-async function follow(sending: Sending, files?: Chosen["files"]): Promise<void> {
-  const store = await sending.send(files);
-  if (store === null) return;
+const follow = (sending: Sending, files?: Chosen["files"]): Promise<void> => sending.send(files).then((name) => show(sending, name));
+
+/** Shows the model that has got its name, if the person is still in the library. */
+function show(sending: Sending, name: string | null): void {
+  if (name === null) return;
   leaves(sending);
-  if (!steps().length) go(modelPlace(store));
+  if (!steps().length) go(modelPlace(name));
 }
 
 function leaves(sending: Sending): void {
@@ -98,11 +99,12 @@ function leaves(sending: Sending): void {
   change();
 }
 
-const busy = ({ state }: Sending): boolean => state === "sending" || state === "waiting" || state === "making";
+const busy = ({ state }: Sending): boolean => ["sending", "waiting", "making", "naming"].includes(state);
 
 const SAYS: Record<State, string> = {
   left: "not finished", elsewhere: "uploading in another window", sending: "", waiting: "waiting for the service",
   paused: "paused", making: "indexing", failed: "not finished", refused: "not stored",
+  naming: "stored; press Enter to give it this name", unnamed: "stored without a name",
 };
 
 function Progress({ sending, onGo }: { sending: Sending; onGo: () => void }) {
@@ -111,16 +113,33 @@ function Progress({ sending, onGo }: { sending: Sending; onGo: () => void }) {
   return (
     <div class="sending">
       <strong dir="auto">{name}</strong>
+      {state !== "refused" && state !== "elsewhere" && <Name sending={sending} />}
       <progress max={size || 1} value={sent} aria-label={`Upload of ${name}`} />
       <span class="soft">{count > 1 && `${many(count, "file")} · `}{bytes(sent)} of {bytes(size)}{state === "sending" && rateOf(sending)}</span>
       <span role="status">{SAYS[state]}</span>
       {(state === "sending" || state === "waiting") && <button type="button" onClick={() => sending.pause()}>Pause</button>}
       {(state === "paused" || state === "failed") && <button type="button" onClick={() => void follow(sending)}>Resume</button>}
       {state === "left" && handles.length > 0 && <button type="button" onClick={onGo}>Resume</button>}
-      {!busy(sending) && state !== "elsewhere" && <button type="button" class="plain" onClick={remove}>Remove</button>}
+      {state === "unnamed" && <a class="button" href={modelPlace(sending.store!.id)} onClick={() => leaves(sending)}>Open without a name</a>}
+      {!busy(sending) && state !== "elsewhere" && state !== "unnamed" && <button type="button" class="plain" onClick={remove}>Remove</button>}
       {state === "left" && <span class="soft">{handles.length ? "" : `Drop or choose the same ${count > 1 ? "files" : "file"} again to resume.`}</span>}
-      {error && <Trouble error={error} />}
+      {error && state !== "unnamed" && <Trouble error={error} />}
     </div>
+  );
+}
+
+/** The field of the tag, which says why a tag was refused. */
+function Name({ sending }: { sending: Sending }) {
+  const { batch: { id, name, tag = "" }, state, error } = sending;
+  const refused = state === "unnamed" && error;
+  useEffect(() => () => sending.edit(false), []);
+  return (
+    <form onSubmit={(event) => { event.preventDefault(); if (refused) void sending.name().then((given) => show(sending, given)); sending.edit(false); }}>
+      <label>Name <input aria-label={`Name for ${name}`} value={tag} placeholder="name:version" maxLength={128} spellcheck={false} autocomplete="off" dir="auto"
+        aria-invalid={refused ? true : undefined} aria-describedby={refused ? `why-${id}` : undefined}
+        onFocus={() => sending.edit(true)} onBlur={() => sending.edit(false)} onInput={(event) => { sending.edit(true); void sending.rename(event.currentTarget.value); }} /></label>
+      {refused && <><button type="submit">Name it</button><span id={`why-${id}`}><Trouble error={error} /></span></>}
+    </form>
   );
 }
 

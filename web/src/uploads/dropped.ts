@@ -2,8 +2,8 @@
 
 export interface Dropped { path: string; file: File }
 
-/** Files that make one store, and what they can be asked for again with after the page was closed; `count` of them are in an archive. */
-export interface Chosen { name: string; files: Dropped[]; handles: Handle[]; count?: number }
+/** Files that make one store, and what they can be asked for again with after the page was closed; `count` of them are in an archive. `base` is what a tag for them begins with. */
+export interface Chosen { name: string; base: string; files: Dropped[]; handles: Handle[]; count?: number }
 
 /** A file or folder that outlives the page (File System Access; lib.dom has no names for its newer parts). */
 export type Handle = (FileSystemFileHandle | FileSystemDirectoryHandle) & {
@@ -38,9 +38,11 @@ function together(files: Dropped[], handles: Handle[]): Chosen {
   files.sort((a, b) => (a.path < b.path ? -1 : 1));
   const folder = files[0]?.path.split("/", 1)[0] ?? "";
   if (files.length && files.every(({ path }) => path.startsWith(`${folder}/`))) {
-    return { name: folder, files: files.map(({ path, file }) => ({ path: path.slice(folder.length + 1), file })), handles };
+    return { name: folder, base: folder, files: files.map(({ path, file }) => ({ path: path.slice(folder.length + 1), file })), handles };
   }
-  return { name: files.length > 1 ? `${folder} and ${files.length - 1} more` : folder, files, handles };
+  const largest = files.reduce((most, { path, file: { size } }) => (size > most.size ? { path, size } : most), { path: folder, size: 0 }).path;
+  const base = largest.split("/").pop()!.replace(/(\.tar)?\.[a-z]\w{0,11}$/i, "");
+  return { name: files.length > 1 ? `${folder} and ${files.length - 1} more` : folder, base, files, handles };
 }
 
 async function below(entry: FileSystemEntry, above: string): Promise<Dropped[]> {

@@ -3,7 +3,8 @@
 import { SPACE } from "../place";
 import type { Chosen, Dropped, Handle } from "./dropped";
 
-export interface Batch { id: string; name: string; size: number; count: number; handles: Handle[] }
+/** Files that are uploaded together, and the tag that their store gets, which a person may have `typed`. */
+export interface Batch { id: string; name: string; size: number; count: number; handles: Handle[]; tag?: string; typed?: boolean }
 
 /** A file of a batch: the upload that it goes to, and whether all of it is there. */
 export interface Part { batch: string; path: string; size: number; modified: number; url: string; whole: boolean }
@@ -53,15 +54,19 @@ export const forget = (id: string): Promise<unknown> => within("readwrite", (bat
 
 /** The batch of these files: one that began before and has a file in common, or a new one. */
 export async function batchOf({ name, files, handles, count = files.length }: Chosen): Promise<Batch> {
-  let id = crypto.getRandomValues(new Uint32Array(2)).join("-");
+  let begun: Pick<Batch, "id" | "tag" | "typed"> = { id: crypto.getRandomValues(new Uint32Array(2)).join("-") };
   for (const batch of await unfinished()) {
     const known = new Map((await partsOf(batch.id)).map((part) => [part.path, part]));
-    if (batch.name === name && (!known.size || files.some((each) => isSame(known.get(each.path), each)))) ({ id } = batch);
+    if (batch.name === name && (!known.size || files.some((each) => isSame(known.get(each.path), each)))) begun = batch;
   }
-  const batch = { id, name, handles, size: files.reduce((size, { file }) => size + file.size, 0), count };
+  const batch: Batch = { ...begun, name, handles, size: files.reduce((size, { file }) => size + file.size, 0), count };
+  await keep(batch);
+  return batch;
+}
+
+export async function keep(batch: Batch): Promise<void> {
   // Some browsers cannot keep handles.
   if ((await within("readwrite", (batches) => batches.put(batch))) === null) await within("readwrite", (batches) => batches.put({ ...batch, handles: [] }));
-  return batch;
 }
 
 export const isSame = (part: Part | undefined, { file }: Dropped): boolean =>

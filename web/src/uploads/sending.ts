@@ -2,12 +2,16 @@
 
 import { Failure, getJson, type Store } from "../api";
 import { SPACE } from "../place";
+import { addTag, familyOf, freeTag, nameOf } from "../versions";
 import { ARCHIVE } from "./archive";
 import type { Chosen, Dropped } from "./dropped";
-import { batchOf, forget, isSame, note, partsOf, unfinished, type Batch, type Part } from "./journal";
+import { batchOf, forget, isSame, keep, note, partsOf, unfinished, type Batch, type Part } from "./journal";
 
-/** `left` is an upload of a page that was closed; `waiting` one whose service does not answer; `refused` one whose files are not taken. */
-export type State = "left" | "elsewhere" | "sending" | "waiting" | "paused" | "making" | "failed" | "refused";
+/**
+ * `left` is an upload of a page that was closed; `waiting` one whose service does not answer; `refused` one whose files are
+ * not taken; `naming` one whose person is at the field of its tag; `unnamed` one whose store did not get its tag.
+ */
+export type State = "left" | "elsewhere" | "sending" | "waiting" | "paused" | "making" | "naming" | "unnamed" | "failed" | "refused";
 
 const AT_ONCE = 3;
 /** Files up to this many bytes go with the request that begins their upload. */
@@ -24,6 +28,12 @@ export class Sending {
   state: State = "left";
   sent = 0;
   error: Error | null = null;
+  /** The store, once there is one. */
+  store: Store | null = null;
+  private kept = true;
+  private suggested: Promise<unknown> | null = null;
+  private inField = false;
+  private onLeave = (): void => undefined;
   /** When the bytes `from` were there. */
   since = 0;
   from = 0;
@@ -34,16 +44,63 @@ export class Sending {
 
   constructor(readonly batch: Batch, private readonly change: () => void) {}
 
-  /** Send what is not there yet; the id of the store, or null when it was stopped or failed. */
+  /** Send what is not there yet; a name of the store, or null when it was stopped or failed, or has not got its tag. */
   async send(files: Dropped[] = this.files): Promise<string | null> {
     Object.assign(this, { files, halted: null });
     this.show("sending", null);
     try {
-      return await alone(this.batch.id, () => this.whole());
+      await alone(this.batch.id, () => this.whole());
+      return await this.name();
     } catch (error) {
       const refused = error instanceof Failure && FINAL.has(error.status);
-      if (refused) await forget(this.batch.id);
+      if (refused) await this.forget();
       if (!(error instanceof Stopped)) this.show(refused ? "refused" : "failed", error as Error);
+      return null;
+    }
+  }
+
+  /** Suggest a tag that is free, unless there is one already. */
+  suggest(base: string): void {
+    if (this.batch.tag === undefined) this.suggested ??= freeTag(base).then((tag) => { if (this.batch.tag === undefined) void this.rename(tag, false); }, () => null);
+  }
+
+  /** Set the tag that the store will get; empty for none. */
+  async rename(tag: string, typed = true): Promise<void> {
+    Object.assign(this.batch, { tag, typed });
+    this.change();
+    if (this.kept) await keep(this.batch);
+  }
+
+  /** Say whether the person is at the field of the tag: the store gets it once they left. */
+  edit(inField: boolean): void {
+    this.inField = inField;
+    if (!inField) this.onLeave();
+  }
+
+  /** Give the store its tag; the name to open it by, or null if the tag was refused. */
+  async name(again = 3): Promise<string | null> {
+    const { id, tags } = this.store!;
+    await this.suggested;
+    if (this.inField) {
+      this.show("naming", null);
+      await new Promise<void>((done) => { this.onLeave = done; });
+    }
+    const { tag: wanted = "", typed } = this.batch;
+    const tag = wanted.trim();
+    // These bytes may have a name already.
+    if (!tag || tags.includes(tag) || (!typed && tags.length)) return tags.includes(tag) ? tag : nameOf(this.store!);
+    this.show("making", null);
+    try {
+      await addTag(tag, id);
+      return tag;
+    } catch (error) {
+      const taken = error instanceof Failure && error.status === 412;
+      if (taken && !typed && again) {
+        // Another upload took the number.
+        await this.rename(await freeTag(familyOf(tag)).catch(() => tag), false);
+        return this.name(again - 1);
+      }
+      this.show("unnamed", taken ? new Error(`${tag} is the name of another model: use another version`) : error as Error);
       return null;
     }
   }
@@ -58,7 +115,7 @@ export class Sending {
   async drop(): Promise<void> {
     this.pause();
     const parts = await partsOf(this.batch.id);
-    await forget(this.batch.id);
+    await this.forget();
     for (const { url } of parts) fetch(url, { method: "DELETE", headers: { "tus-resumable": "1.0.0" }, keepalive: true }).catch(() => null);
   }
 
@@ -90,7 +147,7 @@ export class Sending {
     this.change();
   }
 
-  private async whole(): Promise<string> {
+  private async whole(): Promise<void> {
     const known = new Map((await partsOf(this.batch.id)).map((part) => [part.path, part]));
     const uploads: Record<string, string> = {};
     const left = this.files.values();
@@ -105,9 +162,13 @@ export class Sending {
     })));
     this.show("making", null);
     const archive = uploads[ARCHIVE];
-    const store = await made(JSON.stringify(archive ? { archive } : { uploads }));
-    await forget(this.batch.id);
-    return store;
+    this.store = await made(JSON.stringify(archive ? { archive } : { uploads }));
+    await this.forget();
+  }
+
+  private forget(): Promise<unknown> {
+    this.kept = false;
+    return forget(this.batch.id);
   }
 
   /** The URL of the upload that has the whole file, once it has. */
@@ -158,7 +219,9 @@ export const remembered = async (change: () => void): Promise<Sending[]> => (awa
 /** A new sending, or the one before of the same files. */
 export async function sendingOf(chosen: Chosen, before: readonly Sending[], change: () => void): Promise<Sending> {
   const batch = await batchOf(chosen);
-  return before.find((each) => each.batch.id === batch.id) ?? new Sending(batch, change);
+  const sending = before.find((each) => each.batch.id === batch.id) ?? new Sending(batch, change);
+  sending.suggest(chosen.base);
+  return sending;
 }
 
 /** The result of `work` while no other window sends the same; browsers without locks do not look. */
@@ -170,13 +233,13 @@ function alone<T>(id: string, work: () => Promise<T>): Promise<T> {
   }) as Promise<T>;
 }
 
-/** The id of the store that a request makes; one that makes the same again is told the same. */
-async function made(body: string): Promise<string> {
+/** The store that a request makes; one that makes the same again is told the same. */
+async function made(body: string): Promise<Store> {
   const asked = { method: "POST", headers: { "content-type": "application/json" }, body };
   for (const wait of [...ATTEMPTS.slice(1), -1]) {
     const answer = await fetch(`${SPACE}/v1/stores/assemble`, asked).catch(() => null);
-    const told = await answer?.json().catch(() => null) as Partial<Store> & { detail?: string } | null | undefined;
-    if (answer?.ok && told?.id) return told.id;
+    const told = await answer?.json().catch(() => null) as Store & { detail?: string } | null | undefined;
+    if (answer?.ok && told?.id) return told;
     if (wait < 0 || (answer && !PASSING.has(answer.status))) throw new Failure(answer?.status ?? 0, told?.detail ?? "The service does not respond");
     await new Promise((done) => setTimeout(done, wait));
   }

@@ -26,15 +26,15 @@ async function stepsOf(family: string, repository: string, ref: string, signal: 
   }));
 }
 
-export function History({ family, repository, name }: { family: string; repository: string; name: string }) {
+export function History({ family, repository, name, title }: { family: string; repository: string; name: string; title: string }) {
   const found = useLoaded<Step[]>(`${family} ${repository}`, async (signal) => (await stepsOf(family, repository, name, signal)).slice(0, MOST));
   return (
     <Await of={found}>
-      {(steps) => steps.length < 2 ? <p class="soft">This is the only version of {shortened(repository || family || name)}.</p> : (
+      {(steps) => steps.length < 2 ? <p class="soft">This is the only version of {repository || family || title}.</p> : (
         <ol class="history">
           {steps.map((step, n) => (
             <li key={step.ref} aria-current={step.ref === name || step.names.includes(name) ? "true" : undefined}>
-              <a href={modelPlace(step.ref)} dir="auto">{step.names.map(shortened).join(", ") || shortened(step.ref)}</a>{" "}
+              <a href={modelPlace(step.ref)} dir="auto">{step.names.join(", ") || shortened(step.ref)}</a>{" "}
               <span class="soft" dir="auto">{ago(step.time)}{step.size !== null && ` · ${bytes(step.size)}`}{step.about && ` · ${step.about}`}</span>
               {steps[n + 1] && <Changes before={steps[n + 1]!.ref} after={step.ref} />}
             </li>

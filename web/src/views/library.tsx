@@ -7,7 +7,7 @@ import { Await, Trouble, useJson } from "../loading";
 import { Drop } from "../parts/drop";
 import { diffPlace, go, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
 import { forgetRemoval, removals, type Removal } from "../removals";
-import { byAge, familyOf, nameOf, repositoryOf, shortened, versionOf } from "../versions";
+import { byAge, familyOf, nameOf, repositoryOf, titleOf, versionOf } from "../versions";
 import { Thumbnail } from "../weights/thumbnail";
 
 const PAGE = 50;
@@ -93,7 +93,7 @@ function Removed() {
     <>
       {noted.map((each) => (
         <p key={each.id} class="removed" role="status">
-          <span>Deleted <b dir="auto">{shortened(each.was)}</b>. You can restore it until {TIME.format(new Date(each.until))}.</span>{" "}
+          <span>Deleted <b dir="auto">{each.title}</b>. You can restore it until {TIME.format(new Date(each.until))}.</span>{" "}
           <button type="button" onClick={() => void restore(each).catch(setError)}>Restore</button>
           <button type="button" class="plain" aria-label="Close" onClick={() => forget(each.id)}>✕</button>
         </p>
@@ -169,9 +169,6 @@ const Title = ({ name, version }: { name: string; version: string }) => (
   <span class="name"><strong dir="auto" title={name}>{name}</strong>{version && <span class="version" dir="auto">{version}</span>}</span>
 );
 
-/** A store that has no tag is known by its file. */
-const fileOf = ({ root, files }: Store): string => (root ?? files[0]?.path ?? "no files").split("/").pop()!;
-
 const COMMIT = /@([0-9a-f]{7})[0-9a-f]{33}$/;
 
 function Card({ name, stores, whole }: Family & { whole: boolean }) {
@@ -184,7 +181,7 @@ function Card({ name, stores, whole }: Family & { whole: boolean }) {
   return (
     <>
       <a class="card" href={modelPlace(ref)}>
-        <Title name={newest!.tags.length ? name : names[0] ?? fileOf(newest!)} version={newest!.tags.length ? version : names[0] ? "" : name.slice(0, 12)} />
+        <Title name={newest!.tags.length ? name : titleOf(newest!)} version={newest!.tags.length ? version : names[0] ? "" : name.slice(0, 12)} />
         <span class="soft" dir="auto">{newest!.type ?? "files"}</span>
         {newest!.root !== null && <Thumbnail store={newest!.id} />}
         <span class="facts"><b>{bytes(newest!.size)}</b><span>{many(newest!.files.length, "file")}</span><span>{newest!.uploader && `${uploaderOf(newest!)} · `}{ago(newest!.created)}</span></span>

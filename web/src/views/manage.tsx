@@ -26,10 +26,11 @@ async function tagNow(tag: string): Promise<{ store: string; etag: string } | nu
 const tagsOf = async (store: string): Promise<string[]> =>
   (await getJson<Page<Tag>>(url(["v1", "tags"], { store, limit: MOST_TAGS }))).items.map(({ name }) => name);
 
-export function Manage({ store, name, onChange }: { store: Store; name: string; onChange: () => void }) {
+export function Manage({ store, name, title, onChange }: { store: Store; name: string; title: string; onChange: () => void }) {
   const [may, setMay] = useState<{ write: boolean; delete: boolean } | null>(null);
   const [tags, setTags] = useState<string[]>(store.tags);
   const [error, setError] = useState<Error | null>(null);
+  const [refused, setRefused] = useState<Error | null>(null);
   const [done, setDone] = useState("");
   const [busy, setBusy] = useState(false);
   const look = () => tagsOf(store.id).then(setTags);
@@ -37,14 +38,15 @@ export function Manage({ store, name, onChange }: { store: Store; name: string; 
     void Promise.all([allows("write"), allows("delete"), look()]).then(([write, remove]) => setMay({ write, delete: remove }), setError);
   }, [store.id]);
   /** One change at a time; what is shown afterwards is what the service has then. */
-  const run = async (work: () => Promise<string>) => {
+  const run: Run = async (work, fail = setError) => {
     setBusy(true);
     setError(null);
+    setRefused(null);
     setDone("");
     try {
       setDone(await work());
     } catch (problem) {
-      setError(problem as Error);
+      fail(problem as Error);
     }
     await look().catch(() => null);
     setBusy(false);
@@ -72,16 +74,17 @@ export function Manage({ store, name, onChange }: { store: Store; name: string; 
           ))}
           {tags.length > MOST_SHOWN && <li class="soft">and {tags.length - MOST_SHOWN} more</li>}
         </ul>
-        {may.write && <SetTag store={store} busy={busy} onRun={run} />}
+        {may.write && <SetTag store={store} busy={busy} refused={refused} onRun={(work) => run(work, setRefused)} onType={() => setRefused(null)} />}
       </section>
-      {may.delete && <Delete store={store} tags={tags} name={name} busy={busy} onError={setError} onBusy={setBusy} />}
+      {may.delete && <Delete store={store} tags={tags} name={name} title={title} busy={busy} onError={setError} onBusy={setBusy} />}
       {error && <Trouble error={error} />}
       <p role="status" class="soft" dir="auto">{done}</p>
     </div>
   );
 }
 
-type Run = (work: () => Promise<string>) => Promise<void>;
+/** Makes a change; `fail` gets its error, which is shown below everything otherwise. */
+type Run = (work: () => Promise<string>, fail?: (error: Error) => void) => Promise<void>;
 
 function Describe({ store, busy, onRun, onChange }: { store: Store; busy: boolean; onRun: Run; onChange: () => void }) {
   const [text, setText] = useState(store.description);
@@ -100,7 +103,7 @@ function Describe({ store, busy, onRun, onChange }: { store: Store; busy: boolea
 }
 
 /** Gives the store a tag; one that points elsewhere is moved once the person has agreed. */
-function SetTag({ store, busy, onRun }: { store: Store; busy: boolean; onRun: Run }) {
+function SetTag({ store, busy, refused, onRun, onType }: { store: Store; busy: boolean; refused: Error | null; onRun: Run; onType: () => void }) {
   const [tag, setTag] = useState("");
   const [elsewhere, setElsewhere] = useState<{ tag: string; store: string; etag: string } | null>(null);
   const wanted = tag.trim();
@@ -111,20 +114,23 @@ function SetTag({ store, busy, onRun }: { store: Store; busy: boolean; onRun: Ru
     return `${what} ${wanted}.`;
   });
   const submit = async () => {
-    let now: Awaited<ReturnType<typeof tagNow>> = null;
+    let now: Awaited<ReturnType<typeof tagNow>> | undefined;
     await onRun(async () => {
       now = await tagNow(wanted);
       return now?.store === store.id ? `${wanted} points at this version already.` : "";
     });
-    const found = now as Awaited<ReturnType<typeof tagNow>>;
+    const found = now as typeof now | undefined;
+    if (found === undefined) return; // it was refused
     if (found === null) await put({ "if-none-match": "*" }, "Added the tag");
     else if (found.store !== store.id) setElsewhere({ tag: wanted, ...found });
   };
   return (
     <form class="filters" onSubmit={(event) => { event.preventDefault(); void submit(); }}>
       <input aria-label="Tag to add or move here" placeholder="name:version" value={tag} spellcheck={false} dir="auto"
-        onInput={(event) => { setTag(event.currentTarget.value); setElsewhere(null); }} />
+        aria-invalid={refused ? true : undefined} aria-describedby="refused-tag"
+        onInput={(event) => { setTag(event.currentTarget.value); setElsewhere(null); onType(); }} />
       <button type="submit" disabled={busy || !wanted}>Add</button>
+      <span id="refused-tag">{refused && <Trouble error={refused} />}</span>
       {elsewhere && (
         <span>
           <span dir="auto">{elsewhere.tag}</span> points at <a href={modelPlace(elsewhere.store)}><code>{elsewhere.store.slice(0, 12)}</code></a>.{" "}
@@ -135,7 +141,7 @@ function SetTag({ store, busy, onRun }: { store: Store; busy: boolean; onRun: Ru
   );
 }
 
-function Delete({ store, tags, name, busy, onError, onBusy }: { store: Store; tags: string[]; name: string; busy: boolean; onError: (error: Error | null) => void; onBusy: (busy: boolean) => void }) {
+function Delete({ store, tags, name, title, busy, onError, onBusy }: { store: Store; tags: string[]; name: string; title: string; busy: boolean; onError: (error: Error | null) => void; onBusy: (busy: boolean) => void }) {
   const [asked, setAsked] = useState<string[] | null>(null);
   const ask = () => void getJson<Store>(view(store.id, [])).then((now) => setAsked([...new Set([...tags, ...registryNames(now)])]), onError);
   const remove = async () => {
@@ -144,7 +150,7 @@ function Delete({ store, tags, name, busy, onError, onBusy }: { store: Store; ta
     try {
       const forced = asked!.map((each) => `force=${encodeURIComponent(each)}`).join("&");
       const removed = await (await change("DELETE", `${view(store.id, [])}${forced && `?${forced}`}`)).json() as Schemas["Removed"];
-      noteRemoval({ id: store.id, was: name, until: removed.restorable_until });
+      noteRemoval({ id: store.id, was: name, title, until: removed.restorable_until });
       go(`${SPACE}/`);
     } catch (error) {
       setAsked(null);

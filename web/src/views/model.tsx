@@ -1,7 +1,7 @@
 /** A model: its head, and one of the ways to look at it. */
 
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { getJson, hasGraph, hasRecords, registryNames, uploaderOf, url, view, type Page, type Signature, type Store, type Summary } from "../api";
 import { fileName, python, quoted, shell } from "../commands";
 import { useDark } from "../dark";
@@ -11,7 +11,7 @@ import { Await, useJson, useLoaded } from "../loading";
 import { firstWords, Markdown } from "../parts/markdown";
 import { diffPlace, go, modelPlace, ofRepository, SPACE, useParameter } from "../place";
 import { textAt, type Text } from "../texts";
-import { familyOf, NUMBERS, repositoryOf, shortened, versionOf, versionsOf } from "../versions";
+import { familyOf, NUMBERS, repositoryOf, shortened, titleOf, versionOf, versionsOf } from "../versions";
 import { dtypeColour } from "../weights/dtypes";
 import { Files } from "./files";
 
@@ -79,11 +79,13 @@ interface Headed { store: Store; name: string; repository: string; isNext: boole
 
 function Head({ store, name, repository, isNext, onChange }: Headed) {
   const readme = store.files.find(({ path, size }) => /^readme(\.md)?$/i.test(path) && size)?.path;
+  const title = repository || titleOf(store, name);
+  useEffect(() => { document.title = `${title} — Protoslice`; }, [title]);
   const summary = useJson<Summary>(store.root === null || !isNext ? null : view(store.id, ["summary"]));
   return (
     <header class="model">
       <div class="title">
-        <h1 dir="auto">{repository || shortened(name)}</h1>
+        <h1 dir="auto">{title}</h1>
         <Versions store={store} name={name} named={repository} />
       </div>
       <p class="soft" dir="auto">
@@ -98,8 +100,8 @@ function Head({ store, name, repository, isNext, onChange }: Headed) {
         <summary>Use this model</summary>
         <Ways store={store} name={name} />
       </details>
-      <Opened title="History">{() => <History family={familyFor(store, name)} repository={repositoryOf(name) || repository} name={name} />}</Opened>
-      <Opened title="Edit">{() => <Manage store={store} name={name} onChange={onChange} />}</Opened>
+      <Opened title="History">{() => <History family={familyFor(store, name)} repository={repositoryOf(name) || repository} name={name} title={title} />}</Opened>
+      <Opened title="Edit">{() => <Manage store={store} name={name} title={title} onChange={onChange} />}</Opened>
       {readme && isNext && <Readme store={store} path={readme} />}
     </header>
   );
