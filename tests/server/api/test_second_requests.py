@@ -189,6 +189,31 @@ async def test_the_second_request_with_every_parameter_of_every_view_is_cheap(st
     assert found == []
 
 
+async def test_a_comparison_is_kept_by_both_ids(steps: Steps) -> None:
+    """The names by which two stores are asked for do not matter."""
+    found, dear = list[str](), set[str]()
+    async with open_service() as app:
+        stores = {await put(app, model(n), f"m.onnx&tag={name}"): name for n, name in ((1, "m:1"), (2, "m:2"))}
+        before, after = stores
+        for route in ROUTES:
+            for target in targets(route, ONNX, before):
+                by_id = target.replace(PREFIX, f"/v1/stores/{after}")
+                by_tag = by_id.replace(before, stores[before]).replace(after, stores[after])
+                if before not in by_id:
+                    continue
+                steps.taken()
+                assert (await ask(app, "GET", by_id)).status == 200, by_id
+                first = steps.taken()
+                again = await ask(app, "GET", by_tag)
+                second = steps.taken()
+                assert again.status == 200, by_tag
+                dear |= {route} if first > 10 * TENSORS else set()
+                if second > max(first / 10, TENSORS):
+                    found.append(f"{by_tag}: {first}, then {second}")
+    assert {f"{PREFIX}/diff", f"{PREFIX}/moves"} <= dear
+    assert found == []
+
+
 async def test_a_process_that_made_no_view_answers_304_and_head_without_making_it(tmp_path: Path, steps: Steps) -> None:
     routes, found, dear = tuple(view.path for view in VIEWS), list[str](), 0
     heads = dict[str, Asked]()

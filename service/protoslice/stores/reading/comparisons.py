@@ -92,7 +92,9 @@ class Comparisons:
         self._deltas: CachedFlight[tuple[object, ...], TensorDelta] = CachedFlight(
             most=MOST_LISTED, room=_ROOM, stops=True
         )
-
+        self._moves: CachedFlight[tuple[str, str, int, int, int], TensorMoves] = CachedFlight(
+            most=_CACHED, room=_ROOM, stops=True
+        )
         self._pairs: CachedFlight[tuple[str, str], Sequence[Pair]] = CachedFlight(most=8, room=_ROOM, stops=True)
 
     async def of(self, before: OpenStore, after: OpenStore, *, checksums: bool = False) -> StoreComparison:
@@ -121,12 +123,18 @@ class Comparisons:
     ) -> TensorMoves:
         """A page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
         first = first_item(cursor)
-        one, other = [await _tensors_of(store) for store in (before, after)]
-        pairs = await self._paired(before, after, one, other)
-        async for page in self._worker.steps(_steps_of_moves(pairs, one, other, sample, PageBudget(limit), first)):
-            if page is not None:
-                return page
-        raise AssertionError("the page comes last")  # pragma: no cover
+
+        async def made() -> tuple[TensorMoves, int]:
+            one, other = [await _tensors_of(store) for store in (before, after)]
+            pairs = await self._paired(before, after, one, other)
+            steps = self._worker.steps(_steps_of_moves(pairs, one, other, sample, PageBudget(limit), first))
+            async for page in steps:
+                if page is not None:
+                    names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
+                    return page, 3 * names + _WEIGHT * (2 * len(page.items) + len(page.equal))
+            raise AssertionError("the page comes last")  # pragma: no cover
+
+        return await self._moves.get((before.info.id, after.info.id, sample, limit, first), made)
 
     async def _paired(self, before: OpenStore, after: OpenStore, one: Tensors, other: Tensors) -> Sequence[Pair]:
         """Pairs of tensors of both stores, the same for each comparison of them."""
