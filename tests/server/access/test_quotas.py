@@ -11,11 +11,11 @@ from typing import Any, Final
 import pytest
 from starlette.types import Message, Receive
 from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.calls import CALLS, WRITING, Call
-from tests.server.access.worlds.things import Filling
 from tests.support.asgi import Asked, ask
+from tests.support.calls import CALLS, WRITING, Call
 from tests.support.hub import header, inline
 from tests.support.stores import onnx
+from tests.support.things import Filling
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.server.access.decision import EVERY_SPACE, Scope

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.calls import WRITING
-from tests.server.access.worlds.things import Filling, Things
 from tests.support.asgi import ask
+from tests.support.calls import WRITING
+from tests.support.things import Filling, Things
 
 from protoslice.catalog import Database
 from protoslice.catalog.database import AUDITED, Transaction, Unaudited

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from tests.server.access.worlds.calls import CALLS, Call
 from tests.server.access.worlds.leaks import LEAKS
 from tests.server.access.worlds.world import Content, allowed, each_call, history, leaks, refusals_of_own, shown
+from tests.support.calls import CALLS, Call
 from tests.support.receiver import Receiver, running_receiver
 
 from protoslice.server.access.decision import Scope
@@ -39,7 +39,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def test_every_route_is_called() -> None:
-    assert {call.route for call in CALLS} - {""} == set(RULES), "each route needs a line in worlds/calls.py"
+    assert {call.route for call in CALLS} - {""} == set(RULES), "each route needs a line in tests/support/calls.py"
 
 
 def test_each_call_reaches_what_the_caller_has(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:

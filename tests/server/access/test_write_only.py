@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 from tests.server.access.closed import bearer, token_for
-from tests.server.access.worlds.calls import CALLS
 from tests.support.asgi import Asked, ask
+from tests.support.calls import CALLS
 
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter

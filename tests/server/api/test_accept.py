@@ -7,9 +7,9 @@ import re
 from typing import Any, Final
 
 import pytest
-from tests.server.access.worlds.calls import CALLS
 from tests.server.api.test_preconditions import filled, rows
 from tests.support.asgi import ask
+from tests.support.calls import CALLS
 from tests.support.store_routes import open_service
 
 from protoslice.server.middleware.guarded_route import routes_of

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.calls import WRITING
-from tests.server.access.worlds.things import DESCRIPTORS, Filling, Things, dumped
 from tests.support.asgi import Asked, ask
+from tests.support.calls import WRITING
 from tests.support.store_routes import open_service
+from tests.support.things import DESCRIPTORS, Filling, Things, dumped
 
 from protoslice.catalog import snapshots
 from protoslice.server.access.decision import EVERY_SPACE, Scope

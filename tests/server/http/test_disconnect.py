@@ -15,10 +15,10 @@ import pytest
 from starlette.types import Message, Receive
 from starlette.types import Scope as AsgiScope
 from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.calls import CALLS
-from tests.server.access.worlds.things import Filling
 from tests.support.asgi import ask
+from tests.support.calls import CALLS
 from tests.support.stores import onnx, upload
+from tests.support.things import Filling
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.concurrency.executor import Worker

@@ -10,11 +10,11 @@ from typing import Final
 import httpx
 import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.things import lines
 from tests.server.access.worlds.world import answers_of_own
 from tests.support.asgi import ask
 from tests.support.live import exchange, live_server
 from tests.support.receiver import running_receiver
+from tests.support.things import lines
 
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES

@@ -8,12 +8,12 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.calls import CALLS, READING
-from tests.server.access.worlds.things import Filling
 from tests.support.asgi import ask
+from tests.support.calls import CALLS, READING
 from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
 from tests.support.store_routes import open_service
+from tests.support.things import Filling
 
 from protoslice.catalog import snapshots
 from protoslice.errors import InvalidInput

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.calls import CALLS, READING, WRITING, Call
-from tests.server.access.worlds.things import Filling, Things
 from tests.support.asgi import Asked, ask
+from tests.support.calls import CALLS, READING, WRITING, Call
+from tests.support.things import Filling, Things
 
 from protoslice.catalog import snapshots
 from protoslice.catalog.database import UNAUDITED, Transaction

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Final
 
-from tests.server.access.worlds.things import (
+from tests.support.hub import header, inline
+from tests.support.things import (
     BYTES,
     DESCRIPTORS,
     JSON,
@@ -25,7 +26,6 @@ from tests.server.access.worlds.things import (
     sha256,
     text_of,
 )
-from tests.support.hub import header, inline
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.errors import NotFound
