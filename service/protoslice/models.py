@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 from protoslice import schema
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported, named_options
 from protoslice.facts import Signature, TensorEntry
-from protoslice.formats.model import Listed
+from protoslice.formats.model import TensorList
 from protoslice.formats.selection import did_you_mean, keys
 from protoslice.library.models import LocalModel, OpenedModel, Progress, open_files
 from protoslice.references import address_of, authorization, is_address, saying_what_was_tried
@@ -35,8 +35,8 @@ class RemoteModel(OpenedModel):
         self._held = held or ExitStack()
 
     @cached_property
-    def _tensors(self) -> Listed[TensorEntry]:
-        return Listed([*self.client.tensors(self.store.id)])
+    def _tensors(self) -> TensorList[TensorEntry]:
+        return TensorList.of([*self.client.tensors(self.store.id)])
 
     def __reduce__(self) -> tuple[type[RemoteModel], tuple[Client, str]]:
         """Open the same store again where this one is unpickled, such as in a worker of a data loader."""
@@ -67,7 +67,7 @@ class RemoteModel(OpenedModel):
         if "_tensors" in self.__dict__ or "*" in name:  # which stands for any characters in a request
             tensors = self._tensors
         else:
-            tensors = Listed([*self.client.tensors(self.store.id, name=name)])
+            tensors = TensorList.of([*self.client.tensors(self.store.id, name=name)])
         return [tensors[number] for number in tensors.numbers(name)]
 
     def _elements(self, address: str, slice: str | None) -> Any:

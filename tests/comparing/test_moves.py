@@ -12,7 +12,7 @@ from protoslice.comparing.moves import steps_of_move, steps_of_pairs
 from protoslice.errors import CorruptModel
 from protoslice.facts import TensorMove
 from protoslice.formats.bytes import Bytes
-from protoslice.formats.model import Fault, Listed, Stored, Tensor
+from protoslice.formats.model import Fault, Stored, Tensor, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
 
@@ -23,13 +23,13 @@ def tensor(name: str, values: Sequence[float] = (1, 2), number: int = 0, dtype: 
     return Tensor(name, f"path:t[{number}]", DTYPES[dtype], (len(values),), "t", None, data)
 
 
-def listed(*named: str | tuple[str, int]) -> Listed[Tensor]:
+def listed(*named: str | tuple[str, int]) -> Tensors:
     """Tensors by name, some with their length; the name makes the values."""
     rows = [(each, 2) if isinstance(each, str) else each for each in named]
-    return Listed([tensor(name, [crc32(name.encode())] * length, n) for n, (name, length) in enumerate(rows)])
+    return Tensors.of([tensor(name, [crc32(name.encode())] * length, n) for n, (name, length) in enumerate(rows)])
 
 
-def pairs(before: Listed[Tensor], after: Listed[Tensor]) -> list[tuple[str | None, str | None]]:
+def pairs(before: Tensors, after: Tensors) -> list[tuple[str | None, str | None]]:
     """The names of all pairs."""
     *_, found = steps_of_pairs(before, after)
     assert found is not None
@@ -90,10 +90,10 @@ def test_numbers_stand_where_tensors_of_most_are_on_both_sides() -> None:
 
 
 def test_equal_bytes_make_pairs_of_any_names_in_order() -> None:
-    before = Listed(
+    before = Tensors.of(
         [tensor("head", [5, 6]), tensor("zeros", [0, 0]), tensor("nothing", [0, 0]), tensor("gone", [1, 2])]
     )
-    after = Listed([tensor("tail", [5, 6]), tensor("none", [0, 0]), tensor("nil", [0, 0]), tensor("come", [2, 1])])
+    after = Tensors.of([tensor("tail", [5, 6]), tensor("none", [0, 0]), tensor("nil", [0, 0]), tensor("come", [2, 1])])
     assert {*pairs(before, after)} == {
         ("head", "tail"), ("zeros", "none"), ("nothing", "nil"), ("gone", None), (None, "come"),
     }  # fmt: skip

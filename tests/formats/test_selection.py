@@ -11,18 +11,18 @@ from hypothesis import strategies as st
 from tests.support.tensors import tensor
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.formats.model import Listed, Tensor, Tensors
+from protoslice.formats.model import Tensors
 from protoslice.formats.selection import chosen, single, wanted
 
 
-class Counted(Listed[Tensor]):
+class Counted(Tensors):
     """Counts how often a name is asked for."""
 
     asked = 0
 
-    def called(self, number: int) -> tuple[str, str]:
+    def key(self, number: int) -> tuple[str, str]:
         self.asked += 1
-        return self[number].name, self[number].address
+        return super().key(number)
 
 
 def picked(found: Tensors, names: Sequence[str]) -> list[int]:
@@ -33,7 +33,7 @@ def picked(found: Tensors, names: Sequence[str]) -> list[int]:
 def matches(pattern: str, name: str) -> bool:
     """True if the pattern means a tensor of that name."""
     try:
-        return bool(picked(Listed([tensor(b"\0", "U8", [1], name=name)]), [pattern]))
+        return bool(picked(Tensors.of([tensor(b"\0", "U8", [1], name=name)]), [pattern]))
     except NotFound:
         return False
 
@@ -65,7 +65,7 @@ def test_types_that_there_are() -> None:
 
 
 def test_which_of_many_are_chosen() -> None:
-    found = Listed([tensor(b"\0", "U8", [1], name=f"{kind}{number}") for kind in "ab" for number in range(4)])
+    found = Tensors.of([tensor(b"\0", "U8", [1], name=f"{kind}{number}") for kind in "ab" for number in range(4)])
     assert picked(found, ["b*", "a2", "path:a0", "*2"]) == [0, 2, 4, 5, 6, 7]
     for missing in (["a*", "c"], ["a1", "c*"]):
         with pytest.raises(NotFound, match="No tensor 'c"):
@@ -74,7 +74,7 @@ def test_which_of_many_are_chosen() -> None:
 
 def test_errors_quote_names_in_part() -> None:
     name = "a\n\x1b" * 100_000
-    found = Listed([tensor(b"\0", "U8", [1], name=name)] * 2)
+    found = Tensors.of([tensor(b"\0", "U8", [1], name=name)] * 2)
     errors = list[str]()
     for call in (
         lambda: single(found, "b" + name),
@@ -91,7 +91,7 @@ def test_errors_quote_names_in_part() -> None:
 
 
 def test_names_with_stars_are_bounded_and_others_are_not() -> None:
-    found = Listed([tensor(b"\0", "U8", [1], name=f"w{number}") for number in range(400)])
+    found = Tensors.of([tensor(b"\0", "U8", [1], name=f"w{number}") for number in range(400)])
     assert len(picked(found, [f"w{number}" for number in range(400)])) == 400
     assert len(picked(found, [f"w{number}*" for number in range(64)])) == 400
     with pytest.raises(InvalidInput, match="At most 64"):
@@ -99,7 +99,8 @@ def test_names_with_stars_are_bounded_and_others_are_not() -> None:
 
 
 def test_each_name_is_told_once_and_looked_at_in_slices() -> None:
-    found = Counted([tensor(b"\0", "U8", [1], name=f"w{number}") for number in range(3000)])
+    made = [tensor(b"\0", "U8", [1], name=f"w{number}") for number in range(3000)]
+    found = Counted(len(made), made.__getitem__)
     slices = list(chosen(found, [f"*{number}*" for number in range(64)]))
     assert found.asked == 3000
     assert max(map(len, slices)) <= 1024

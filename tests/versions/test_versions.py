@@ -23,10 +23,11 @@ from protoslice.formats.model import Tensor, Tensors
 from protoslice.formats.onnx_files.external import in_one_file, with_external_data
 from protoslice.formats.onnx_files.extraction import SubModel
 from protoslice.formats.onnx_files.messages import OnnxProto
-from protoslice.formats.outputs.listing import row_text
+from protoslice.formats.outputs.listing import row
 from protoslice.formats.outputs.references import references
 from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.formats.tensors.reading import read
+from protoslice.json_text import encode_json
 from protoslice.schema import bundled
 from protoslice.schema.rendering import render
 from protoslice.sources.ropes import Rope
@@ -156,7 +157,7 @@ def shown(root: Path) -> Makes:
     with open_model(root.parent, root.name) as model:
         found = model.tensors
         for tensor in _first(found):
-            yield tensor.address, row_text(tensor)
+            yield tensor.address, encode_json(row(tensor))
             for part, form in ((None, "raw"), (None, "packed"), (None, "npy"), (None, "json"), ("[0:1]", "raw")):
                 yield f"{tensor.address} {part} {form}", _given(partial(_bytes, tensor, part, form))
         yield "safetensors", _given(lambda: safetensors(_first(found)))

@@ -16,7 +16,7 @@ from protoslice.client.client import Client, ClientOptions
 from protoslice.client.download.remote import Remote
 from protoslice.errors import InvalidInput, NoRoot, NotFound, check_options
 from protoslice.file_names import without_version_control
-from protoslice.formats.model import Listed
+from protoslice.formats.model import TensorList
 from protoslice.formats.selection import keys
 
 KINDS = ("chunks", "files", "tensors")
@@ -138,7 +138,7 @@ class StoreFileSystem(AbstractFileSystem):
             if kind == "chunks":
                 return [_file(f"{path}/{chunk.index}", chunk.size) for chunk in client.chunks(ref)]
             listed = list(client.tensors(ref))
-            names = keys(Listed(listed))
+            names = keys(TensorList.of(listed))
             return [
                 _file(f"{path}/{quote(name, safe='')}", each.size) for name, each in zip(names, listed, strict=True)
             ]

@@ -16,7 +16,6 @@ from protoslice.errors import ProtosliceError
 from protoslice.facts import Change, Difference
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Fault, Tensor, Tensors
-from protoslice.formats.selection import naming
 from protoslice.formats.tensors.budget import OverBudget, distinct_bytes
 
 _AT_ONCE: Final = 256
@@ -180,7 +179,7 @@ class _Keyed:
 
     def __init__(self, tensors: Tensors) -> None:
         self.tensors = tensors
-        self._called = naming(tensors)
+        self._called = tensors.key
 
     def key(self, number: int) -> str:
         """The key of a tensor."""

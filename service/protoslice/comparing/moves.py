@@ -14,7 +14,7 @@ from protoslice.errors import ProtosliceError
 from protoslice.facts import EqualTensors, Kind, Move, TensorDelta, TensorMove
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Fault, Strings, Tensor, Tensors
-from protoslice.formats.selection import naming, natural
+from protoslice.formats.selection import natural
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.ropes import Rope
 
@@ -48,7 +48,7 @@ def steps_of_pairs(before: Tensors, after: Tensors, *, local: bool = True) -> It
     families: dict[str, tuple[list[int], list[int]]] = {}
     names: tuple[list[str], list[str]] = ([], [])
     for side, found in enumerate((before, after)):
-        called = naming(found)
+        called = found.key
         for number in range(len(found)):
             name = called(number)[0]
             names[side].append(name)

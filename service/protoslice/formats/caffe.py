@@ -12,7 +12,6 @@ from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootPro
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers, places_of
-from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
 from protoslice.formats.uses import Look, kind_named, kind_of
 
@@ -35,7 +34,7 @@ class Caffe(ProtoFormat):
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """One tensor per blob, from its data; gradients beside the data are not listed."""
         found = proto.document.find([_BLOB], small=_SMALL_FIELD)
-        return LazyTensors(
+        return Tensors(
             len(found),
             lambda number: _tensor(model, proto, found[number]),
             lambda number: (_name(found[number]), f"path:{found[number].path}"),

@@ -9,11 +9,21 @@ from typing import Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.bytes import Bytes
-from protoslice.formats.model import Data, Encoding, Later, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors
+from protoslice.formats.model import (
+    Data,
+    Encoding,
+    HashIndex,
+    Later,
+    Model,
+    ProtoFormat,
+    RootProto,
+    Stored,
+    Tensor,
+    Tensors,
+)
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, numbers
-from protoslice.formats.tensors.lazy import HashIndex, LazyTensors
 from protoslice.formats.tensors.shapes import checked, element_count
 
 _ARRAY: Final = "CNTK.proto.NDArrayView"
@@ -46,7 +56,7 @@ class Cntk(ProtoFormat):
         """All arrays, at any depth of the dictionaries."""
         types = [_ARRAY, _FLOATS, _DOUBLES, _BYTES, _INTS, _TEXT]
         make = _Maker(model.root, proto, proto.document.find(types, small=_SMALL_FIELD))
-        return LazyTensors(make.count, make.tensor, make.called)
+        return Tensors(make.count, make.tensor, make.called)
 
 
 class _Maker:

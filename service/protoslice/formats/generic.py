@@ -45,7 +45,12 @@ class GenericMessages:
 
     def tensors(self, model: Model) -> Tensors:
         """All fields of at least 64 KiB, at any depth; found in the index, without reading their content."""
-        return _Fields([] if model.proto is None else list(_fields(model.root, model.proto)))
+        fields = [] if model.proto is None else list(_fields(model.root, model.proto))
+        return Tensors(
+            len(fields),
+            lambda number: fields[number].tensor,
+            lambda number: (fields[number].path, f"path:{fields[number].path}"),
+        )
 
 
 @dataclass(frozen=True)
@@ -89,25 +94,6 @@ class _Field:
             )
         rope = Rope(self.proto.document.at(start, end), self.proto.sources)
         return sum(len(bytes(piece).translate(None, _CONTINUED)) for piece in rope.pieces(_PIECE))
-
-
-class _Fields:
-    """`Tensors` that builds each tensor on first access."""
-
-    def __init__(self, fields: Sequence[_Field]) -> None:
-        self._fields = fields
-        self._numbers = {f"{prefix}{field.path}": at for at, field in enumerate(fields) for prefix in ("", "path:")}
-
-    def __len__(self) -> int:
-        return len(self._fields)
-
-    def __getitem__(self, number: int, /) -> Tensor:
-        return self._fields[number].tensor
-
-    def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The number of the tensor with that name or address, in a tuple; empty if there is none."""
-        found = self._numbers.get(name_or_address)
-        return () if found is None else (found,)
 
 
 def _fields(file: str, proto: RootProto) -> Iterator[_Field]:

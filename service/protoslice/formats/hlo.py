@@ -27,7 +27,6 @@ from protoslice.formats.model import (
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, numbers
-from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import checked, element_count, stored_size
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 
@@ -73,7 +72,7 @@ class Hlo(ProtoFormat):
         found = proto.document.find([_LITERAL, _CONSTANT, _CONTENT], small=_SMALL_FIELD)
         make = _Maker(model, proto, found)
         numbers = array("I", filter(make.has_elements, range(len(found))))
-        return LazyTensors(
+        return Tensors(
             len(numbers), lambda number: make.tensor(numbers[number]), lambda number: make.called(numbers[number])
         )
 

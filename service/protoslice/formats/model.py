@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from functools import cached_property
+from itertools import accumulate
 from math import prod
-from typing import ClassVar, Generic, NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 
 from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
@@ -17,6 +22,8 @@ from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.sources.source import RangeSource
 
 Found = TypeVar("Found", covariant=True)
+_COMPARED: Final = 64
+"""Entries of one hash that are compared with the key; beyond, equal hashes count as equal keys."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,19 +213,6 @@ class Tensor:
         return prod(self.shape) // elements * size
 
 
-class Tensors(Protocol):
-    """The tensors of a model, in its order; implementations may build them on access."""
-
-    def __len__(self) -> int:
-        """Number of tensors."""
-
-    def __getitem__(self, number: int, /) -> Tensor:
-        """Tensor `number`; `IndexError` if out of range."""
-
-    def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The numbers of all tensors with that name, or of the one with that address; empty if there is none."""
-
-
 class Named(Protocol):
     """A tensor, or the facts of one."""
 
@@ -234,29 +228,126 @@ class Named(Protocol):
 Row = TypeVar("Row", bound=Named)
 
 
-class Listed(Generic[Row]):
-    """`Tensors` over a sequence of finished tensors, or of their facts."""
+class HashIndex:
+    """Index from keys to their numbers without the keys themselves: 16 to 24 bytes per key."""
 
-    def __init__(self, tensors: Sequence[Row]) -> None:
-        self._tensors = tensors
-        self._numbers: dict[str, list[int]] = {}
-        for number, tensor in enumerate(tensors):
-            self._numbers.setdefault(tensor.name, []).append(number)
-        for number, tensor in enumerate(tensors):
-            self._numbers[tensor.address] = [number]
+    def __init__(self, keys: Iterable[str], count: int) -> None:
+        """Index of `keys`, at most `count` of them."""
+        self._mask = (1 << count.bit_length()) - 1
+        self._first = array("I", bytes(4 * (self._mask + 1)))
+        self._next = array("I")
+        self._hashes = array("q")
+        for number, key in enumerate(keys):
+            found = hash(key)
+            slot = found & self._mask
+            self._hashes.append(found)
+            self._next.append(self._first[slot])
+            self._first[slot] = number + 1
+
+    def find(self, key: str) -> list[int]:
+        """The numbers of all keys with the hash of `key`, ascending; callers compare the keys."""
+        wanted, found = hash(key), list[int]()
+        at = self._first[wanted & self._mask]
+        while at:
+            if self._hashes[at - 1] == wanted:
+                found.append(at - 1)
+            at = self._next[at - 1]
+        return found[::-1]
+
+
+class TensorList(Sequence[Row]):
+    """The tensors of a model, or their facts, in its order: built on access, and found by name or address.
+
+    Each takes a few bytes of memory until it is built.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        make: Callable[[int], Row],
+        key: Callable[[int], tuple[str, str]] | None = None,
+        numbers: Callable[[str], Sequence[int]] | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`make` builds a tensor by number; `key` gives its name and address at less cost.
+
+        `numbers` replaces the index of names and addresses. All must be thread-safe. `metadata` are texts by key that
+        the files have in addition to the tensors.
+        """
+        self.metadata = metadata
+        self._count = count
+        self._make = make
+        self._key = key
+        self._numbers = numbers
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> TensorList[Row]:
+        """Return a list of finished tensors."""
+        return TensorList(len(rows), rows.__getitem__)
+
+    @classmethod
+    def joined(
+        cls, parts: Sequence[TensorList[Row]], metadata: Mapping[str, str] = MappingProxyType({})
+    ) -> TensorList[Row]:
+        """Return the tensors of all `parts`, in order."""
+        starts = list(accumulate(map(len, parts), initial=0))
+
+        def place(number: int) -> tuple[TensorList[Row], int]:
+            part = bisect_right(starts, number) - 1
+            return parts[part], number - starts[part]
+
+        def make(number: int) -> Row:
+            part, number = place(number)
+            return part[number]
+
+        def key(number: int) -> tuple[str, str]:
+            part, number = place(number)
+            return part.key(number)
+
+        def numbers(name: str) -> Sequence[int]:
+            found = zip(starts, parts, strict=False)
+            return [start + number for start, part in found for number in part.numbers(name)]
+
+        indexed = all(part._numbers is None for part in parts)
+        return TensorList(starts[-1], make, key, None if indexed else numbers, metadata)
 
     def __len__(self) -> int:
-        return len(self._tensors)
-
-    def __getitem__(self, number: int, /) -> Row:
-        return self._tensors[number]
+        return self._count
 
     def __iter__(self) -> Iterator[Row]:
-        return iter(self._tensors)
+        return map(self._make, range(self._count))
+
+    def __getitem__(self, number: int, /) -> Row:  # type: ignore[override]  # no slices
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        return self._make(number)
+
+    def key(self, number: int) -> tuple[str, str]:
+        """Return name and address of tensor `number`."""
+        if self._key is not None:
+            return self._key(number)
+        row = self._make(number)
+        return row.name, row.address
 
     def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The numbers of all tensors with that name, or of the one with that address; empty if there is none."""
-        return self._numbers.get(name_or_address, ())
+        """Return the number of the tensor with that address, else of all with that name; empty if there is none."""
+        if self._numbers is not None:
+            return self._numbers(name_or_address)
+        found = self._index.find(name_or_address)
+        if len(found) <= _COMPARED:
+            found = [entry for entry in found if self.key(entry // 2)[entry % 2] == name_or_address]
+        addressed = [entry // 2 for entry in found if entry % 2]
+        return addressed[-1:] or [entry // 2 for entry in found]
+
+    @cached_property
+    def _index(self) -> HashIndex:
+        """Hashes of names under even numbers and of addresses under odd ones: 2n and 2n + 1 for tensor n."""
+        return HashIndex((each for number in range(self._count) for each in self.key(number)), 2 * self._count)
+
+
+Tensors = TensorList[Tensor]
+Listed = TensorList.of
+"""Former name, which formats of other packages import."""
 
 
 class Format(Protocol):
@@ -289,7 +380,7 @@ class ProtoFormat(ABC):
 
     def tensors(self, model: Model) -> Tensors:
         """All tensors of `model`; none when its root is no proto."""
-        return Listed(()) if model.proto is None else self.tensors_in(model, model.proto)
+        return Tensors.of(()) if model.proto is None else self.tensors_in(model, model.proto)
 
     @abstractmethod
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:

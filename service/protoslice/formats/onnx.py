@@ -25,7 +25,6 @@ from protoslice.formats.model import (
 from protoslice.formats.tensors.drafts import TensorDraft, parsed, parsed_ends
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
-from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
@@ -88,9 +87,7 @@ class Onnx(ProtoFormat):
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All TensorProtos at any depth: initializers, attributes of nodes, functions, training graphs."""
         make, found = TensorMaker(model, proto), proto.document.find([TENSOR])
-        return LazyTensors(
-            len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number])
-        )
+        return Tensors(len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number]))
 
     def uses(self, model: Model, found: Tensors) -> Look:
         """Say what tensors are for by the operators that take them; those in attributes are constants."""

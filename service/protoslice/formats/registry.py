@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from itertools import accumulate
-from typing import Final
+from typing import Any, Final
 
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.formats.caffe import Caffe
@@ -14,16 +12,14 @@ from protoslice.formats.cntk import Cntk
 from protoslice.formats.coreml.models import CoreMl
 from protoslice.formats.generic import GenericMessages
 from protoslice.formats.hlo import Hlo
-from protoslice.formats.model import Format, Model, Tensor, Tensors
+from protoslice.formats.model import Format, Model, TensorList, Tensors
 from protoslice.formats.onnx import Onnx
-from protoslice.formats.outputs.listing import Encode, Listing, entry_text, items
 from protoslice.formats.paddle.models import Paddle
 from protoslice.formats.paddle.parameters import PaddleParameters
-from protoslice.formats.selection import naming
 from protoslice.formats.tensorflow.bundle import Bundle
 from protoslice.formats.tensorflow.protos import TensorFlow
 from protoslice.formats.tensorflow.warmup import Warmup
-from protoslice.formats.uses import Look, NamedUses, UsedTensors
+from protoslice.formats.uses import Look, NamedUses, with_uses
 from protoslice.formats.weights.gguf import Gguf
 from protoslice.formats.weights.safetensors import SafetensorsFormat
 from protoslice.plugins import PluginGroup, brief, check_version, warn
@@ -56,16 +52,16 @@ def tensors_of(model: Model) -> Tensors:
         known = ", ".join(each.name for each in _all())
         raise Unsupported(f"Tensors of {model.type or 'such a file'} are not supported; supported formats: {known}")
     found = [_used(each, model) for each in formats]
-    return found[0] if len(found) == 1 else ConcatenatedTensors(found)
+    return found[0] if len(found) == 1 else Tensors.joined(found)
 
 
 def _used(format: Format, model: Model) -> Tensors:
     """Return the tensors of `model` in one format, which say what they are for."""
-    found = format.tensors(model)
-    if isinstance(found, Listing):  # says it already
-        return found
+    found: Any = format.tensors(model)
+    if not isinstance(found, TensorList):  # of a format of another package
+        found = Tensors(len(found), found.__getitem__, getattr(found, "called", None), found.numbers)
     uses: Callable[[Model, Tensors], Look] = getattr(format, "uses", lambda model, found: NamedUses(found))
-    return UsedTensors(found, lambda: uses(model, found))
+    return with_uses(found, lambda: uses(model, found))
 
 
 def formats_of(model: Model) -> Sequence[Format]:
@@ -122,47 +118,3 @@ FORMATS: Final[PluginGroup[Callable[[], Format]]] = PluginGroup(
     "protoslice.formats", "format", {each.name: type(each) for each in _BUILT_IN}, _lacks
 )
 """Factories of formats by name."""
-
-
-class ConcatenatedTensors:
-    """`Tensors` of several formats, concatenated."""
-
-    def __init__(self, parts: Sequence[Tensors]) -> None:
-        self._parts = parts
-        self._starts = [0, *accumulate(len(part) for part in parts)]
-
-    def __len__(self) -> int:
-        return self._starts[-1]
-
-    def __getitem__(self, number: int, /) -> Tensor:
-        if not 0 <= number < len(self):
-            raise IndexError(number)
-        part = bisect_right(self._starts, number) - 1
-        return self._parts[part][number - self._starts[part]]
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[number] for number in range(len(self)))
-
-    def called(self, number: int) -> tuple[str, str]:
-        """Name and address of tensor `number`."""
-        part = bisect_right(self._starts, number) - 1
-        return naming(self._parts[part])(number - self._starts[part])
-
-    def items(
-        self, start: int, limit: int, dtype: str | None = None, encode: Encode = entry_text
-    ) -> tuple[bytes, int, int]:
-        """Return a page of the listing; see `listing.items`."""
-        texts: list[bytes] = []
-        number, left = start, limit
-        while left > 0 and number < len(self):
-            part = bisect_right(self._starts, number) - 1
-            first = self._starts[part]
-            text, count, after = items(self._parts[part], number - first, left, dtype, encode)
-            texts += [text] if count else []
-            number, left = first + after, left - count
-        return b",".join(texts), limit - left, number
-
-    def numbers(self, name_or_address: str) -> Sequence[int]:
-        """The numbers of all tensors with that name, or with that address in any of the formats."""
-        found = zip(self._starts, self._parts, strict=False)
-        return [start + number for start, part in found for number in part.numbers(name_or_address)]

@@ -14,7 +14,6 @@ from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Damage, DtypeTotal, ModelReport, Role, RoleTotal
 from protoslice.formats.model import Fault, MissingFile, Model, Strings, Tensor, Tensors
 from protoslice.formats.registry import tensors_of
-from protoslice.formats.selection import each
 from protoslice.formats.tensors.counting import parts_of
 from protoslice.formats.tensors.reading import read
 
@@ -60,7 +59,7 @@ def steps_of_report(
     survey, read = _Survey(), 0
     found = listed if listed is not None else survey.tensors_of(model)
     room = sum(source.size for source in model.files.values()) if compare else 0
-    for number, tensor in enumerate(islice(each(found), most) if found is not None else (), 1):
+    for number, tensor in enumerate(islice(found, most) if found is not None else (), 1):
         survey.take(tensor, model.root)
         if room >= 0 and compare and (check := comparing(tensor)) is not None:
             size = _claimed(tensor)

@@ -9,8 +9,7 @@ from itertools import islice
 from typing import Final
 
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.facts import TensorEntry
-from protoslice.formats.model import Listed, Tensor, Tensors
+from protoslice.formats.model import Row, Tensor, TensorList, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES
 
 _MOST_PATTERNS: Final = 64
@@ -29,11 +28,6 @@ _MOST_DIGITS: Final = 31
 """Longer numbers are in the order of their digits; any number is before letters."""
 
 Wanted = Callable[[Tensor], bool]
-
-
-def each(found: Tensors) -> Iterator[Tensor]:
-    """All tensors of `found`, in order."""
-    return (found[number] for number in range(len(found)))
 
 
 def natural(name: str) -> str:
@@ -63,23 +57,10 @@ def wanted(name: str | None, dtype: str | None) -> Wanted:
     return is_wanted
 
 
-def naming(found: Tensors | Listed[TensorEntry]) -> Callable[[int], tuple[str, str]]:
-    """A function from a tensor's number to its name and address; uses `called` of `found` if there is one."""
-    # `called` is optional in `Tensors`: a short way to names that builds no tensor.
-    known: Callable[[int], tuple[str, str]] | None = getattr(found, "called", None)
-
-    def made(number: int) -> tuple[str, str]:
-        tensor = found[number]
-        return tensor.name, tensor.address
-
-    return known or made
-
-
-def keys(found: Tensors | Listed[TensorEntry]) -> Iterator[str]:
+def keys(found: TensorList[Row]) -> Iterator[str]:
     """Yield the names of all tensors, in order; the addresses of those whose name means several, or another one."""
-    called = naming(found)
     for number in range(len(found)):
-        name, address = called(number)
+        name, address = found.key(number)
         yield name if list(found.numbers(name)) == [number] else address
 
 
@@ -103,9 +84,9 @@ def _fitting_any(
     patterns: Mapping[str, Callable[[str], bool]], found: Tensors, numbers: Sequence[int], met: set[str]
 ) -> list[int]:
     """The members of `numbers` whose names match any of `patterns`; adds the matching patterns to `met`."""
-    called, kept = naming(found), list[int]()
+    kept = list[int]()
     for number in numbers:
-        name, _ = called(number)
+        name, _ = found.key(number)
         fitting = [text for text, fits in patterns.items() if fits(name)]
         met.update(fitting)
         if fitting:
@@ -115,8 +96,7 @@ def _fitting_any(
 
 def _exactly(found: Tensors, name: str) -> Sequence[int]:
     """The numbers of tensors with the name or address `name`; `NotFound` if there is none."""
-    called = naming(found)
-    numbers = [number for number in found.numbers(name) if name in called(number)]
+    numbers = [number for number in found.numbers(name) if name in found.key(number)]
     if not numbers:
         raise NotFound(no_tensor(name))
     return numbers

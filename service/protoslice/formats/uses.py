@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache
 from itertools import islice, pairwise
 from typing import Any, Final, NamedTuple
 
@@ -13,7 +13,6 @@ from protoslice import schema
 from protoslice.errors import OF_MODELS, CorruptModel
 from protoslice.facts import Kind, Role
 from protoslice.formats.model import RootProto, Tensor, Tensors, Use
-from protoslice.formats.selection import naming
 from protoslice.formats.tensors.drafts import parsed
 from protoslice.formats.tensors.dtypes import Dtype
 
@@ -30,6 +29,7 @@ _MOST_LOOKS: Final = 64
 
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _NUMBER: Final = re.compile(r"[0-9]+")
+_INDEX: Final = re.compile(r"(?<=[./_])[0-9]+")
 _SUFFIX: Final = re.compile(r"(?:/\.ATTRIBUTES/VARIABLE_VALUE|(?:/Read)?/ReadVariableOp(?:/resource)?|:[0-9]+)$")
 """Ends of names that formats add."""
 
@@ -474,8 +474,7 @@ class NamedUses:
     @cached_property
     def _normalized(self) -> frozenset[str]:
         """Layers that have means or variances."""
-        called = naming(self._found)
-        names = (called(number)[0] for number in range(len(self._found)))
+        names = (self._found.key(number)[0] for number in range(len(self._found)))
         return frozenset(name.rpartition(".")[0] for name in names if name.endswith(_STATISTICS))
 
 
@@ -491,6 +490,11 @@ _OF_PROGRAMS: Final = re.compile(
 
 def role_named(name: str, dtype: Dtype | None) -> Role:
     """Return the role of a tensor among the weights of a model, by its name and type."""
+    return _role_named(_INDEX.sub("0", name), dtype)
+
+
+@lru_cache(1 << 14)
+def _role_named(name: str, dtype: Dtype | None) -> Role:
     if _OF_OPTIMIZERS.search(name):
         return "optimizer"
     if _OF_PROGRAMS.search(name) or dtype is None or not dtype.bits:
@@ -499,32 +503,24 @@ def role_named(name: str, dtype: Dtype | None) -> Role:
     return "constant" if is_index else "weight"
 
 
-class UsedTensors:
-    """`Tensors` that say what each of them is for."""
+def with_uses(found: Tensors, make: Callable[[], Look]) -> Tensors:
+    """Return tensors that say what each of them is for, by `make` if they do not say it yet.
 
-    def __init__(self, found: Tensors, make: Callable[[], Look]) -> None:
-        """Take `make`, which is called when the first tensor of `found` is asked for its use."""
-        self._found = found
-        self._make = make
-        self.numbers = found.numbers
-        self.called = naming(found)
-        self.metadata: Mapping[str, str] = getattr(found, "metadata", {})
+    `make` is called when the first of them is asked for its use.
+    """
 
-    @cached_property
-    def _known(self) -> Look:
+    @cache
+    def known() -> Look:
         try:
-            return self._make()
+            return make()
         except OF_MODELS:  # a damaged graph: use the names
-            return NamedUses(self._found)
+            return NamedUses(found)
 
-    def _look(self, tensor: Tensor) -> Use:
-        return self._known(tensor)
+    def look(tensor: Tensor) -> Use:
+        return known()(tensor)
 
-    def __len__(self) -> int:
-        return len(self._found)
+    def tensor(number: int) -> Tensor:
+        made = found[number]
+        return made.used(look) if made.look is None else made
 
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[number] for number in range(len(self)))
-
-    def __getitem__(self, number: int, /) -> Tensor:
-        return self._found[number].used(self._look)
+    return Tensors(len(found), tensor, found.key, found.numbers, found.metadata)

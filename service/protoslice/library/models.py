@@ -31,7 +31,7 @@ from protoslice.formats.model import RootProto as Root
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
-from protoslice.formats.selection import did_you_mean, each, keys, no_tensor, several, single, wanted
+from protoslice.formats.selection import did_you_mean, keys, no_tensor, several, single, wanted
 from protoslice.formats.signatures import signatures_of
 from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
 from protoslice.formats.tensors.arrays import LazyArray, as_array, strings_array
@@ -141,7 +141,7 @@ class LocalModel(OpenedModel):
         return keys(self.tensors)
 
     def _entries(self) -> Iterator[TensorEntry]:
-        return map(entry_of, each(self.tensors))
+        return map(entry_of, self.tensors)
 
     def _named(self, name: str) -> Sequence[TensorEntry]:
         return [entry_of(self.tensors[number]) for number in self.tensors.numbers(name)]
@@ -190,7 +190,7 @@ class LocalModel(OpenedModel):
 
     def matching(self, name: str | None = None, dtype: str | None = None) -> Iterator[Tensor]:
         """Tensors by name or address, with `*` for any characters in a name, and by dtype; None matches any."""
-        return filter(wanted(name, dtype), each(self.tensors))
+        return filter(wanted(name, dtype), self.tensors)
 
     def read(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Rope:
         """The elements of a tensor or of a slice as `raw`, `npy`, `packed` or `json`; read on demand.

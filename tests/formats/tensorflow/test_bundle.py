@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Any
@@ -19,7 +20,7 @@ from tests.support.golden import MODELS
 from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
-from protoslice.formats.outputs.listing import items, row, row_text
+from protoslice.formats.outputs.listing import row
 from protoslice.formats.tensorflow.bundle import Bundle, BundleTensors
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.files import BytesSource
@@ -217,48 +218,11 @@ def test_what_is_written_is_read(data: st.DataObject) -> None:
         text = ",".join(f"{a}:{b}:{step}" for a, b, step in parts)
         cut = array[tuple(slice(*part) for part in parts)]
         assert raw(tensor, text) == cut.tobytes()
-    assert listed(found) == [shown(found[number]) for number in range(len(found))]
-
-
-def listed(found: BundleTensors, step: int = 3) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = []
-    at = 0
-    while at < len(found):
-        text, count, after = found.items(at, step)
-        assert count == len(json.loads(b"[" + text + b"]")) == after - at
-        rows += json.loads(b"[" + text + b"]")
-        at = after
-    return rows
 
 
 def shown(tensor: Tensor) -> dict[str, Any]:
     loaded: dict[str, Any] = json.loads(json.dumps(row(tensor)))
     return loaded
-
-
-@pytest.mark.parametrize("case", [path.name for path in MODELS.glob("tf_c*")] + ["corrupt_bundle_beyond_shard"])
-def test_the_fast_listing_says_what_the_tensors_say(case: str) -> None:
-    with open_model(MODELS / case, expected(case)["root"]) as model:
-        found = model.tensors
-        assert isinstance(found, BundleTensors)
-        assert listed(found, 1000) == [shown(tensor) for tensor in model.matching()]
-        floats = [shown(tensor) for tensor in model.matching() if tensor.dtype and tensor.dtype.name == "F32"]
-        assert json.loads(b"[" + found.items(0, 10_000, "F32")[0] + b"]") == floats
-
-
-def test_joined_listings_say_what_the_tensors_say() -> None:
-    with open_model(MODELS / "tf_sm_functions") as model:
-        rows = [json.loads(row_text(tensor)) for tensor in model.matching()]
-        for dtype in (None, "F32"):
-            due = [each for each in rows if dtype is None or each["dtype"] == dtype]
-            for limit in (1, 3, 1000):
-                found: list[Any] = []
-                at = 0
-                while at < len(model.tensors):
-                    text, count, at = items(model.tensors, at, limit, dtype)
-                    assert count <= limit
-                    found += json.loads(b"[" + text + b"]")
-                assert found == due
 
 
 def test_narrow_integers_are_extended_by_their_sign() -> None:
@@ -290,7 +254,6 @@ def test_names_that_are_no_text() -> None:
     found = opened(files)
     assert [found[number].name for number in range(2)] == ["a\\xff", 'b"\\']
     assert found.numbers("a\\xff") == found.numbers("bundle:a\\xff") == [0]
-    assert listed(found) == [shown(found[0]), shown(found[1])]
 
 
 def files_header(_: Mapping[str, bytes]) -> bytes:
@@ -320,7 +283,7 @@ def test_what_is_wrong_with_one_tensor_is_told_when_it_is_read(
     found = opened(bundle("ck", [variable, Variable("z", 4, [1], b"z")]))
     with pytest.raises(kind, match=match):
         read(one(found, "a"))
-    assert listed(found)[0] == shown(found[0])
+    assert re.search(match, shown(found[0])["problem"])
     assert raw(one(found, "z")) == b"z"
 
 
@@ -421,7 +384,7 @@ def test_long_numbers_of_slices() -> None:
 def stored(tensor: Tensor) -> dict[str, Any]:
     data = read(tensor, None, "json").bytes
     found: dict[str, Any] = json.loads(Rope(data.rope, data.sources).read())
-    assert found | json.loads(row_text(tensor)) == found or "values" in found
+    assert found | shown(tensor) == found or "values" in found
     entry: dict[str, Any] = found["stored"]
     return entry
 
@@ -449,4 +412,4 @@ def test_the_entry_of_a_tensor_is_told_without_its_shard() -> None:
     files = bundle("ck", [Variable("a", 1, (2, 3), bytes(24))])
     found = opened({"ck.index": files["ck.index"]})
     assert stored(one(found, "a"))["size"] == 24
-    assert "problem" in json.loads(row_text(one(found, "a")))
+    assert "problem" in shown(one(found, "a"))

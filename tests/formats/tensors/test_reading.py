@@ -21,7 +21,7 @@ from protoslice import _core
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tensor, Tile, Tiled
-from protoslice.formats.outputs.listing import row_text
+from protoslice.formats.outputs.listing import row
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import Place, place, read
 from protoslice.sources.files import BytesSource, FileSource
@@ -341,7 +341,7 @@ def test_strings_without_number_are_not_listed() -> None:
 
 def test_the_facts_of_a_tensor_are_json() -> None:
     subject = tensor(bytes(4), "F32", [1])
-    assert json.loads(content(read(subject, form="json").bytes)) == json.loads(row_text(subject))
+    assert json.loads(content(read(subject, form="json").bytes)) == json.loads(json.dumps(row(subject)))
     fault = tensor(Fault(NotFound("No file")), "F32", [1])
     assert json.loads(content(read(fault, form="json").bytes))["problem"] == "No file"
 

@@ -66,7 +66,6 @@ from protoslice.facts import (
     TensorStatistics,
     WebhookFacts,
 )
-from protoslice.formats.outputs.listing import entry_text
 from protoslice.json_text import encode_json
 from protoslice.server.api.encoding import encode_fact, json_schemas, store_weight
 from protoslice.server.api.models import CreatedStore, RestoredStore
@@ -240,7 +239,8 @@ def test_encode_fact_takes_the_members_of_a_base_class() -> None:
 @given(st.text(st.characters(), max_size=20), st.booleans())
 def test_encode_fact_spells_texts_as_the_library_does(text: str, broken: bool) -> None:
     entry = TensorEntry(text, text, text, (1,), 1 << 70, text, "weight", "other", text if broken else None)
-    assert encode_fact(entry) == entry_text(entry)
+    members = {name: getattr(entry, name) for name in TensorEntry.__slots__ if broken or name != "problem"}
+    assert encode_fact(entry) == encode_json(members)
     assert encode_fact(Tag(text, ID, TIME)) == encode_json(
         {"name": text, "store": ID, "updated": "2026-11-21T10:00:05Z"}
     )

@@ -1,7 +1,6 @@
 """Protos in text format: the file stays the text, every other view is of the message."""
 
 import hashlib
-import json
 
 import pytest
 from tests.support.golden import MODELS
@@ -35,7 +34,7 @@ def test_a_saved_model_in_text() -> None:
         again = await upload(stores, files, IngestRequest(min_chunk=2000, max_chunk=20_000))
         assert (again.created, again.store.id) == (False, created.store.id)
         found = await (await stores.view(created.store.id)).tensors.page(name=None, dtype=None, limit=100, cursor=None)
-        names = [item["name"] for item in json.loads(b"[" + b",".join(found.items) + b"]")]
+        names = [item.name for item in found.items]
         assert "Const" in names
         assert "a/.ATTRIBUTES/VARIABLE_VALUE" in names
 

@@ -13,6 +13,7 @@ from tests.support.catalogues import catalogue_of
 from tests.support.golden import CHUNKED
 from tests.support.stores import collect_garbage, derived_in, in_files, onnx, opened, read, upload
 
+from protoslice.server.api.encoding import encode_items
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest import external
@@ -25,7 +26,7 @@ MODEL = onnx(*[70_000] * COUNT)
 
 async def listed(stores: Stores, store_id: str) -> bytes:
     page = await (await stores.view(store_id)).tensors.page(name=None, dtype=None, limit=1000, cursor=None)
-    return b",".join(page.items)
+    return encode_items(page.items)
 
 
 def reading(calls: list[Call]) -> list[Call]:

@@ -11,9 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice.errors import CorruptModel, InvalidInput
-from protoslice.facts import TensorBranch, TensorGroup
-from protoslice.formats.model import Fault, Listed, Tensor
-from protoslice.formats.outputs.listing import entry_text
+from protoslice.facts import TensorBranch, TensorEntry, TensorGroup
+from protoslice.formats.model import Fault, Tensor, Tensors
 from protoslice.formats.selection import natural
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.stores.paging import PageBudget, ResultPage
@@ -27,13 +26,13 @@ NAMES = st.lists(st.text("ab12./", min_size=1, max_size=8), max_size=25)
 STEP = re.compile(r"(?<=[^./:])[./:]")
 
 
-def tensors(names: Sequence[str]) -> Listed[Tensor]:
+def tensors(names: Sequence[str]) -> Tensors:
     """Tensors of one byte, two bytes …, with these names."""
     found = [
         Tensor(name, f"path:t[{n}]", DTYPES["U8"], (n + 1,), "t", None, Fault(CorruptModel("nothing is read")))
         for n, name in enumerate(names)
     ]
-    return Listed(found)
+    return Tensors.of(found)
 
 
 def last(steps: Any) -> ResultPage[Any]:
@@ -44,10 +43,10 @@ def last(steps: Any) -> ResultPage[Any]:
 
 
 def page_of(
-    found: Listed[Tensor], order: Sequence[int], search: NameSearch, limit: int, first: int = 0
-) -> ResultPage[bytes]:
+    found: Tensors, order: Sequence[int], search: NameSearch, limit: int, first: int = 0
+) -> ResultPage[TensorEntry]:
     """The page of the tensors that `search` finds."""
-    return last(steps_of_page(found, order, first, search, lambda tensor: True, PageBudget(limit), entry_text))
+    return last(steps_of_page(found, order, first, search, lambda tensor: True, PageBudget(limit)))
 
 
 def groups(names: Sequence[str], prefix: str, limit: int = 1000) -> list[TensorGroup]:

@@ -21,8 +21,7 @@ from protoslice.comparing.pieces import ComparedPiece, PieceList, undecided_by
 from protoslice.comparing.sides import ComparedModel
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.facts import Difference
-from protoslice.formats.model import Listed, Model, Tensors
-from protoslice.formats.selection import each
+from protoslice.formats.model import Model, Tensors
 from protoslice.library.models import LocalModel, files_in, model_over
 from protoslice.library.proto import Proto, Split
 from protoslice.pieces import cut, extents_of
@@ -88,7 +87,7 @@ class _Local:
         self.serialized = _is_serialized(opened)
         self.tensors = _tensors_of(opened)
         found = self.model.files
-        named = {self.model.root, *(tensor.file for tensor in each(self.tensors) if tensor.file)}
+        named = {self.model.root, *(tensor.file for tensor in self.tensors if tensor.file)}
         counting = found if place.named is None else named
         self.files = {path: found[path] for path in counting if path in found}
         self._cuts = {} if other is None else self._cut_up(other, near)
@@ -175,4 +174,4 @@ def _tensors_of(model: LocalModel) -> Tensors:
     try:
         return model.tensors
     except (Unsupported, CorruptModel):  # a proto that is no model: its parts are compared
-        return Listed([])
+        return Tensors.of([])

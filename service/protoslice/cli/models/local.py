@@ -22,10 +22,9 @@ from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry,
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.omitted import Omitted, refuse
-from protoslice.formats.outputs.safetensors import Safetensors, metadata_of
+from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.outputs.statistics import statistics
 from protoslice.formats.report import report_on
-from protoslice.formats.selection import each
 from protoslice.graphs import Question
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.library.documents import (
@@ -131,7 +130,7 @@ class LocalSubject(Subject):
     def _facts_of_tensors(self) -> dict[str, object] | None:
         """Facts about a root that is no proto, such as the index of a bundle; None for one without tensors."""
         try:
-            tensors = sorted(each(self._model.tensors), key=lambda tensor: -(tensor.size or 0))
+            tensors = sorted(self._model.tensors, key=lambda tensor: -(tensor.size or 0))
         except Unsupported:
             return None
         model = self._model.model
@@ -227,7 +226,7 @@ class LocalSubject(Subject):
         return None if report.tensors is None else report
 
     def largest(self, limit: int) -> Sequence[TensorEntry]:
-        largest = nlargest(limit, each(self._around.tensors), key=lambda tensor: tensor.size or 0)
+        largest = nlargest(limit, self._around.tensors, key=lambda tensor: tensor.size or 0)
         return [entry_of(tensor) for tensor in largest]
 
     @property
@@ -249,7 +248,7 @@ class LocalSubject(Subject):
         first = list(islice(matching, 1))
         if name is not None and not first:
             raise NotFound(f"{self._name}: no tensor named {name!r}")
-        file = Safetensors(metadata=metadata_of(self._model.tensors))
+        file = Safetensors(metadata=self._model.tensors.metadata)
         for tensor in chain(first, matching):
             file.add(tensor)
         data = file.finish()

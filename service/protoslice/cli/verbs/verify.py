@@ -26,7 +26,6 @@ from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.model import Fault, Tensor
 from protoslice.formats.report import comparing
-from protoslice.formats.selection import each
 from protoslice.library.models import LocalModel
 from protoslice.library.opening import open_proto
 from protoslice.library.proto import Proto
@@ -202,7 +201,7 @@ def _records(name: str) -> Check | None:
 
 def _tensors(model: LocalModel) -> Iterator[Tensor]:
     try:
-        yield from each(model.tensors)
+        yield from model.tensors
     except Unsupported:
         return  # a proto that is no model has none
 

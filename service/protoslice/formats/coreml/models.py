@@ -15,7 +15,6 @@ from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootPro
 from protoslice.formats.tensors.drafts import TensorDraft, parsed_ends
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers
-from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.uses import Look, by_graph, kind_named, kind_of
 from protoslice.schema import text_of
 
@@ -76,7 +75,7 @@ class CoreMl(ProtoFormat):
             name = _name(each) if each.type == _WEIGHTS else constants.name(numbers[at], owners[at])
             return name, f"path:{each.path}"
 
-        return LazyTensors(len(numbers), make, called)
+        return Tensors(len(numbers), make, called)
 
     def uses(self, model: Model, found: Tensors) -> Look:
         """Say what tensors are for by the layers that hold them, or the operations that take them."""

@@ -13,7 +13,7 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import OF_MODELS, InvalidInput, LimitExceeded, Unsupported
 from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
-from protoslice.formats.model import Strings, Tensor, Tensors
+from protoslice.formats.model import Strings, Tensor
 from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.tensors.conversion import Converted, float_type
@@ -175,7 +175,7 @@ class Safetensors:
         metadata: Mapping[str, str] = MappingProxyType({}),
         layout: FileLayout = PLAIN_LAYOUT,
     ) -> None:
-        """`metadata` of the model, see `metadata_of`, go into each file.
+        """`metadata` of the model's files go into each file.
 
         `shard_bytes`: elements of a shard, at most, unless one tensor has more; None for one file.
         """
@@ -239,12 +239,6 @@ class Safetensors:
         index = _json({"metadata": {"total_size": size}, "weight_map": places}).encode()
         found = {path: file.finish(names, self._metadata) for path, file in called.items()}
         return {INDEX: Bytes.joined([index]), **found}
-
-
-def metadata_of(tensors: Tensors) -> Mapping[str, str]:
-    """Metadata of the safetensors files that a model consists of; none for other models."""
-    found: Mapping[str, str] = getattr(tensors, "metadata", {})
-    return found
 
 
 def safetensors(tensors: Iterable[Tensor]) -> Bytes:

@@ -12,7 +12,6 @@ from protoslice.formats.model import Data, MissingFile, Model, Tensor, Tensors, 
 from protoslice.formats.paddle.blobs import Blob, Heads, details_of, stored
 from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_program, kinds_of, variables
 from protoslice.formats.tensors.drafts import TensorDraft
-from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.uses import Look, kind_named, role_named
 from protoslice.schema.detection.names import TEXT
@@ -41,12 +40,12 @@ class Paddle:
         combined = next((path for path in _combined(model.root) if path in model.files), None)
         if combined is not None and wanted:
             source, blobs = model.files[combined], list(_from_one(model.files[combined], combined, wanted))
-            return LazyTensors(
+            return Tensors(
                 len(wanted),
                 lambda number: _in_one(source, combined, wanted[number], blobs[number]),
                 lambda number: _called(wanted[number]),
             )
-        return LazyTensors(
+        return Tensors(
             len(wanted),
             lambda number: _from_own(model, wanted[number]),
             lambda number: _called(wanted[number]),

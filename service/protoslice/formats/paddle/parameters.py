@@ -12,7 +12,6 @@ from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Data, Model, Tensor, Tensors
 from protoslice.formats.paddle.blobs import Heads, details_of, stored
 from protoslice.formats.tensors.drafts import TensorDraft
-from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.schema.detection.detect import HEAD
 from protoslice.schema.detection.paddle import has_rows, is_parameters
 from protoslice.sources.source import RangeSource
@@ -60,7 +59,7 @@ class PaddleParameters:
             path = f"tensor[{number}]"
             return names[number] if names else path, f"path:{path}"
 
-        return LazyTensors(len(starts), make, called)
+        return Tensors(len(starts), make, called)
 
 
 def _apart(model: Model) -> Sequence[str]:
@@ -90,7 +89,7 @@ def _in_files(model: Model, paths: Sequence[str]) -> Tensors:
     def called(number: int) -> tuple[str, str]:
         return paths[number].removeprefix(folder), f"path:tensor[{number}]"
 
-    return LazyTensors(len(paths), make, called)
+    return Tensors(len(paths), make, called)
 
 
 def _alone(source: RangeSource, draft: TensorDraft) -> Data:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,17 +22,17 @@ from protoslice.formats.model import (
     Stored,
     Strings,
     Tensor,
+    Tensors,
     Tile,
     Tiled,
     Use,
 )
-from protoslice.formats.outputs.listing import Encode, entry_of, entry_text
 from protoslice.formats.tensorflow.bundle_entries import Entry, Slices, details_of
 from protoslice.formats.tensorflow.bundle_strings import strings
 from protoslice.formats.tensorflow.checksums import check, crc_of
 from protoslice.formats.tensorflow.object_graph import GRAPH, full_names, plain_key
 from protoslice.formats.tensorflow.types import TYPES, dtype_of
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.shapes import checked
 from protoslice.formats.uses import kind_named, role_named
 from protoslice.schema import text_of
@@ -44,17 +43,10 @@ _ENDING: Final = ".index"
 _VARIABLES: Final = "variables/variables"
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
 _HEAD: Final = 256
-_SHARDS: Final = 10_000
-"""Shards whose sizes are passed to the engine; tensors in others are listed one by one."""
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 _SLOT: Final = re.compile(r"/\.OPTIMIZER_SLOT/.*(?=/\.ATTRIBUTES/)")
 """What the key of a variable of an optimizer adds to that of the weight that it belongs to."""
 _BIAS: Final = re.compile(r"/bias(?=$|/\.ATTRIBUTES/)")
-_ROW: Final = re.compile(
-    rb'(\{"name":"((?:[^"\\]|\\.)*)","address":"(?:[^"\\]|\\.)*","dtype":"([^"]*)","shape":\[([^]]*)\][^{]*?)'
-    rb',"kind":"(?:variable|object_graph)"\}'
-)
-_WIDTHS: Final = {number: (dtype.name, dtype.width) for number, dtype in TYPES.items()}
 
 
 class Bundle:
@@ -92,32 +84,27 @@ def _index(model: Model, prefix: str) -> str:
     return prefix if prefix == model.root else prefix + _ENDING
 
 
-class BundleTensors:
-    """`Tensors` of one bundle, built on access."""
+class BundleTensors(Tensors):
+    """The tensors of one bundle."""
 
     def __init__(self, files: Mapping[str, RangeSource], prefix: str, index: RangeSource) -> None:
         """Reads and validates all of `index`; `CorruptModel` names the index as its path."""
         self._files = files
         self._prefix = prefix
         try:
-            self._index = _core.Bundle(index, _WIDTHS)
+            self._bundle = _core.Bundle(index, {})
         except CorruptModel as error:
             error.path = error.path or prefix + _ENDING
             raise
         # Shard, offset, size and checksum: an empty tensor lies where the next one begins, and must not vouch for it.
         self._sound: set[tuple[int, int, int, int]] = set()
+        super().__init__(len(self._bundle), self._tensor, self._called, self._found)
 
-    def __len__(self) -> int:
-        return len(self._index)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[number] for number in range(len(self)))
-
-    def __getitem__(self, number: int, /) -> Tensor:
+    def _tensor(self, number: int) -> Tensor:
         """Tensor `number`, in the order of the keys."""
         name = self._name(number)
-        type_number, shape, *_ = entry = self._index.entry(number)
-        slices = self._index.slices(number)
+        type_number, shape, *_ = entry = self._bundle.entry(number)
+        slices = self._bundle.slices(number)
         parts = [part for _, part in slices] or [entry]
         shards = {part and part[2] for part in parts}
         shard = shards.pop() if len(shards) == 1 else None
@@ -130,63 +117,27 @@ class BundleTensors:
 
     def _use(self, tensor: Tensor) -> Use:
         """Return what a variable is for, by its key and by the name that the program gave it."""
-        return self._use_of(tensor.name, tensor.dtype, tensor.rank)
+        of = _SLOT.sub("", tensor.name)
+        kind = kind_named(self._called_as.get(of, of), tensor.rank)
+        layer = self._bundle.find(_BIAS.sub("/kernel", of).encode()) if kind == "other" and tensor.rank == 1 else None
+        if layer is not None:
+            kind = kind_named(of, len(self._bundle.entry(layer)[1] or ()))
+        return Use(role_named(tensor.name, tensor.dtype), kind)
 
-    def _use_of(self, key: str, dtype: Dtype | None, rank: int | None) -> Use:
-        role, of = role_named(key, dtype), _SLOT.sub("", key)
-        kind = kind_named(self._called_as.get(of, of), rank)
-        if kind == "other" and rank == 1 and (layer := self._index.find(_BIAS.sub("/kernel", of).encode())) is not None:
-            kind = kind_named(of, len(self._index.entry(layer)[1] or ()))
-        return Use(role, kind)
-
-    def _row(self, found: re.Match[bytes]) -> bytes:
-        """Return a row that the engine wrote, with what the variable is for."""
-        before, name, dtype, dims = found.groups()
-        key = json.loads(b'"%b"' % name) if b"\\" in name else text_of(name)
-        role, kind = self._use_of(key, DTYPES.get(text_of(dtype)), dims.count(b",") + bool(dims))
-        return b'%b,"role":"%b","kind":"%b"}' % (before, role.encode(), kind.encode())
-
-    def numbers(self, name_or_address: str) -> Sequence[int]:
+    def _found(self, name_or_address: str) -> Sequence[int]:
         """The tensor with that key or address; else those with that name in the checkpoint's object graph."""
         key = name_or_address.encode("utf-8", "surrogateescape")
         for each in (key, key.removeprefix(b"bundle:"), _unescaped(key.removeprefix(b"bundle:"))):
-            number = self._index.find(each)
+            number = self._bundle.find(each)
             if number is not None and not each.startswith(b"\0"):
                 return [number]
-        found = (self._index.find(each.encode()) for each in self._known_as.get(name_or_address, ()))
+        found = (self._bundle.find(each.encode()) for each in self._known_as.get(name_or_address, ()))
         return [number for number in found if number is not None]
 
-    def called(self, number: int) -> tuple[str, str]:
+    def _called(self, number: int) -> tuple[str, str]:
         """Name and address of tensor `number`."""
         name = self._name(number)
         return name, f"bundle:{name}"
-
-    def items(
-        self, start: int, limit: int, dtype: str | None = None, encode: Encode = entry_text
-    ) -> tuple[bytes, int, int]:
-        """Return a page of the listing; see `listing.items`."""
-        texts: list[bytes] = []
-        number, left = start, limit
-        while left > 0 and number < len(self):
-            # The engine lists valid, unsliced tensors without a `Tensor` each, and stops at any other one.
-            # It writes JSON itself: of 100 000 tensors in 9 ms, where its tuples would take format strings 58 ms and
-            # `json.dumps` 196 ms, on a thread that holds the interpreter's lock.
-            text, count, number = self._index.items(self._prefix, self._room, number, left, dtype)
-            texts += [_ROW.sub(self._row, text)] if count else []
-            left -= count
-            if left > 0 and number < len(self):
-                tensor = self[number]
-                number += 1
-                if dtype is None or (tensor.dtype is not None and tensor.dtype.name == dtype):
-                    texts.append(encode(entry_of(tensor)))
-                    left -= 1
-        return b",".join(texts), limit - left, number
-
-    @cached_property
-    def _room(self) -> Sequence[int | None]:
-        """Size of each shard in bytes; None for missing ones."""
-        paths = (self._shard(shard) for shard in range(min(self._index.shards, _SHARDS)))
-        return [self._files[path].size if path in self._files else None for path in paths]
 
     @cached_property
     def _known_as(self) -> Mapping[str, Sequence[str]]:
@@ -211,15 +162,15 @@ class BundleTensors:
             return {}
 
     def _full_names(self) -> Iterator[tuple[str, str]]:
-        graph = self._index.find(GRAPH.encode())
+        graph = self._bundle.find(GRAPH.encode())
         data = None if graph is None else self[graph].data
         return full_names(data.read()) if isinstance(data, Strings) else iter(())
 
     def _name(self, number: int) -> str:
-        return text_of(self._index.name(number))
+        return text_of(self._bundle.name(number))
 
     def _shard(self, shard: int) -> str:
-        return f"{self._prefix}.data-{shard:05d}-of-{self._index.shards:05d}"
+        return f"{self._prefix}.data-{shard:05d}-of-{self._bundle.shards:05d}"
 
     def _data(self, name: str, entry: Entry, slices: Slices) -> Data:
         try:
@@ -240,7 +191,7 @@ class BundleTensors:
         if not dtype.bits:
             return Strings(lambda: self._strings(name, data, prod(shape), entry), data.size)
         encoding = Encoding.LOOSE if dtype.narrow else Encoding.PLAIN
-        if self._index.big_endian and dtype.width > 1:
+        if self._bundle.big_endian and dtype.width > 1:
             encoding = Encoding.BIG_ENDIAN
         compare = None if crc is None else lambda: self._compare(name, data, entry)
         return checked(Stored(data, encoding, compare), dtype, shape)
@@ -270,8 +221,8 @@ class BundleTensors:
     def _bytes(self, name: str, entry: Entry) -> Bytes:
         """The bytes of an entry; `MissingFile` without its shard, `CorruptModel` if they exceed the shard."""
         shard, offset, size = entry[2:5]
-        if not 0 <= shard < self._index.shards:
-            raise CorruptModel(f"{name!r} is in shard {shard}, but there are {self._index.shards} shards")
+        if not 0 <= shard < self._bundle.shards:
+            raise CorruptModel(f"{name!r} is in shard {shard}, but there are {self._bundle.shards} shards")
         path = self._shard(shard)
         if path not in self._files:
             raise MissingFile(f"{name!r} is stored in {path!r}, which is not among the files", path)

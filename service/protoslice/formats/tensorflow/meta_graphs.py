@@ -10,8 +10,7 @@ from google.protobuf.message import DecodeError
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
-from protoslice.formats.model import Model, RootProto, Tensor, Tensors
-from protoslice.formats.selection import naming
+from protoslice.formats.model import Model, RootProto, Tensors
 from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL
 from protoslice.sources.ropes import Rope
 
@@ -32,7 +31,16 @@ def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tens
         _number([_parsed(model.proto, META_GRAPH, "meta_info_def.tags")], tags)
         return found
     graphs = _parsed(model.proto, SAVED_MODEL, "meta_graphs[*].meta_info_def.tags").meta_graphs
-    return _OfMetaGraph(found, f"{_ALL}{_number(graphs, tags)}]")
+    place = f"{_ALL}{_number(graphs, tags)}]"
+    addresses = ((number, found.key(number)[1]) for number in range(len(found)))
+    numbers = array("q", (n for n, each in addresses if each.startswith(place) or not each.startswith(_ALL)))
+    places = {number: place for place, number in enumerate(numbers)}
+    return Tensors(
+        len(numbers),
+        lambda place: found[numbers[place]],
+        lambda place: found.key(numbers[place]),
+        lambda name: [places[number] for number in found.numbers(name) if number in places],
+    )
 
 
 def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
@@ -54,31 +62,3 @@ def _number(graphs: Sequence[Any], tags: Sequence[str]) -> int:
             return number
     there = ", ".join((",".join(graph.meta_info_def.tags) or "(none)")[:100] for graph in graphs[:8])
     raise NotFound(f"No meta graph has exactly the tags {','.join(tags)[:100] or '(none)'}; available: {there}")
-
-
-class _OfMetaGraph:
-    """Tensors out of `found` whose address begins with `place`, and those of no meta graph."""
-
-    def __init__(self, found: Tensors, place: str) -> None:
-        called = naming(found)
-        addresses = ((number, called(number)[1]) for number in range(len(found)))
-        self._numbers = array(
-            "q", (number for number, each in addresses if each.startswith(place) or not each.startswith(_ALL))
-        )
-        self._places = {number: place for place, number in enumerate(self._numbers)}
-        self._found = found
-        self._naming = called
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-    def __getitem__(self, number: int, /) -> Tensor:
-        return self._found[self._numbers[number]]
-
-    def called(self, number: int) -> tuple[str, str]:
-        """Name and address of a tensor."""
-        return self._naming(self._numbers[number])
-
-    def numbers(self, name_or_address: str) -> Sequence[int]:
-        """See `Tensors.numbers`."""
-        return [self._places[number] for number in self._found.numbers(name_or_address) if number in self._places]

@@ -12,7 +12,6 @@ from protoslice.formats.model import Data, Fault, Model, ProtoFormat, RootProto,
 from protoslice.formats.tensorflow.tensor_protos import TENSOR, TensorProtos
 from protoslice.formats.tensorflow.types import known
 from protoslice.formats.tensors.dtypes import Dtype
-from protoslice.formats.tensors.lazy import LazyTensors
 from protoslice.formats.tensors.shapes import element_count
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.schema import text_of
@@ -32,7 +31,7 @@ class TensorFlow(ProtoFormat):
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All TensorProtos, at any depth."""
-        return GraphTensors(model.root, proto)
+        return graph_tensors(model.root, proto)
 
     def uses(self, model: Model, found: Tensors) -> Look:
         """Say what constants are for by the nodes that take them; those of a model with variables are no weights."""
@@ -57,20 +56,25 @@ class TensorFlow(ProtoFormat):
         return use
 
 
-class GraphTensors(LazyTensors):
-    """`Tensors` of one proto, built on access."""
+def graph_tensors(root: str, proto: RootProto) -> Tensors:
+    """Return the tensors of one proto."""
+    made = _GraphTensors(root, proto)
+    return Tensors(len(made.found), made.tensor, made.key)
+
+
+class _GraphTensors:
+    """Builds the tensors of one proto."""
 
     def __init__(self, root: str, proto: RootProto) -> None:
         self._root = root
         self._proto = proto
         self._protos = TensorProtos(proto)
-        self._found = proto.document.find([TENSOR])
+        self.found = proto.document.find([TENSOR])
         self._functions: dict[str, str] = {}
-        super().__init__(len(self._found), self._tensor, self._told_of)
 
-    def _tensor(self, number: int) -> Tensor:
+    def tensor(self, number: int) -> Tensor:
         """Tensor `number`, in the order of the proto."""
-        found = self._found[number]
+        found = self.found[number]
         name, address, kind = self._name(found), f"path:{found.path}", self._kind(found)
         dtype: Dtype | None = None
         shape: tuple[int, ...] | None = None
@@ -89,8 +93,9 @@ class GraphTensors(LazyTensors):
             data = Fault(error)
         return Tensor(name, address, dtype, shape, kind, self._root, data)
 
-    def _told_of(self, number: int) -> tuple[str, str]:
-        found = self._found[number]
+    def key(self, number: int) -> tuple[str, str]:
+        """Return name and address of tensor `number`."""
+        found = self.found[number]
         return self._name(found), f"path:{found.path}"
 
     def _name(self, found: _core.Finding) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from dataclasses import replace
-from itertools import accumulate
 from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import LimitExceeded
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, RootProto, Tensor, Tensors
-from protoslice.formats.tensorflow.protos import GraphTensors
+from protoslice.formats.tensorflow.protos import graph_tensors
 from protoslice.formats.tensorflow.tfrecord import records
-from protoslice.formats.tensors.lazy import LazyTensors
 
 _LOG: Final = "tensorflow.serving.PredictionLog"
 _TYPES: Final = (_LOG, "tensorflow.Event")
@@ -36,18 +33,13 @@ class Warmup:
 
         `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged one.
         """
-        graphs: list[GraphTensors] = []
+        graphs = list[Tensors]()
         for record in records(model.beside(model.root)):
             if len(graphs) >= _MOST_RECORDS:
                 raise LimitExceeded(f"The file contains more than {_MOST_RECORDS} records")
-            graphs.append(GraphTensors(model.root, _proto(record, str(model.type))))
-        starts = list(accumulate(map(len, graphs), initial=0))
-
-        def make(number: int) -> Tensor:
-            record = bisect_right(starts, number) - 1
-            return _of_record(graphs[record][number - starts[record]], record, str(model.type))
-
-        return LazyTensors(starts[-1], make)
+            found = graph_tensors(model.root, _proto(record, str(model.type)))
+            graphs.append(_of_record(found, len(graphs), str(model.type)))
+        return Tensors.joined(graphs)
 
 
 def _proto(record: Bytes, type_name: str) -> RootProto:
@@ -57,9 +49,13 @@ def _proto(record: Bytes, type_name: str) -> RootProto:
     return RootProto(_core.Document(_core.Index(index), flat, record.sources, record.rope), record.sources)
 
 
-def _of_record(tensor: Tensor, number: int, type_name: str) -> Tensor:
-    path = tensor.address.removeprefix("path:")
-    if type_name != _LOG:
-        return replace(tensor, address=f"path:record[{number}].{path}", holder="summary")
-    kind = "response" if ".response" in path.partition("[")[0] else "request"
-    return replace(tensor, address=f"path:record[{number}].{path}", holder=kind)
+def _of_record(found: Tensors, record: int, type_name: str) -> Tensors:
+    """Return the tensors of one record, at their addresses in the file."""
+
+    def make(number: int) -> Tensor:
+        tensor = found[number]
+        path = tensor.address.removeprefix("path:")
+        holder = "summary" if type_name != _LOG else "response" if ".response" in path.partition("[")[0] else "request"
+        return replace(tensor, address=f"path:record[{record}].{path}", holder=holder)
+
+    return Tensors(len(found), make)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate
 from types import MappingProxyType
 from typing import Final, Protocol
 
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Fault, MissingFile, Tensor, Tensors
-from protoslice.formats.tensors.lazy import LazyTensors
 
 KIND: Final = "weight"
 ENDING: Final = ".safetensors"
@@ -101,30 +98,24 @@ def joined(
 
     `metadata` are those of the files in common. `CorruptModel` if two tensors have the same name.
     """
-    paths, parts = list(files), list(files.values())
-    starts = [0, *accumulate(map(len, parts))]
     absent = list((missing or {}).items())
-    check_count(starts[-1] + len(absent), paths[0] if paths else "")
-    if len(parts) + len(absent) > 1:
+    check_count(sum(map(len, files.values())) + len(absent), next(iter(files), ""))
+    if len(files) + len(absent) > 1:
         _check_names(files, [name for name, _ in absent])
+    return Tensors.joined([*map(_of_file, files.values()), Tensors.of([_missing(*each) for each in absent])], metadata)
 
-    def made(number: int) -> Tensor:
-        if number >= starts[-1]:
-            name, path = absent[number - starts[-1]]
-            error = MissingFile(f"The tensor {name[:200]!r} is in the file {path!r}, which lacks it or is absent", path)
-            return Tensor(name, address_of(name), None, None, KIND, path, Fault(error))
-        part = bisect_right(starts, number) - 1
-        return parts[part].tensor(number - starts[part])
 
-    def called(number: int) -> tuple[str, str]:
-        if number >= starts[-1]:
-            name = absent[number - starts[-1]][0]
-        else:
-            part = bisect_right(starts, number) - 1
-            name = parts[part].name(number - starts[part])
+def _of_file(file: TensorFile) -> Tensors:
+    def key(number: int) -> tuple[str, str]:
+        name = file.name(number)
         return name, address_of(name)
 
-    return LazyTensors(starts[-1] + len(absent), made, called, metadata)
+    return Tensors(len(file), file.tensor, key)
+
+
+def _missing(name: str, path: str) -> Tensor:
+    error = MissingFile(f"The tensor {name[:200]!r} is in the file {path!r}, which lacks it or is absent", path)
+    return Tensor(name, address_of(name), None, None, KIND, path, Fault(error))
 
 
 def _check_names(files: Mapping[str, TensorFile], absent: Sequence[str]) -> None:

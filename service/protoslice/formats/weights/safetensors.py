@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final
 
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.model import Listed, Model, Tensors
+from protoslice.formats.model import Model, Tensors
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.weights.files import ENDING, joined, shard_facts, shards_of
 from protoslice.formats.weights.header import SafetensorsFile
@@ -73,7 +73,7 @@ def _of_pipeline(model: Model) -> Tensors:
             files[path] = SafetensorsFile(model.beside(path), path, f"{name}/")
             if len(files) > _MOST_FILES:
                 raise LimitExceeded(f"A pipeline may have at most {_MOST_FILES} files")
-    return _joined(files) if files else Listed(())
+    return _joined(files) if files else Tensors.of(())
 
 
 def _joined(files: Mapping[str, SafetensorsFile], missing: Mapping[str, str] | None = None) -> Tensors:

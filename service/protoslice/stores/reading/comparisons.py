@@ -18,7 +18,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
 from protoslice.facts import Difference, Kind, TensorDelta, TensorMove, TensorMoves
-from protoslice.formats.model import Later, Listed, Model, Tensor, Tensors
+from protoslice.formats.model import Later, Model, Tensor, Tensors
 from protoslice.formats.tensors.reading import is_ready, ready
 from protoslice.sources.source import RangeSource
 from protoslice.stores.catalog.piece_table import PieceTable
@@ -228,7 +228,7 @@ async def _tensors_of(store: OpenStore) -> Tensors:
     try:
         return await store.tensors.all()
     except (Unsupported, CorruptModel, NoRoot):  # a store that is no model: its files and parts are compared
-        return Listed([])
+        return Tensors.of([])
 
 
 def _steps_of_moves(

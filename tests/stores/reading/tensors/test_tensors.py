@@ -15,8 +15,7 @@ from tests.support.stores import field, in_memory, opened, read, upload
 
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.formats import onnx
-from protoslice.formats.model import Tensor
-from protoslice.formats.tensors.lazy import LazyTensors
+from protoslice.formats.model import Tensor, Tensors
 from protoslice.storage import MemoryStorage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import OpenStore, Stores
@@ -170,16 +169,16 @@ def test_tensors_are_found_once_and_built_once_for_all_columns(monkeypatch: pyte
     """A page asks for the summary, the list in orders, and the groups: each built all tensors anew."""
     found, built = list[object](), list[int]()
 
-    class Counting(LazyTensors):
-        def __init__(self, count: int, make: Callable[[int], Tensor], called: Any = None) -> None:
+    class Counting(Tensors):
+        def __init__(self, count: int, make: Callable[[int], Tensor], key: Any = None) -> None:
             def counted(number: int) -> Tensor:
                 built.append(number)
                 return make(number)
 
-            super().__init__(count, counted, called)
+            super().__init__(count, counted, key)
             found.append(self)
 
-    monkeypatch.setattr(onnx, "LazyTensors", Counting)
+    monkeypatch.setattr(onnx, "Tensors", Counting)
 
     async def work(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, model())).store.id)

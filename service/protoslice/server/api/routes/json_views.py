@@ -25,7 +25,6 @@ from protoslice.graphs import Ends, Question
 from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
 from protoslice.server.access.places import Ref, absolute_url, lasting_url
 from protoslice.server.access.rules import SHOWN
-from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, page_text, view_answer
 from protoslice.server.api.models import PageOf, TensorPage
@@ -33,6 +32,7 @@ from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_H
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore, RecordsRequest, TextView
+from protoslice.stores.paging import PAGE_BYTES
 from protoslice.streams.framing import Framing
 
 router = GuardedRouter(tags=["views"])
@@ -222,9 +222,11 @@ async def list_tensors(
     tensors, most = store.tensors_with(tags_of(tags)), _at_most(limit, services)
 
     async def made() -> TextView:
-        page = await tensors.page(**asdict(chosen), limit=most, cursor=cursor or str(start), encode=encode_fact)
-        page = replace(page, next=bound(request, page.next))
-        return TextView.of(page_text(page, b",".join(page.items), len(await tensors.all())), next=page.next)
+        page = await tensors.page(**asdict(chosen), limit=most, cursor=cursor or str(start))
+        page, total = replace(page, next=bound(request, page.next)), len(await tensors.all())
+        return await services.stores.worker.sized(
+            PAGE_BYTES, lambda: TextView.of(page_text(page, total=total), next=page.next)
+        )
 
     return await view_answer(request, services, store, made, lasting_headers(request, store, ref))
 

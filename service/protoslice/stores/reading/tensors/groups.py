@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 from protoslice.facts import Kind, TensorBranch, TensorGroup
 from protoslice.formats.model import Tensors
 from protoslice.formats.outputs.listing import entry_of
-from protoslice.formats.selection import naming, natural
+from protoslice.formats.selection import natural
 from protoslice.stores.paging import PageBudget, ResultPage
 
 _STEP: Final = re.compile(r"[^./:][./:]")
@@ -97,7 +97,7 @@ class NamedTensors:
 
     def __init__(self, found: Tensors, totals: Totals) -> None:
         self._found = found
-        self._called = naming(found)
+        self._called = found.key
         self._totals = totals
 
     def page(self, prefix: str, limit: int, first: int) -> Iterator[ResultPage[TensorGroup] | None]:

@@ -13,7 +13,7 @@ from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput
 from protoslice.facts import Kind
 from protoslice.formats.model import Tensor, Tensors
-from protoslice.formats.selection import naming, natural
+from protoslice.formats.selection import natural
 from protoslice.stores.reading.tensors.groups import Totals, totals_of
 
 _CACHED: Final = 8
@@ -114,7 +114,7 @@ class TensorOrder:
         return order, order.itemsize * len(order)
 
     async def _names(self, found: Tensors) -> list[str]:
-        called, names = naming(found), list[str]()
+        called, names = found.key, list[str]()
         async for _ in self._worker.steps(_slices(lambda number: names.append(natural(called(number)[0])), len(found))):
             pass
         return names

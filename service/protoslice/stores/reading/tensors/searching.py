@@ -7,9 +7,9 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import InvalidInput
+from protoslice.facts import TensorEntry
 from protoslice.formats.model import Tensor, Tensors
-from protoslice.formats.outputs.listing import Encode, entry_of
-from protoslice.formats.selection import naming
+from protoslice.formats.outputs.listing import entry_of, entry_weight
 from protoslice.stores.paging import PageBudget, ResultPage
 
 _MOST_WORDS: Final = 16
@@ -64,34 +64,33 @@ def steps_of_page(
     search: NameSearch,
     fits: Callable[[Tensor], bool],
     room: PageBudget,
-    encode: Encode,
-) -> Iterator[ResultPage[bytes] | None]:
+) -> Iterator[ResultPage[TensorEntry] | None]:
     """Yields None after each slice of work, and at the end a page of the tensors of `order` that fit.
 
     The page begins at `first`. A page may be empty and have a next one: only so many names are looked at for each.
     """
-    texts, left = list[bytes](), search.work
+    entries, left = list[TensorEntry](), search.work
     for at, names in _slices(found, order, first):
         for place, sought in enumerate(search.fits(names), at):
             tensor = found[order[place]] if sought else None
             if tensor is not None and fits(tensor):
-                text = encode(entry_of(tensor))
-                if not room.takes(len(text)):
-                    yield ResultPage(texts, str(place))
+                entry = entry_of(tensor)
+                if not room.takes(entry_weight(entry)):
+                    yield ResultPage(entries, str(place))
                     return
-                texts.append(text)
+                entries.append(entry)
         left -= sum(map(len, names)) + _EACH * len(names)
         after = at + len(names)
         if left <= 0 and after < len(order):
-            yield ResultPage(texts, str(after))
+            yield ResultPage(entries, str(after))
             return
         yield None
-    yield ResultPage(texts, None)
+    yield ResultPage(entries, None)
 
 
 def _slices(found: Tensors, order: Sequence[int], first: int) -> Iterator[tuple[int, list[str]]]:
     """Names of the tensors of `order` from `first` on, some at a time, with the place of their first."""
-    called, names, size = naming(found), list[str](), 0
+    called, names, size = found.key, list[str](), 0
     for place in range(first, len(order)):
         names.append(called(order[place])[0])
         size += len(names[-1])

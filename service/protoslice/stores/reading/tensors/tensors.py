@@ -12,15 +12,15 @@ from urllib.parse import quote
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded
-from protoslice.facts import TensorBranch, TensorGroup
+from protoslice.facts import TensorBranch, TensorEntry, TensorGroup
 from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, Tensor, Tensors
-from protoslice.formats.outputs.listing import Encode, entry_of, entry_text, items
+from protoslice.formats.outputs.listing import entry_of, entry_weight
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.references import References
-from protoslice.formats.outputs.safetensors import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors, metadata_of
+from protoslice.formats.outputs.safetensors import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
 from protoslice.formats.outputs.statistics import statistics_text, steps_of_statistics
-from protoslice.formats.selection import chosen, naming, pattern, single, wanted
+from protoslice.formats.selection import chosen, pattern, single, wanted
 from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
 from protoslice.graphs import Weight
@@ -98,7 +98,7 @@ class StoreTensors:
         caches = (self._ready, self._order, self._statistics, self._files, self._shards)
         return _TENSOR_WEIGHT * len(self._found or ()) + sum(each.weight for each in caches)
 
-    async def page(  # noqa: PLR0913 - most are parameters of the query
+    async def page(
         self,
         *,
         name: str | None,
@@ -109,22 +109,21 @@ class StoreTensors:
         regex: str | None = None,
         prefix: str | None = None,
         sort: str | None = None,
-        encode: Encode = entry_text,
-    ) -> ResultPage[bytes]:
-        """Return a page of tensors as items of a JSON list: by `name` (may hold `*`), `dtype`, and a `NameSearch`."""
+    ) -> ResultPage[TensorEntry]:
+        """Return a page of tensors: by `name` (may hold `*`), `dtype`, and a `NameSearch`."""
         means, sought, first = wanted(name, dtype), NameSearch(search, regex, prefix), first_item(cursor)
         found = await self.all()
         if sought.is_any and sort is None:
-            return await self._worker.run(lambda: _page(found, name, dtype, limit, first, encode))
+            return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
         order = await self._order.by(found, sort)
-        return await self._last(steps_of_page(found, order, first, sought, means, PageBudget(limit), encode))
+        return await self._last(steps_of_page(found, order, first, sought, means, PageBudget(limit)))
 
     async def weights(self, most: int) -> Sequence[Weight]:
         """Return all tensors as what nodes of a graph may use; none of a model with more than `most`."""
         found = await self.all()
         if len(found) > most:
             return ()
-        elements, called, listed = await self._order.elements(found), naming(found), list[Weight]()
+        elements, called, listed = await self._order.elements(found), found.key, list[Weight]()
 
         def steps() -> Iterator[None]:
             for number in range(len(found)):
@@ -230,7 +229,7 @@ class StoreTensors:
         return made
 
     async def _made(self, found: Tensors, names: Sequence[str], layout: FileLayout) -> tuple[Representation, int]:
-        file = Safetensors(metadata=metadata_of(found), layout=layout)
+        file = Safetensors(metadata=found.metadata, layout=layout)
         held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
         data = await self._worker.bulk(file.finish)
         name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
@@ -256,7 +255,7 @@ class StoreTensors:
     async def _cut(
         self, found: Tensors, names: Sequence[str], shard_bytes: int, layout: FileLayout
     ) -> tuple[Mapping[str, Representation], int]:
-        file = Safetensors(shard_bytes=shard_bytes, metadata=metadata_of(found), layout=layout)
+        file = Safetensors(shard_bytes=shard_bytes, metadata=found.metadata, layout=layout)
         held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
         made = dict[str, Representation]()
         for name, data in (await self._worker.bulk(file.shards)).items():
@@ -368,25 +367,18 @@ def _pieces(texts: Iterator[bytes]) -> Iterator[bytes]:
         yield b"".join(some)
 
 
-def _page(
-    found: Tensors, name: str | None, dtype: str | None, limit: int, first: int, encode: Encode
-) -> ResultPage[bytes]:
+def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first: int) -> ResultPage[TensorEntry]:
     """Return a page of the tensors from number `first` on that match `name` and `dtype`; None matches all."""
-    fits = wanted(name, dtype)
-    if name is None:
-        text, count, number = items(found, first, limit, dtype, encode)
-        return ResultPage([text] if count else [], str(number) if number < len(found) else None)
-    numbers: Sequence[int] = range(len(found)) if "*" in name else sorted(found.numbers(name))
-    called, means, texts, room = naming(found), pattern(name), list[bytes](), PageBudget(limit)
+    fits, means = wanted(name, dtype), pattern(name if name is not None and "*" in name else "*")
+    numbers: Sequence[int] = range(len(found)) if name is None or "*" in name else sorted(found.numbers(name))
+    entries, room = list[TensorEntry](), PageBudget(limit)
     for number in numbers[bisect_left(numbers, first) :]:
-        if "*" not in name or means(called(number)[0]):
-            tensor = found[number]
-            if fits(tensor):
-                text = encode(entry_of(tensor))
-                if not room.takes(len(text)):
-                    return ResultPage(texts, str(number))
-                texts.append(text)
-    return ResultPage(texts, None)
+        if means(found.key(number)[0]) and fits(tensor := found[number]):
+            entry = entry_of(tensor)
+            if not room.takes(entry_weight(entry)):
+                return ResultPage(entries, str(number))
+            entries.append(entry)
+    return ResultPage(entries, None)
 
 
 def _filename(name: str) -> str:
