@@ -1,0 +1,541 @@
+"""Faults that are planted one by one in a copy of the sources, and the tests that have to fail with each.
+
+`make long` plants all. To plant some: `.venv/bin/python -m pytest -m long tests/house/test_mutants.py -k WORDS`, with
+words of the first column. Numbers there are those of the rules of the catalogue's design.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, NamedTuple
+
+SOURCES: Final = "service/protoslice"
+SIMULATION: Final = "tests.stores.simulation --histories 200"
+_SECONDS: Final = 500
+_CATALOG: Final = "tests/catalog"
+_ACCESS: Final = " ".join(
+    f"tests/server/access/{name}"
+    for name in (
+        "test_decision.py", "test_tokens.py", "test_places.py", "test_signatures.py", "test_records.py",
+        "oidc/test_verification.py", "oidc/test_statements.py", "test_sessions.py", "test_closed.py", "test_gate.py",
+        "test_own_uploads.py", "test_write_only.py", "test_quotas.py", "../../stores/quotas/test_room.py",
+    )
+)  # fmt: skip
+"""Tests of who may do what, the quick ones first."""
+
+
+class Mutant(NamedTuple):
+    """A replacement of one text in a file, the rule that it breaks, and the tests that see it."""
+
+    rule: str
+    file: str
+    old: str
+    new: str
+    tests: str
+
+
+def _access(file: str, old: str, new: str) -> Mutant:
+    return Mutant(f"access: {file}: {new or old}", file, old, new, _ACCESS)
+
+
+def survives(mutant: Mutant, folder: Path) -> str:
+    """Plant a fault in a copy of the sources; return why it counts as one that no test sees, or ""."""
+    path = folder / SOURCES / mutant.file
+    whole = path.read_text()
+    if mutant.old not in whole:
+        return f"{mutant.file} does not contain {mutant.old!r}: update tests/mutants.py"
+    path.write_text(whole.replace(mutant.old, mutant.new, 1))
+    program = ["pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"] if mutant.tests != SIMULATION else []
+    environment = os.environ | {"PYTHONPATH": f"{folder}/service{os.pathsep}{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", *program, *mutant.tests.split()],
+            cwd=folder, env=environment, capture_output=True, check=False, timeout=_SECONDS, text=True,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return ""
+    finally:
+        path.write_text(whole)
+    failed = re.search(r"^(?:(?:FAILED|ERROR) (\S+)|(seed \d+: .*))", done.stdout, re.MULTILINE)
+    return "" if failed else f"no test failed: {(done.stdout + done.stderr)[-1000:]}"
+
+
+MUTANTS: Final = (
+    Mutant(
+        "a name is moved on condition", "catalog/repositories.py", "\n                        AND version = :seen", "",
+        f"{_CATALOG}/test_repositories.py",
+    ),
+    Mutant(
+        "a letter is changed on condition", "catalog/letters.py", "AND dead = 0 AND due = :seen", "AND :seen > 0",
+        f"{_CATALOG}/test_letters.py",
+    ),
+    Mutant(
+        "a blob is moved on condition", "catalog/kept_files.py", " AND version = :seen", "",
+        f"{_CATALOG}/test_artifacts.py",
+    ),
+    Mutant(
+        "deadlocks are repeated", "catalog/database.py",
+        "if loop.time() + wait > deadline or (unreachable and self._is_away):", "if True:",
+        f"{_CATALOG}/test_postgres.py",
+    ),
+    Mutant(
+        "a change has an id", "catalog/database.py", "            tx.record(change, self.schema)\n", "",
+        f"{_CATALOG}/test_postgres.py",
+    ),
+    Mutant(
+        "a lost answer is looked up", "catalog/database.py",
+        "if unknown and await self._took_effect(change, background=background):", "if False:",
+        f"{_CATALOG}/test_postgres.py",
+    ),
+    Mutant(
+        "the existing row is read after a conflict", "catalog/artifacts.py",
+        "            row = tx.first(sql, **self._key)\n        if row is None:\n            raise",
+        "        if row is None:\n            raise",
+        f"{_CATALOG}/test_artifacts.py",
+    ),
+    Mutant(
+        "entity tags of names are random", "catalog/repositories.py", "version = secrets.token_bytes(16)",
+        'version = b"always the same"', f"{_CATALOG}/test_repositories.py",
+    ),
+    Mutant(
+        "a statement has a deadline in SQLite", "catalog/sqlite.py", "lambda: time.monotonic() > end", "lambda: False",
+        f"{_CATALOG}/test_database.py -k interrupted",
+    ),
+    Mutant(
+        "a statement has a deadline in PostgreSQL", "catalog/postgres.py", "SET LOCAL statement_timeout = {}",
+        "SET LOCAL work_mem = '{}kB'", f"{_CATALOG}/test_database.py -k interrupted",
+    ),
+    Mutant(
+        "a full pool refuses", "catalog/database.py", "asyncio.timeout(WAIT_SECONDS)", "asyncio.timeout(60)",
+        f"{_CATALOG}/test_database.py -k full_lane",
+    ),
+    Mutant(
+        "background work has connections", "catalog/sqlite.py", "self._lanes[background].run(self._reading",
+        "self._lanes[False].run(self._reading", f"{_CATALOG}/test_database.py -k full_lane",
+    ),
+    Mutant(
+        "a foreign key has an index", "catalog/migrations/0005.sql",
+        "CREATE INDEX names_manifest ON names (space, repository, manifest) WHERE manifest IS NOT NULL;\n", "",
+        f"{_CATALOG}/test_schema.py",
+    ),
+    Mutant(
+        "only the job that fails is rolled back", "catalog/sqlite.py", 'connection.execute("ROLLBACK TO job")', "pass",
+        f"{_CATALOG}/test_database.py {_CATALOG}/test_repositories.py",
+    ),
+    Mutant(
+        "writes wait for other processes", "catalog/sqlite.py", "    fcntl.flock(file, fcntl.LOCK_EX)\n", "",
+        f"{_CATALOG}/test_sqlite.py",
+    ),
+    Mutant(
+        "a write that has not begun is refused", "catalog/sqlite.py", "if job.done.cancel():", "if False:",
+        f"{_CATALOG}/test_sqlite.py",
+    ),
+    Mutant(
+        "a file that was removed is noticed", "catalog/sqlite.py",
+        "if _identity(self._name) != self._opened:", "if False:",
+        f"{_CATALOG}/test_sqlite.py",
+    ),
+    Mutant(
+        "network file systems are refused", "catalog/sqlite.py", "if _NETWORK.fullmatch(kind):", "if False:",
+        f"{_CATALOG}/test_sqlite.py",
+    ),
+    Mutant(
+        "a full disk takes the ballast", "catalog/sqlite.py", "if not self.drop():", "if True:",
+        f"{_CATALOG}/test_sqlite.py",
+    ),
+    Mutant(
+        "foreign keys are enforced", "catalog/sqlite.py", '"foreign_keys = ON"', '"foreign_keys = OFF"',
+        f"{_CATALOG}/test_database.py {_CATALOG}/test_repositories.py",
+    ),
+    Mutant(
+        "a blob that is wanted never expires", "artifacts/repository.py", "if blob.wanted and blob.store is None:",
+        "if False:", "tests/artifacts",
+    ),
+    Mutant(
+        "files whose uploads are gone go", "catalog/kept_files.py", "WHERE upload IS NOT NULL AND updated",
+        "WHERE store IS NOT NULL AND updated", f"{_CATALOG}/test_repositories.py",
+    ),
+    Mutant(
+        "a letter is written with its change", "catalog/letters.py", "    for hook in wanted:\n",
+        "    for hook in ():\n", f"{_CATALOG}/test_letters.py",
+    ),
+    Mutant(
+        "a folder that changed meanwhile stays noted", "catalog/drafts.py", "AND name = :name AND changed = :changed",
+        "AND name = :name AND :changed > 0", f"{_CATALOG}/test_drafts.py",
+    ),
+    Mutant(
+        "warm reads execute no statement", "server/access/credentials.py", "asked + min(KNOWN_SECONDS, left)", "asked",
+        "tests/server/test_statements.py",
+    ),
+    Mutant(
+        "1: references are looked for before a row is deleted", "catalog/collector.py",
+        "held = _referenced(tx, picked)", "held = set[tuple[str, int]]()", SIMULATION,
+    ),
+    Mutant(
+        "1: stores refer to objects by a foreign key", "catalog/migrations/0007.sql",
+        """REFERENCES stores (space, id) ON DELETE CASCADE,
+    FOREIGN KEY (space, object) REFERENCES objects (space, id)
+) {composite};
+CREATE INDEX store_objects_object""",
+        """REFERENCES stores (space, id) ON DELETE CASCADE
+) {composite};
+CREATE INDEX store_objects_object""", SIMULATION,
+    ),
+    Mutant(
+        "1: uploads refer to objects by a foreign key", "catalog/migrations/0007.sql",
+        """REFERENCES uploads (space, id),
+    FOREIGN KEY (space, object) REFERENCES objects (space, id)""",
+        "REFERENCES uploads (space, id)", f"{_CATALOG}/test_uploads.py",
+    ),
+    Mutant(
+        "1: the collector looks for references in uploads", "catalog/collector.py",
+        'for table in ("store_objects", "upload_objects", "derived"):', 'for table in ("store_objects", "derived"):',
+        SIMULATION,
+    ),
+    Mutant(
+        "1: the collector looks for references in derived facts", "catalog/collector.py",
+        'for table in ("store_objects", "upload_objects", "derived"):',
+        'for table in ("store_objects", "upload_objects"):', f"{_CATALOG}/test_collector.py",
+    ),
+    Mutant(
+        "1: the collector locks what it looks at", "catalog/collector.py",
+        "FROM objects WHERE due <= :now\n        ORDER BY due LIMIT :most FOR UPDATE SKIP LOCKED",
+        "FROM objects WHERE due <= :now\n        ORDER BY due LIMIT :most", f"{_CATALOG}/test_race.py",
+    ),
+    Mutant(
+        "2: a reference that goes makes an object due", "catalog/objects.py",
+        "UPDATE objects SET due = :now WHERE space = :space AND id = :id AND writer IS NULL",
+        "UPDATE objects SET due = NULL WHERE space = :space AND id = :id AND :now > 0", SIMULATION,
+    ),
+    Mutant(
+        "2: objects of a purged store become due", "catalog/collector.py",
+        "    release_objects(tx, space, objects)\n", "", SIMULATION,
+    ),
+    Mutant(
+        "2: objects of a derived fact of a purged store become due", "catalog/collector.py",
+        '"object" if table in {"store_objects", "derived"}', '"object" if table == "store_objects"',
+        SIMULATION,
+    ),
+    Mutant(
+        "2: objects of an upload that ends become due", "catalog/uploads.py",
+        "    release_objects(tx, space, objects)\n", "", SIMULATION,
+    ),
+    Mutant(
+        "2: an object of a derived fact that is replaced becomes due", "catalog/derived.py",
+        "release_objects(tx, self._space, [old[0]])", "pass", f"{_CATALOG}/test_derived.py",
+    ),
+    Mutant(
+        "2: of two that derive a fact at once one object becomes due", "catalog/derived.py",
+        "AND id = :store FOR UPDATE", "AND id = :store", f"{_CATALOG}/test_derived.py -k of_writers",
+    ),
+    Mutant(
+        "2: xorbs of an upload that is removed become due", "catalog/uploads.py",
+        '        if row.state == "gone":\n            await release_uploads(self._database)\n', "",
+        f"{_CATALOG}/test_uploads.py -k xorb",
+    ),
+    Mutant(
+        "2: objects of a writer that has ended become due", "catalog/objects.py",
+        "SET writer = NULL, due = :now WHERE writer", "SET writer = NULL, due = :now + :now WHERE writer",
+        SIMULATION,
+    ),
+    Mutant(
+        "2: objects written in vain become due", "catalog/objects.py",
+        "SET writer = NULL, due = :now WHERE space = :space AND id = :id AND writer = :writer",
+        "SET writer = NULL, due = NULL + :now WHERE space = :space AND id = :id AND writer = :writer", SIMULATION,
+    ),
+    Mutant(
+        "3: a store refers to what it shares", "catalog/stores.py",
+        "sorted({*(each.id for each in new.own), *new.shared})", "sorted(each.id for each in new.own)", SIMULATION,
+    ),
+    Mutant(
+        "3: an upload refers to what it shares", "catalog/uploads.py",
+        "sorted({*(each.id for each in objects.own), *objects.shared})", "sorted(each.id for each in objects.own)",
+        f"{_CATALOG}/test_uploads.py",
+    ),
+    Mutant(
+        "4: objects are published by their writer", "catalog/objects.py",
+        """SET writer = NULL, due = NULL, size = :size
+        WHERE space = :space AND id = :id AND writer = :writer\"""",
+        """SET writer = NULL, due = NULL, size = :size
+        WHERE space = :space AND id = :id AND :writer <> ''\"""", f"{_CATALOG}/test_objects.py",
+    ),
+    Mutant(
+        "4: a lost object is noticed", "catalog/objects.py", "writer=each.writer) != 1:", "writer=each.writer) == 9:",
+        f"{_CATALOG}/test_objects.py",
+    ),
+    Mutant(
+        "4: an object that is published is no longer due", "catalog/objects.py",
+        "SET writer = NULL, due = NULL, size = :size", "SET due = 0, size = :size",
+        f"{_CATALOG}/test_objects.py",
+    ),
+    Mutant(
+        "4: what was published is not dropped", "catalog/objects.py",
+        "WHERE space = :space AND id = :id AND writer = :writer\"\n            tx.many(sql, [row | {\"now\"",
+        "WHERE space = :space AND id = :id AND :writer <> ''\"\n            tx.many(sql, [row | {\"now\"",
+        f"{_CATALOG}/test_objects.py",
+    ),
+    Mutant(
+        "4: a writer whose lease has ended reserves nothing", "catalog/objects.py",
+        "            elif not _renew(tx, objects[0].writer):\n                return False\n", "", SIMULATION,
+    ),
+    Mutant(
+        "4: a process forgets what it reserved under a lease that has ended", "stores/writing/reservations.py",
+        "        if self._writer == writer:\n            self._writer = None\n            self._free.clear()\n",
+        "        pass\n", SIMULATION,
+    ),
+    Mutant(
+        "4: spaces that begin at once have one writer", "stores/writing/reservations.py",
+        "async with self._beginning:", "async with asyncio.Lock():", f"{_CATALOG}/test_objects.py -k begin_at_once",
+    ),
+    Mutant(
+        "5: keys are never used again", "catalog/objects.py",
+        "[new_id() for _ in range(count)]", "[secrets.randbits(4) for _ in range(count)]", SIMULATION,
+    ),
+    Mutant(
+        "6: bytes that were never published are deleted twice", "catalog/collector.py",
+        '"passes": 2 if size is None else 1', '"passes": 1', SIMULATION,
+    ),
+    Mutant(
+        "6: the second time is a day later", "catalog/collector.py", "TWICE_SECONDS: Final = 86_400.0",
+        "TWICE_SECONDS: Final = 60.0", SIMULATION,
+    ),
+    Mutant(
+        "7: bytes go some time after their row", "catalog/collector.py",
+        "due = tx.now + int(delay_seconds * SECOND)", "due = tx.now", SIMULATION,
+    ),
+    Mutant(
+        "7: bytes go after their row and not before", "stores/collection.py",
+        "dropped = await table.drop_objects(delay_seconds)", "dropped = await table.drop_objects(0)", SIMULATION,
+    ),
+    Mutant(
+        "7: trash is given to one collector at a time", "catalog/collector.py",
+        "later=tx.now + int(_CLAIM_SECONDS * SECOND)", "later=tx.now", f"{_CATALOG}/test_collector.py -k at_once",
+    ),
+    Mutant(
+        "8: a lease that has ended is doubted first", "catalog/collector.py",
+        '"doubted < :before")):', '"1 = 1")):',
+        SIMULATION,
+    ),
+    Mutant(
+        "8: a lease is renewed", "stores/writing/reservations.py",
+        "if writer is not None and not await self._table.renew(writer):", "if writer is None:", SIMULATION,
+    ),
+    Mutant(
+        "8: a renewal ends the doubt", "catalog/objects.py", "SET expires = :expires, doubted = NULL",
+        "SET expires = :expires", f"{_CATALOG}/test_collector.py",
+    ),
+    Mutant(
+        "9: a tag is moved on its condition", "catalog/tags.py",
+        "there and there.version, if_match)", "there and there.version, None)", SIMULATION,
+    ),
+    Mutant(
+        "12: published bytes are charged", "catalog/stores.py",
+        "tx, stored_bytes=size + new.held, ", "tx, stored_bytes=new.held, ", SIMULATION,
+    ),
+    Mutant(
+        "12: bytes of uploads are charged", "catalog/uploads.py",
+        "            self._account.charge(tx, stored_bytes=size)\n            return _row", "            return _row",
+        SIMULATION,
+    ),
+    Mutant(
+        "12: a removed store is discharged", "catalog/stores.py",
+        "            self._account.charge(tx, stores=-1, logical_bytes=-size, entries=-len(tags))\n", "", SIMULATION,
+    ),
+    Mutant(
+        "12: a restored store is charged", "catalog/stores.py",
+        "            self._account.charge(tx, stores=count, logical_bytes=count * removed[4], entries=created)\n", "",
+        SIMULATION,
+    ),
+    Mutant(
+        "12: collected bytes are discharged", "catalog/collector.py",
+        "    discharge(tx, sizes)\n", "    pass\n",
+        SIMULATION,
+    ),
+    Mutant(
+        "12: room is given back once it is charged", "stores/writing/new_objects.py",
+        "self._room.give(self._sizes.pop(each.id, 0))", "self._sizes.pop(each.id, 0)", SIMULATION,
+    ),
+    Mutant(
+        "12: room of what is given up is given back", "stores/writing/new_objects.py",
+        "        self._room.give(sum(self._sizes.values()))\n", "", SIMULATION,
+    ),
+    Mutant(
+        "12: a full space refuses", "catalog/spaces.py", "if stored_bytes and most_bytes and", "if False and",
+        f"{_CATALOG}/test_spaces.py",
+    ),
+    Mutant(
+        "12: the limit is exact", "catalog/spaces.py",
+        'tx.all("SELECT 1 FROM spaces WHERE name = :space FOR NO KEY UPDATE", space=self.space)', "pass",
+        f"{_CATALOG}/test_spaces.py",
+    ),
+    Mutant(
+        "13: entity tags of tags are random", "catalog/tags.py", "version = secrets.token_bytes(16)",
+        'version = b"always the same"', SIMULATION,
+    ),
+    Mutant(
+        "18: digests are unique among stores that are there", "catalog/migrations/0007.sql",
+        "ON stores (space, digest) WHERE deleted IS NULL", "ON stores (space, digest)", SIMULATION,
+    ),
+    Mutant(
+        "18: restore finds a store that another request restored", "catalog/stores.py",
+        "return None if there is None else RestoredRow(there)", "return None",
+        f"{_CATALOG}/test_stores.py -k restorers",
+    ),
+    Mutant(
+        "18: restore takes the last generation", "catalog/stores.py", "ORDER BY deleted DESC, id DESC LIMIT 1",
+        "ORDER BY deleted, id LIMIT 1", f"{_CATALOG}/test_stores.py",
+    ),
+    Mutant(
+        "18: a store can be restored within the grace", "catalog/collector.py",
+        "before=tx.now - grace, limit=limit", "before=tx.now, limit=limit", SIMULATION,
+    ),
+    Mutant(
+        "18: a store is purged after the grace", "catalog/collector.py",
+        "total = await self._in_batches(mark)", "total = 0", SIMULATION,
+    ),
+    Mutant(
+        "19: tags go with their store", "catalog/stores.py",
+        'DELETE FROM names WHERE {TAGS} AND store = :digest RETURNING name', "SELECT name FROM names WHERE {TAGS} "
+        "AND store = :digest", SIMULATION,
+    ),
+    Mutant(
+        "19: tags come back with their store", "catalog/stores.py",
+        'names = json.loads(removed[3] or "[]")', "names = []", f"{_CATALOG}/test_stores.py",
+    ),
+    Mutant(
+        "19: a tag is pointed at a store that exists", "catalog/tags.py",
+        "if not lock_store(tx, self._space, store):", "if False:", SIMULATION,
+    ),
+    Mutant(
+        "19: a name is pointed at a store that exists", "catalog/repositories.py",
+        "                require_store(tx, self._space, commit.store)\n", "", SIMULATION,
+    ),
+    Mutant(
+        "20: a damaged store is replaced", "stores/ingest/publisher.py",
+        "replaces = None if there is not None else done.row.id", "replaces = None", f"{_CATALOG}/test_stores.py",
+    ),
+    Mutant(
+        "20: what replaces a damaged store is not counted twice", "catalog/stores.py",
+        "count = 0 if replaced else 1", "count = 1", f"{_CATALOG}/test_stores.py",
+    ),
+    Mutant(
+        "21: an upload is changed under its own epoch", "catalog/uploads.py", "AND epoch = :epoch RETURNING",
+        "AND :epoch >= 0 RETURNING", SIMULATION,
+    ),
+    Mutant(
+        "21: a writer that takes an upload raises its epoch", "catalog/uploads.py",
+        "UPDATE uploads SET epoch = epoch + 1\n", "UPDATE uploads SET epoch = epoch\n", f"{_CATALOG}/test_uploads.py",
+    ),
+    Mutant(
+        "21: an upload that has ended cannot be taken", "catalog/uploads.py",
+        "SET state = 'gone', epoch = epoch + 1, modified", "SET state = 'gone', modified",
+        f"{_CATALOG}/test_uploads.py",
+    ),
+    Mutant(
+        "10: a lost answer to COMMIT is looked up", "catalog/database.py",
+        "if unknown and await self._took_effect(change, background=background):", "if False:", SIMULATION,
+    ),
+    Mutant(
+        "14: parts that are replaced go", "catalog/uploads.py",
+        '"DELETE FROM upload_parts WHERE space = :space AND upload = :id AND n >= :n"',
+        '"DELETE FROM upload_parts WHERE space = :space AND upload = :id AND n > 99 + :n"',
+        f"{_CATALOG}/test_uploads.py",
+    ),
+    _access("server/access/decision.py", "or Scope.ADMIN in self.scopes", "or Scope.READ in self.scopes"),
+    _access("server/access/decision.py", "if not self.gives(need.scope):", "if False:"),
+    _access("server/access/decision.py", "if not self.tags or need.scope is Scope.READ:", "if True:"),
+    _access("server/access/decision.py", "return need.scope not in {Scope.DELETE, Scope.ADMIN}", "return True"),
+    _access("server/access/decision.py", "return all(any(pattern", "return any(any(pattern"),
+    _access("server/access/decision.py", "grant.space in (space, EVERY_SPACE)", "True"),
+    _access("server/access/decision.py", "grant.space in (space, EVERY_SPACE)", "grant.space == space"),
+    _access("server/access/decision.py", "if not any(grant.scopes for grant in here):", "if not principal.grants:"),
+    _access(
+        "server/access/gate.py", "if not self.closed or rule.scope is None:",
+        "if not self.closed or rule.scope in {None, Scope.READ}:",
+    ),
+    _access("server/access/sessions.py", 'or not is_own_page(scope["method"], fields)', ""),
+    _access("server/access/sessions.py", "values[0] if len(values) == 1 else None", "values[0] if values else None"),
+    _access(
+        "server/access/signatures.py", "int(min(wanted, time.time() + self.seconds - _SKEW_SECONDS))",
+        "int(wanted)",
+    ),
+    _access(
+        "server/access/oidc/sign_in.py", "if not hmac.compare_digest(begun.state",
+        "if False and hmac.compare_digest(begun.state",
+    ),
+    _access("server/access/oidc/sign_in.py", "if begun.end <= time.time():", "if False:"),
+    _access("server/access/oidc/sign_in.py", 'if said.get("iss", self.issuer.url) != self.issuer.url:', "if False:"),
+    _access("server/access/oidc/sign_in.py", "if not isinstance(nonce, str) or not", "if False and not"),
+    _access("server/access/oidc/sign_in.py", "if self.client not in (", "if False and self.client not in ("),
+    _access("server/access/oidc/sign_in.py", 'if claims.get("azp", self.client) != self.client:', "if False:"),
+    _access("server/access/oidc/verification.py", "or statement.end <= time.time()", ""),
+    _access("server/access/oidc/verification.py", "or await known.keys.find(statement.key_id) is None", ""),
+    _access("server/access/oidc/verification.py", "if id in statement.rules", ""),
+    _access("server/access/gate.py", "EVERY_SPACE if rule.everywhere else space", "space"),
+    _access("server/access/gate.py", "admission.require_sight()", "pass"),
+    _access("server/access/gate.py", "tags_of(rule.tags, scope, fields, parameters)", "()"),
+    _access("server/access/rules.py", "if self.reads:", "if False:"),
+    _access("server/access/gate.py", "rule.tags is TagPlace.BODY and any(", "False and any("),
+    _access("server/access/gate.py", "caller is not None and caller.may_read(space)", "caller is not None"),
+    _access("server/access/credentials.py", "if kept is None or kept[0] != authorization:", "if kept is None:"),
+    _access("server/access/credentials.py", "if kept[1].until > time.monotonic() else None", ""),
+    _access(
+        "server/access/credentials.py", "if signature in self._proven:\n            return signature.is_valid",
+        "if self._proven:\n            return True",
+    ),
+    _access(
+        "server/access/credentials.py", "found.until > time.monotonic() and found.signed(signature)",
+        "found.signed(signature)",
+    ),
+    _access(
+        "server/access/credentials.py", "if not any(signature.proves(key) for key in self._keys)",
+        "if not self._keys",
+    ),
+    _access(
+        "server/access/credentials.py", "if found is None or found.until <= time.monotonic():",
+        "if found is None:",
+    ),
+    _access("server/access/credentials.py", "record.expires.timestamp() - time.time()", "KNOWN_SECONDS"),
+    _access("server/access/credentials.py", "verified.expires - time.time()", "KNOWN_BY_JWT_SECONDS"),
+    _access("server/access/credentials.py", "if len(authorization) > _LONGEST:", "if False:"),
+    _access("server/access/signatures.py", "and self.is_valid", ""),
+    _access(
+        "server/access/signatures.py", "return 0 < self.expires - time.time() <= self.purpose.seconds",
+        "return True",
+    ),
+    _access(
+        "server/access/signatures.py", "return 0 < self.expires - time.time() <= self.purpose.seconds",
+        "return time.time() < self.expires",
+    ),
+    _access("server/access/signatures.py", 'f"protoslice signed {purpose}".encode()', 'b""'),
+    _access("server/access/records.py", "signing_key(service_key, ", 'signing_key(b"", '),
+    _access("server/access/signatures.py", 'b"GET " + target[:-_PROOF]', 'b"GET " + target.partition(b"?")[0]'),
+    _access("server/access/signatures.py", '"GET" if scope["method"] == "HEAD" else scope["method"]', '"GET"'),
+    _access("server/access/records.py", "if record is not None and token.proves(record.hash) else None", ""),
+    _access("server/access/records.py", "return None if record is None or record.expired else record", "return record"),
+    _access("server/access/records.py", "id = :id AND space = :space", "id = :id AND :space <> ''"),
+    _access(
+        "server/access/tokens.py", "return hmac.compare_digest(self.hash.encode(), kept.encode())",
+        "return bool(kept)",
+    ),
+    _access("server/access/tokens.py", "if _checksum(body) != check:", "if False:"),
+    _access("server/access/gate.py", "if rule.signed:", "if True:"),
+    _access("server/access/places.py", "(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", "(/spaces/([^/]{1,63}))(/.*)"),
+    _access(
+        "server/access/tags.py", 'return (*query, *pairs(fields.get(b"upload-metadata", "")).get("tag", "").split())',
+        "return query",
+    ),
+    _access("server/access/tags.py", 'return (unquote(parameters["name"]),)', 'return (parameters["name"],)'),
+    _access("server/access/records.py", "WHERE space = :space AND id > :after", "WHERE :space <> '' AND id > :after"),
+    _access("server/access/credentials.py", "asked + min(KNOWN_SECONDS, left)", "asked + KNOWN_SECONDS"),
+    _access("server/access/signatures.py", 'scope.get("raw_path") or scope["path"].encode()', 'scope["path"].encode()'),
+    _access("stores/uploads/records.py", "self._client not in {None, found[0].client}", "False"),
+    _access("server/services.py", "None if self.admission is None else pseudonym(self.admission.key)", "None"),
+    _access("server/http/failures.py", "if problem.refuses:", "if False:"),
+    _access("stores/quotas/model.py", "type(value) is not int or not 0", "not 0"),
+    _access("server/access/oidc/verification.py", "if algorithm not in issuer.algorithms:", "if False:"),
+)  # fmt: skip
