@@ -204,10 +204,16 @@ class _Graph:
     """Operators, and who takes and makes each value."""
 
     def __init__(self) -> None:
+        # Columns, of strings and numbers alone: a row for each operator would be work for the garbage collector.
         self._ops: list[str] = []
-        self._nodes: list[Operator] = []
-        self._takers: dict[str, list[tuple[int, int]]] = {}
+        self._names: list[str] = []
+        self._inputs: list[Sequence[str]] = []
+        self._outputs: list[Sequence[str]] = []
+        self._takers: dict[str, tuple[int, ...]] = {}
+        """Who takes a value: numbers of operators times the most inputs, plus the slot."""
         self._makers: dict[str, int] = {}
+        self._said: dict[str, Kind] = {}
+        """Kinds by names, as far as they were needed."""
         self._kept: dict[int, bool] = {}
         """Whether operators make values that are kept, as far as it is known."""
         self._room = 0
@@ -215,14 +221,15 @@ class _Graph:
 
     def add(self, node: Operator, path: str) -> None:
         """Add an operator."""
-        number, takers = len(self._nodes), self._takers
+        number, takers = len(self._ops), self._takers
         self._ops.append(_plain(node.op))
-        self._nodes.append(node)
-        for slot, value in enumerate(node.inputs):
-            if value not in takers:
-                takers[value] = [(number, slot)]
-            elif len(takers[value]) < _MOST_TAKERS:
-                takers[value].append((number, slot))
+        self._names.append(node.name)
+        self._inputs.append(node.inputs)
+        self._outputs.append(node.outputs)
+        for taker, value in enumerate(node.inputs, number * _MOST_INPUTS):
+            known = takers.get(value, ())
+            if len(known) < _MOST_TAKERS:
+                takers[value] = (*known, taker)
         for value in node.outputs:
             self._makers.setdefault(value, number)
         if not node.inputs and node.outputs:
@@ -231,39 +238,46 @@ class _Graph:
     def kinds(self) -> Mapping[str, Kind]:
         """Return the known kinds of all values that no operator computes; `other` for settings of operators."""
         found = dict[str, Kind]()
+        plain = [_plain_kind(op) for op in self._ops]
         for value, takers in self._takers.items():
             maker = self._makers.get(value)
-            if value and (maker is None or not any(self._nodes[maker].inputs)):
-                kind = self._kind(value, takers)
+            if value and (maker is None or not any(self._inputs[maker])):
+                self._room = _MOST_LOOKS
+                kind = plain[takers[0] // _MOST_INPUTS] or self._taken(value)
+                if kind == "linear":
+                    kind = self._product(value, takers)
                 if kind is not None:
                     found[value] = kind
         return found
 
-    def _kind(self, value: str, takers: Sequence[tuple[int, int]]) -> Kind | None:
-        self._room = _MOST_LOOKS
-        kind = self._taken(value)
-        if kind == "linear":  # only names distinguish these two from other products
-            names = (value, *(self._nodes[number].name for number, _ in takers))
-            said = set(map(kind_named, names))
-            if "recurrent" in said:
-                return "recurrent"
-            return (
-                "attention" if "attention" in said or any(number in self._attending for number, _ in takers) else kind
-            )
-        return kind
+    def _product(self, value: str, takers: Sequence[int]) -> Kind:
+        """Return the kind of a layer that is a product: names, and other products around it, distinguish three."""
+        said = {self._named(value)}
+        for number in (taker // _MOST_INPUTS for taker in takers):
+            said.add("attention" if number in self._attending else self._named(self._names[number]))
+        return "recurrent" if "recurrent" in said else "attention" if "attention" in said else "linear"
+
+    def _named(self, name: str) -> Kind:
+        """Return the kind by a name, which a layer and its numbers often share."""
+        layer, _, last = name.rpartition(".")
+        name = layer if last in {"weight", "bias"} else name
+        known = self._said.get(name)
+        if known is None:
+            known = self._said[name] = kind_named(name)
+        return known
 
     def _taken(self, value: str) -> Kind | None:
         """Return the kind of the operators that take a value."""
-        for number, slot in self._takers.get(value, ()):
+        for taker in self._takers.get(value, ()):
             self._room -= 1
-            kind = self._used(number, slot) if self._room > 0 else None
+            kind = self._used(*divmod(taker, _MOST_INPUTS)) if self._room > 0 else None
             if kind is not None:
                 return kind
         return None
 
     def _used(self, number: int, slot: int) -> Kind | None:
         """Return the kind of what an operator does with the input in `slot`."""
-        op, node = self._ops[number], self._nodes[number]
+        op, inputs, outputs = self._ops[number], self._inputs[number], self._outputs[number]
         if slot in _SCALES.get(op, ()):
             return "quantization"
         if op == "embedlayernormalization" and 2 <= slot <= 4:
@@ -273,18 +287,18 @@ class _Graph:
             return None if kind == "embedding" and slot else kind
         if _SETTING.fullmatch(op):
             return "other"
-        if op in _DIVISIONS and not slot and node.outputs:  # a bias, as integers of the scale that comes second
-            return self._taken(node.outputs[0])
+        if op in _DIVISIONS and not slot and outputs:  # a bias, as integers of the scale that comes second
+            return self._taken(outputs[0])
         if op in _ADDING or op in _SCALING:
-            others = [each for at, each in enumerate(node.inputs) if at != slot]
+            others = [each for at, each in enumerate(inputs) if at != slot]
             if any(self._ops[self._makers.get(each, number)] == "dynamicquantizelinear" for each in others):
                 return "quantization"
             if self._is_affine(number, others):
                 return "normalization"
             return next(filter(None, (self._made(each, op in _ADDING) for each in others)), None)
-        passes = op == "concat" and all(map(self._is_kept, node.inputs))
-        if node.outputs and (passes or (not slot and _is_passing(op))):
-            return self._taken(node.outputs[0])
+        passes = op == "concat" and all(map(self._is_kept, inputs))
+        if outputs and (passes or (not slot and _is_passing(op))):
+            return self._taken(outputs[0])
         return None
 
     def _made(self, value: str, adding: bool) -> Kind | None:
@@ -293,8 +307,8 @@ class _Graph:
         self._room -= 1
         if number is None or self._room <= 0:
             return None
-        op, node = self._ops[number], self._nodes[number]
-        if op in {"rsqrt", "reciprocal"} or (op in _DIVISIONS and self._is_root(node.inputs[1:])):
+        op, taken = self._ops[number], self._inputs[number]
+        if op in {"rsqrt", "reciprocal"} or (op in _DIVISIONS and self._is_root(taken[1:])):
             return "normalization"
         kind = _kind_of(op)
         if kind is not None:
@@ -302,7 +316,7 @@ class _Graph:
             return kind if adding and kind != "normalization" else None
         if adding and _CUTTING.search(op):  # biases are added to whole results
             return None
-        passes, inputs = _is_passing(op), node.inputs[:2]
+        passes, inputs = _is_passing(op), taken[:2]
         if passes or op in _SCALING:
             for each, other in zip(inputs, inputs[::-1], strict=True):
                 kind = self._made(each, adding)
@@ -317,38 +331,38 @@ class _Graph:
         """
         if self._ops[number] in _ADDING:
             return any(self._scales_layer(self._makers.get(each)) for each in others)
-        takers = self._takers.get(next(iter(self._nodes[number].outputs), ""), ())
+        takers = self._takers.get(next(iter(self._outputs[number]), ""), ())
         return self._scales_layer(number) and any(
             self._ops[taker] in _ADDING
-            and all(self._is_kept(each) for at, each in enumerate(self._nodes[taker].inputs) if at != slot)
-            for taker, slot in takers
+            and all(self._is_kept(each) for at, each in enumerate(self._inputs[taker]) if at != slot)
+            for taker, slot in (divmod(each, _MOST_INPUTS) for each in takers)
         )
 
     def _scales_layer(self, number: int | None) -> bool:
         """True for the product of stored numbers with the result of convolutions, or with a sum of such."""
         if number is None or self._ops[number] not in _SCALING - _DIVISIONS:
             return False
-        computed = [each for each in self._nodes[number].inputs if not self._is_kept(each)]
-        maker = self._makers.get(computed[0]) if len(computed) == 1 < len(self._nodes[number].inputs) else None
+        computed = [each for each in self._inputs[number] if not self._is_kept(each)]
+        maker = self._makers.get(computed[0]) if len(computed) == 1 < len(self._inputs[number]) else None
         return maker is not None and (self._ops[maker] in _ADDING or _kind_of(self._ops[maker]) == "convolution")
 
     def _is_factor(self, value: str) -> bool:
         """True for stored numbers, and for those by which integers are scaled back."""
         maker = self._makers.get(value)
         if maker is not None and self._ops[maker] in _SCALING:
-            makers = (self._makers.get(each, maker) for each in self._nodes[maker].inputs)
+            makers = (self._makers.get(each, maker) for each in self._inputs[maker])
             return any(self._ops[each] == "dynamicquantizelinear" for each in makers)
         return self._is_kept(value)
 
     def _is_kept(self, value: str, forms: int = _MOST_FORMS) -> bool:
         """True for a value that comes from no operator but those that change its form, or put such together."""
         maker = self._makers.get(value)
-        if maker is None or not any(self._nodes[maker].inputs):
+        if maker is None or not any(self._inputs[maker]):
             return True
         known = self._kept.get(maker)
         if known is not None or not forms:
             return bool(known)
-        op, inputs = self._ops[maker], self._nodes[maker].inputs
+        op, inputs = self._ops[maker], self._inputs[maker]
         parts = inputs if op == "concat" else inputs[:1] if _is_passing(op) else ()
         kept = self._kept[maker] = bool(parts) and all(self._is_kept(each, forms - 1) for each in parts)
         return kept
@@ -358,10 +372,10 @@ class _Graph:
         """Return the operators that make the sides of attention's products, or that take their results."""
         found = set[int]()
         for number, op in enumerate(self._ops):
-            sides = self._nodes[number].inputs[:2]
+            sides = self._inputs[number][:2]
             if op in _PRODUCTS and len(sides) > 1 and not any(map(self._is_kept, sides)):
                 self._mark(sides, found, ahead=False)
-                self._mark(self._nodes[number].outputs[:1], found, ahead=True)
+                self._mark(self._outputs[number][:1], found, ahead=True)
         return frozenset(found)
 
     def _mark(self, values: Iterable[str], found: set[int], *, ahead: bool) -> None:
@@ -370,16 +384,16 @@ class _Graph:
         while ways:
             value, past = ways.pop()
             makers = (self._makers[value],) if value in self._makers else ()
-            for number in (taker for taker, _ in self._takers.get(value, ())) if ahead else makers:
-                op, node = self._ops[number], self._nodes[number]
-                inputs = node.inputs[: 1 if _is_passing(op) else 2]
+            for number in (taker // _MOST_INPUTS for taker in self._takers.get(value, ())) if ahead else makers:
+                op = self._ops[number]
+                inputs = self._inputs[number][: 1 if _is_passing(op) else 2]
                 kept, is_layer = list(filter(self._is_kept, inputs)), op in _LAYERS
                 joins = _is_passing(op) or ((is_layer or op in _ADDING or op in _SCALING) and kept)
                 if number in found or not joins or (past and is_layer):
                     continue
                 found.add(number)
                 if ahead:
-                    ways += ((each, past or is_layer) for each in node.outputs[:1])
+                    ways += ((each, past or is_layer) for each in self._outputs[number][:1])
                     self._mark(kept, found, ahead=False)
                 else:
                     ways += ((each, False) for each in (kept if is_layer else inputs))
@@ -405,6 +419,12 @@ def _kind_of(op: str) -> Kind | None:
     return next((kind for kind, means in _OPERATORS if means.search(op)), None)
 
 
+@lru_cache(1 << 12)
+def _plain_kind(op: str) -> Kind | None:
+    """Return the kind of an operator that has it in common with all its stored inputs."""
+    return None if op in _SCALES or op == "embedlayernormalization" or _kind_of(op) == "embedding" else _kind_of(op)
+
+
 def kind_of(op: str) -> Kind | None:
     """Return the kind of an operator; None for those of no layer."""
     return _kind_of(_plain(op))
@@ -418,12 +438,18 @@ def _is_number(dtype: Dtype | None) -> bool:
     )
 
 
+_LAYERED: Final = {kind: Use("weight", kind) for kind in _WORDS if kind not in {"quantization", "embedding"}}
+"""Uses of what the model keeps for a layer."""
+
+
 def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
     """Return the use of a tensor, with the `kind` that its graph gives it, if any.
 
     `weight` says that the model keeps it among its weights: it is one unless its numbers are those of a shape, an index
     or a single factor that is not learned. Any other is one only as the weights of a layer.
     """
+    if weight and kind in _LAYERED and tensor.shape and _is_number(tensor.dtype):
+        return _LAYERED[kind]
     if (not tensor.rank and kind != "quantization") or (
         kind == "embedding" and (tensor.rank != 2 or not _is_number(tensor.dtype))
     ):
