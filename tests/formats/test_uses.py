@@ -324,3 +324,12 @@ def test_numbers_around_recurrent_and_quantized_layers(tmp_path: Path) -> None:
         "model.out_proj.weight": ("weight", "linear"),
         "model.out_proj.bias": ("weight", "linear"),
     }
+
+
+def test_initializers_of_branches_are_weights_of_their_layers(tmp_path: Path) -> None:
+    made = numpy_helper.from_array(np.ones((4, 4), "f4"), "w")
+    inside = helper.make_graph(
+        [node("MatMul", "x w", "m")], "inside", [], [helper.make_tensor_value_info("m", 1, None)], [made]
+    )
+    nodes = [node("If", "c", "y", then_branch=inside, else_branch=inside)]
+    assert uses(saved(tmp_path, nodes, {}, ("x", "c"))) == {"w": ("weight", "linear")}
