@@ -153,12 +153,16 @@ def test_repositories_are_listed_and_renamed(catalogue: str) -> None:
         assert await names(search="ERT") == ["ann/bert"]
         assert await names(search="ERT", datasets=True) == ["datasets/ann/bert"]
         assert await names(search="b/x_y") == ["bob/x_y"]
+        assert await names(search="Empt") == ["ann/empty"]
+        assert (await names(search="main"), await names(search="ann%")) == ([], [])
         table = RepositoryTable(database, Account("team"), HUB)
         with pytest.raises(UniqueViolation):
             await table.rename("ann/bert", "bob/x_y")
         assert await table.rename("ann/bert", "ann/tiny")
         assert not await table.rename("ann/bert", "ann/other")
         assert (await names(search="tiny"), await names(search="bert")) == (["ann/tiny"], [])
+        assert (await table.rename("ann/empty", "ann/full"), await table.remove("bob/x_y")) == (True, True)
+        assert [await names(search=each) for each in ("full", "empty", "bob")] == [["ann/full"], [], []]
         (row,) = await RepositoryListing(database, "team", "ann/t", "", datasets=False).rows("")
         assert row.store == "x"
         history = HistoryTable(database, Account("team"), RepositoryRow(row.id, row.name, row.created))

@@ -18,6 +18,7 @@ from tests.support.catalogues import make_earlier
 from tests.support.process import service_process
 
 from protoslice.catalog import connect, opening, postgres, schema, sqlite, upgrade
+from protoslice.catalog.repository_listing import RepositoryListing
 
 EARLIER: Final = 7
 """Schema before the one in which names got labels, an index of which the next one made."""
@@ -82,6 +83,21 @@ async def test_upgrade_of_a_million_names(url: str) -> None:
     await make_with_names(url, count)
     await upgraded(url)
     assert await names_in(url) == (count, "default\nmodel-1-104729")
+
+
+@pytest.mark.anyio
+async def test_repositories_of_before_are_found_by_their_names(url: str) -> None:
+    """Schema 12 brought their index."""
+    await make_earlier(url, 11)
+    database = connect(url, "memory://")
+    sql = (
+        "INSERT INTO repositories (space, id, protocol, name, created, folded) VALUES ('a', 9, 'hub', 'X/Name', 0, '')"
+    )
+    await database.fill(lambda tx: tx.run(sql))
+    await upgrade(database)
+    found = await RepositoryListing(database, "a", "", "name", datasets=False).rows("")
+    await database.close()
+    assert [row.name for row in found] == ["X/Name"]
 
 
 @pytest.mark.anyio

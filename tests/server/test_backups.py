@@ -111,7 +111,7 @@ def rows_of(site: Site) -> dict[str, list[Any]]:
             if database.dialect == "postgresql":
                 tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
             for (table,) in await database.read(lambda tx: tx.all(tables)):
-                if table.startswith(("sqlite_", "name_trigrams")) or table in {
+                if table.startswith(("sqlite_", "name_trigrams", "repository_trigrams")) or table in {
                     "changes",
                     "holds",
                     "letters",

@@ -75,3 +75,11 @@ class LabelSearch:
             joined = f"name_trigrams t JOIN names {alias} ON {alias}.number = t.rowid"
             return f"{joined} WHERE {self.condition('t')} AND {has_store}"
         return f"names {alias} WHERE {self.condition(alias)} AND {has_store}"
+
+    @property
+    def repositories(self) -> str:
+        """The statement for the ids of repositories whose names match, for a search by trigrams."""
+        if self.dialect == "sqlite":
+            return "SELECT t.rowid FROM repository_trigrams t WHERE t.label GLOB :pattern"
+        label = "(r.space || chr(10) || lower(r.name))"
+        return f"SELECT r.id FROM repositories r WHERE {label} LIKE :pattern AND r.protocol IN ('{HUB}', '{OCI}')"

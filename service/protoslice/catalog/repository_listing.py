@@ -17,11 +17,15 @@ _HEADS: Final = (
     f"LEFT JOIN names n ON {_NAMED} AND n.kind = 'heads' AND n.name = 'main' WHERE r.protocol = 'hub'",
     f"""
         LEFT JOIN names n ON {_NAMED} AND n.kind = 'tags' AND n.name = 'latest' WHERE r.protocol = 'oci'
-        AND EXISTS (SELECT 1 FROM names o WHERE o.space = r.space AND o.repository = r.id AND o.store IS NOT NULL)
+        AND EXISTS (SELECT 1 FROM names o
+            WHERE o.space = r.space AND o.repository = r.id AND o.kind = 'tags' AND coalesce(o.store, '') <> '')
         AND NOT EXISTS (SELECT 1 FROM repositories h
             WHERE h.space = r.space AND h.folded = r.name)""",
 )
-"""Current versions of repositories of the hub, and of OCI: a name that both have is one repository."""
+"""Current versions of repositories of the hub, and of OCI: a name that both have is one repository.
+
+Without `coalesce` SQLite would read the stores of all names of a space, for each repository of OCI.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,7 @@ class RepositoryListing:
         }
 
     async def rows(self, after: str) -> list[ListedRepository]:
-        """Return the next repositories behind a name, at most `WALKED`; a search may leave some of them in.
-
-        Repositories without files are not found by a search.
-        """
+        """Return the next repositories behind a name, at most `WALKED`; a search may leave some of them in."""
         return await self._database.read(lambda tx: self._rows(tx, after))
 
     def _rows(self, tx: Transaction, after: str) -> list[ListedRepository]:
@@ -63,16 +64,19 @@ class RepositoryListing:
         conditions = "r.space = :space AND r.name > :after AND r.name >= :prefix AND r.name < :end"
         if not self._datasets:
             conditions += " AND NOT (r.name >= :set AND r.name < :last)"
+        source = "repositories"
         if self._search is not None and self._search.by_trigrams:
             values |= self._search.values
-            hits = tx.all(f"SELECT n.repository FROM {self._search.rows('n')} LIMIT :walked", **values)
+            hits = tx.all(f"{self._search.repositories} LIMIT :walked", **values)
             if len(hits) < WALKED:
-                marks = {f"i{number}": id for number, id in enumerate(sorted({row[0] for row in hits}))}
+                marks = {f"i{number}": id for number, (id,) in enumerate(hits)}
                 values |= marks
-                conditions += f" AND r.id IN ({', '.join(f':{mark}' for mark in marks) or 'NULL'})"
+                # The limit cuts nothing off: it keeps SQLite from reading all names of the space in order.
+                among = ", ".join(f":{mark}" for mark in marks) or "NULL"
+                source = f"(SELECT * FROM repositories WHERE space = :space AND id IN ({among}) LIMIT :walked)"
         found = list[ListedRepository]()
         for head in _HEADS:
-            sql = f"SELECT {_COLUMNS} FROM repositories r {head} AND {conditions} ORDER BY r.name LIMIT :walked"
+            sql = f"SELECT {_COLUMNS} FROM {source} r {head} AND {conditions} ORDER BY r.name LIMIT :walked"
             found += [
                 ListedRepository(id, name, created, store, updated or created)
                 for id, name, created, store, updated in tx.all(sql, **values)

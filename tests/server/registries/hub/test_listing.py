@@ -59,7 +59,28 @@ def test_models_are_listed_by_author_and_search(client: httpx.Client, several: l
     assert ids(client, f"author=zoe&search=bert{page}") == ["zoe/bert-tiny"]
     assert ids(client, f"search=main{page}") == [], "branches are no part of a name"
     assert ids(client, f"search=re{page}") == ["ann/resnet"], "terms too short for the index are found too"
+    assert ids(client, f"search=empt{page}") == ["ann/empty"], "no file is needed to be found"
     assert ids(client, page, "datasets") == ["ann/bert-data"]
+
+
+@pytest.mark.parametrize("files", [{}, {"a": b"1"}])
+def test_a_repository_is_found_from_its_creation_to_its_removal(client: httpx.Client, files: dict[str, bytes]) -> None:
+    def post(path: str, **body: str) -> None:
+        client.post(f"/api/repos/{path}", json=body).raise_for_status()
+
+    post("create", organization="Ann", name="Bert")
+    if files:
+        assert commit(client, "models/Ann/Bert", files).status_code == 200
+    for term in ("ann/bert", "Ber", "BERT", "n/b"):
+        assert ids(client, f"search={term}") == ["Ann/Bert"], term
+    post("move", fromRepo="Ann/Bert", toRepo="Ann/bERT")
+    assert ids(client, "search=bert") == ["Ann/bERT"]
+    post("move", fromRepo="Ann/bERT", toRepo="bob/tiny")
+    assert (ids(client, "search=bert"), ids(client, "search=tiny")) == ([], ["bob/tiny"])
+    client.request("DELETE", "/api/repos/delete", json={"organization": "bob", "name": "tiny"}).raise_for_status()
+    assert ids(client, "search=tiny") == []
+    post("create", organization="bob", name="tiny")
+    assert ids(client, "search=tiny") == ["bob/tiny"]
 
 
 @pytest.mark.parametrize("page", ["", "&limit=1"])
