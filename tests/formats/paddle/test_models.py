@@ -128,6 +128,23 @@ def test_what_is_persistable_and_in_no_file(tmp_path: Path) -> None:
     assert [found[number].name for number in range(len(found))] == ["w"]
 
 
+@pytest.mark.parametrize(("count", "name", "dims"), [(90, "x" * 60_000, 1), (1000, "x", 10_000), (250_000, "x", 1)])
+def test_a_signature_has_bounds(tmp_path: Path, count: int, name: str, dims: int) -> None:
+    """Long names, a long shape that is named often, and very many ends."""
+    message = schema.bundled().message_class
+    made = message(programs.PROGRAM).FromString(program([filled(name, "F32", (1,) * dims)]))
+    for number in range(0, count, 1000):
+        feed = made.blocks[0].ops.add(type="feed").outputs.add(parameter="Out")
+        feed.arguments.extend([name] * min(1000, count - number) if len(name) == 1 else [name])
+    for _ in range(count if len(name) > 1 else 0):
+        made.blocks[0].ops.add(type="fetch").inputs.add(parameter="X", arguments=[name])
+    with (
+        written({"m.pdmodel": made.SerializeToString()}, tmp_path) as model,
+        pytest.raises(LimitExceeded, match="list"),
+    ):
+        list(model.signatures())
+
+
 def test_only_heads_are_read() -> None:
     read_at: list[tuple[int, int]] = []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.model import Model, RootProto
 from protoslice.formats.paddle.blobs import dtype_of, number_of
-from protoslice.formats.tensors.drafts import parsed
+from protoslice.formats.tensors.drafts import check_ends, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.uses import Kinds, Operator, kinds_in
 from protoslice.schema.detection import paddle
@@ -100,19 +101,24 @@ def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> Ro
 
 
 def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
-    """Return what a program is fed with and what is fetched of it, and the bytes read for them."""
-    operator, ends, size = schema.bundled().message_class(_OPERATOR), dict[str, list[str]](), 0
+    """Return what a program is fed with and what is fetched of it, and the bytes read for them.
+
+    `LimitExceeded` beyond 4 MiB of names and declarations, each counted as often as it is listed.
+    """
+    operator, ends, size, listed = schema.bundled().message_class(_OPERATOR), dict[str, list[str]](), 0, 0
     for each in proto.document.find([_OPERATOR], small=_SMALL_FIELD):
         found, size = parsed(operator, each), size + len(each.skeleton)
-        if found.type in {"feed", "data"}:
-            ends.setdefault("inputs", []).extend(name for made in found.outputs for name in made.arguments)
-        elif found.type == "fetch":
-            ends.setdefault("outputs", []).extend(name for taken in found.inputs for name in taken.arguments)
-    wanted = {name for names in ends.values() for name in names}
+        if found.type in {"feed", "data", "fetch"}:
+            slots = found.inputs if found.type == "fetch" else found.outputs
+            names = [name for slot in slots for name in slot.arguments]
+            check_ends(listed := listed + sum(map(len, names)))
+            ends.setdefault(_SIDES[found.type == "fetch"], []).extend(names)
+    wanted = Counter(name for names in ends.values() for name in names)
     variable, declared = schema.bundled().message_class(_VARIABLE), dict[str, Variable]()
     for each in proto.document.find([_VARIABLE], small=_SMALL_FIELD):
         found, size = parsed(variable, each), size + len(each.skeleton)
         if found.name in wanted:
+            check_ends(listed := listed + wanted[found.name] * len(each.skeleton))
             declared[found.name] = _declared(found, each.path)
     inputs, outputs = (tuple(_end(name, declared.get(name)) for name in ends.get(side, ())) for side in _SIDES)
     return [Signature("main", "", (), inputs, outputs)], size

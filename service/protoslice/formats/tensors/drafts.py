@@ -32,15 +32,20 @@ def parsed_ends(proto: RootProto, type_name: str, path: str, fields: Sequence[st
     Raise `LimitExceeded` beyond 4 MiB, and `CorruptModel` if they do not parse; errors are about the path `about`.
     """
     _, _, core = proto.document.view(path, fields)
-    if core.size > _MOST_ENDS:
-        raise LimitExceeded(
-            f"The inputs and outputs have {core.size} bytes, but at most {_MOST_ENDS} are listed", path=about
-        )
+    check_ends(core.size, about)
     try:
         message = schema.bundled().message_class(type_name)
         return schema.parsed(message, Rope(core, proto.sources).read()), core.size
     except DecodeError as error:
         raise CorruptModel(f"The inputs and outputs do not parse: {error}", path=about) from error
+
+
+def check_ends(size: int, about: str = "") -> None:
+    """Raise `LimitExceeded` for inputs and outputs of more than 4 MiB."""
+    if size > _MOST_ENDS:
+        raise LimitExceeded(
+            f"The inputs and outputs have {size} bytes, but at most {_MOST_ENDS} are listed", path=about
+        )
 
 
 @dataclass(slots=True)
