@@ -68,6 +68,49 @@ def test_the_history_of_a_name_tells_what_changed(context: BrowserContext, http:
     expect(page).to_have_url(re.compile(r"/diff/told%3A2\.\.\.told%3A3$"))
 
 
+def test_the_history_shows_which_layers_moved_and_links_each(context: BrowserContext, http: httpx.Client) -> None:
+    """All versions have the same columns; arrow keys move from cell to cell."""
+    for n, data in enumerate((onnx(100, 200, seed=1), onnx(100, 200, seed=2), onnx(100, 300, 50, seed=2)), 1):
+        put(http, f"layered:{n}", data)
+    page = opened(context, "/m/layered:3")
+    page.locator("summary", has_text="History").click()
+    rows = page.locator(".history").get_by_role("group")
+    expect(rows).to_have_count(2)
+    expect(rows.nth(0)).to_have_attribute("aria-label", re.compile("^Layers that moved since layered:2"))
+    names = [
+        [each.get_attribute("aria-label") or "" for each in rows.nth(n).get_by_role("link").all()] for n in range(2)
+    ]
+    assert [re.sub(r": up to .*", "", each) for each in names[0]] == [
+        "weight-0: no change in a sample", "weight-1: reshaped", "weight-2: added",
+    ]  # fmt: skip
+    assert [each.partition(":")[0] for each in names[1]] == ["weight-0", "weight-1"]
+    assert all("Relative change: up to" in each for each in names[1])
+    assert violations(context, page) == "[]"
+    rows.nth(0).get_by_role("link").first.focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/diff/layered%3A2\.\.\.layered%3A3\?cell=weight-1"))
+    changes = page.get_by_role("grid", name="Changes").get_by_role("row")
+    expect(changes).to_have_count(2)
+    expect(changes.nth(1)).to_contain_text("weight-1")
+
+
+def test_the_history_of_many_versions_comes_in_pages_the_newest_first(
+    context: BrowserContext, http: httpx.Client
+) -> None:
+    for n in range(1, 54):
+        put(http, f"many:{n}", b"version %d" % n)
+    put(http, "too-many:1", b"of another name")
+    page = opened(context, "/m/many:53")
+    page.locator("summary", has_text="History").click()
+    steps = page.locator(".history li")
+    expect(steps).to_have_count(50)
+    assert {f"many:{n}" for n in range(4, 54)} == {step.locator("a").first.inner_text() for step in steps.all()}
+    page.get_by_role("button", name="Older versions").click()
+    expect(steps).to_have_count(53)
+    expect(page.get_by_role("button", name="Older versions")).to_have_count(0)
+
+
 def test_the_history_of_a_repository_lists_its_commits(context: BrowserContext, http: httpx.Client) -> None:
     http.post("/api/repos/create", json={"organization": "ann", "name": "told"})
     for title, data in (("Add the model", onnx(5000)), ("Train longer", onnx(5001))):

@@ -19,15 +19,16 @@ export function figureOf({ delta }: TensorMove, metric: Metric): number | null {
 export type Pairs = Omit<TensorMoves, "next">;
 export const NO_PAIRS: Pairs = { items: [], equal: [], compared: 0, total: 0 };
 
-/** Loads all pairs page by page; `show` gets those that are there. */
-export async function loadMoves(before: string, after: string, signal: AbortSignal, show: (pairs: Pairs, done: boolean) => void): Promise<void> {
+/** Load all pairs page by page; `show` gets those that are there. */
+export async function loadMoves(before: string, after: string, signal: AbortSignal, show?: (pairs: Pairs, done: boolean) => void, sample?: number): Promise<Pairs> {
   let found = NO_PAIRS;
   for (let cursor: string | null = ""; cursor !== null;) {
-    const { items, equal, compared, total, next }: TensorMoves = await getJson(view(after, ["moves"], { before, limit: 1000, cursor }), signal);
+    const { items, equal, compared, total, next }: TensorMoves = await getJson(view(after, ["moves"], { before, sample, limit: 1000, cursor }), signal);
     found = { items: [...found.items, ...items], equal: [...found.equal, ...equal], compared: found.compared + compared, total };
     cursor = next;
-    show(found, cursor === null);
+    show?.(found, cursor === null);
   }
+  return found;
 }
 
 /** Tensors of one kind in one column: those that moved, and the number of all. */
@@ -48,49 +49,69 @@ function layersOf({ layer, last }: EqualTensors): string[] {
   return last === null ? [layer] : Array.from({ length: last - first + 1 }, (_, n) => `${stem}${first + n}`);
 }
 
-/** Layers by kinds. Where there are more than `most`, neighbours of the longest series share columns. */
-export function stripOf({ items, equal }: Pairs, most: number): Strip {
+interface Part { layer: string; kind: string; tensors: number; moves: TensorMove[] }
+
+const partsOf = ({ items, equal }: Pairs): Part[] => [
+  ...items.map((move) => ({ layer: move.layer, kind: move.kind, tensors: 1, moves: [move] })),
+  ...equal.flatMap((run) => layersOf(run).map((layer) => ({ layer, kind: run.kind, tensors: run.count, moves: [] }))),
+];
+
+/** The columns of a strip, and the column of each layer. */
+export interface Columns { names: string[]; at: Map<string, number> }
+
+/** Columns for the layers of models. Where there are more than `most`, neighbours of the longest series share them. */
+export function columnsOf(all: readonly Pairs[], most: number): Columns {
   const series = new Map<string, Map<string, number>>();
-  const counted = equal.flatMap((run) => layersOf(run).map((layer) => ({ layer, kind: run.kind, count: run.count, moves: [] as TensorMove[] })));
-  const all = [...items.map((move) => ({ layer: move.layer, kind: move.kind, count: 1, moves: [move] })), ...counted];
-  for (const { layer } of all) {
+  for (const { layer } of all.flatMap(partsOf)) {
     const [stem, number] = numbered(layer);
     const members = series.get(stem) ?? new Map<string, number>();
     series.set(stem, members.set(layer, number));
   }
   let cap = most;
   while (cap > 1 && [...series.values()].reduce((sum, { size }) => sum + Math.min(size, cap), 0) > most) cap = Math.floor(cap * 0.9);
-  const place = new Map<string, number>();
-  const columns: string[] = [];
+  const at = new Map<string, number>();
+  const names: string[] = [];
   for (const [, members] of [...series].sort(([one], [other]) => NUMBERS.compare(one, other))) {
     const layers = [...members].sort(([, one], [, other]) => one - other).map(([layer]) => layer);
     const step = Math.ceil(layers.length / cap);
     layers.forEach((layer, n) => {
-      if (n % step === 0) columns.push(step > 1 && layers[n + 1] ? `${layer} … ${layers[Math.min(n + step, layers.length) - 1]}` : layer);
-      place.set(layer, columns.length - 1);
+      if (n % step === 0) names.push(step > 1 && layers[n + 1] ? `${layer}${TO}${layers[Math.min(n + step, layers.length) - 1]}` : layer);
+      at.set(layer, names.length - 1);
     });
   }
-  const kinds = new Set<string>(all.map(({ kind }) => kind));
-  const rows = KINDS.filter((kind) => kinds.has(kind));
+  return { names, at };
+}
+
+const TO = " … ";
+
+/** Layers by kinds, or with all `kinds` in one row. */
+export function stripOf(pairs: Pairs, { names, at }: Columns, kinds = true): Strip {
+  const parts = partsOf(pairs);
+  const known = new Set(parts.map(({ kind }) => kind));
+  const rows = kinds ? KINDS.filter((kind) => known.has(kind)) : [""];
   const cells = new Map<string, Cell>();
-  for (const { layer, kind, count, moves } of all) {
-    const [column, row] = [place.get(layer)!, rows.indexOf(kind)];
-    const key = cellKey(columns[column]!, rows[row]!);
+  for (const { layer, kind, tensors, moves } of parts) {
+    const [column, row] = [at.get(layer)!, kinds ? rows.indexOf(kind) : 0];
+    const key = cellKey(names[column]!, rows[row]!);
     const cell = cells.get(key) ?? { column, row, moves: [], tensors: 0 };
     cell.moves.push(...moves);
-    cell.tensors += count;
+    cell.tensors += tensors;
     cells.set(key, cell);
   }
-  return { columns, rows, cells };
+  return { columns: names, rows, cells };
 }
 
 /** Names of the tensors that moved in a cell of any strip: one of neighbouring layers is named by its first and last. */
-export function namesIn(pairs: Pairs, key: string): string[] {
-  for (let most = pairs.total; most > 1; most = Math.floor(most / 2)) {
-    const cell = stripOf(pairs, most).cells.get(key);
-    if (cell) return cell.moves.map((move) => move.name);
-  }
-  return [];
+export function namesIn({ items }: Pairs, key: string): string[] {
+  const space = key.lastIndexOf(" ");
+  const [column, kind] = [key.slice(0, space), key.slice(space + 1)];
+  const [first = "", last = first] = column.split(TO);
+  const [[stem, from], [, to]] = [numbered(first), numbered(last)];
+  const inside = (layer: string): boolean => {
+    const [own, number] = numbered(layer);
+    return layer === column || (own === stem && first !== last && from <= number && number <= to);
+  };
+  return items.filter((move) => inside(move.layer) && (!kind || move.kind === kind)).map(({ name }) => name);
 }
 
 /** The figure of a cell: that of the tensor that moved farthest. */

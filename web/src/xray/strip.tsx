@@ -1,33 +1,40 @@
 /** The heat strip: layers from left to right, kinds from above to below; darker moved farther. */
 
+import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useDark } from "../dark";
 import { many, rough } from "../format";
-import { cellKey, farthest, METRICS, stripOf, structureOf, type Cell, type Metric, type Pairs, type Structural } from "./moves";
+import { cellKey, columnsOf, farthest, METRICS, stripOf, structureOf, type Cell, type Metric, type Pairs, type Structural } from "./moves";
 
 const LABELS = 104;
 const ROW = 24;
 const HEAD = 34;
 const LEAST = 4;
 
+/** The width of an element, in whole pixels. */
+export function useWidth(element: RefObject<Element>): number {
+  const [width, setWidth] = useState(0);
+  useEffect(() => {
+    const watch = new ResizeObserver(([entry]) => setWidth(Math.floor(entry?.contentRect.width ?? 0)));
+    watch.observe(element.current!);
+    return () => watch.disconnect();
+  }, []);
+  return width;
+}
+
 interface Given { pairs: Pairs; metric: Metric; chosen: string; onChoose: (key: string) => void }
 
 export function HeatStrip({ pairs, metric, chosen, onChoose }: Given) {
   const holder = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const [width, setWidth] = useState(0);
+  const width = useWidth(holder);
   const [at, setAt] = useState<{ column: number; row: number } | null>(null);
   const dark = useDark();
-  const strip = useMemo(() => stripOf(pairs, Math.max(1, Math.floor((width - LABELS) / LEAST))), [pairs, width]);
+  const strip = useMemo(() => stripOf(pairs, columnsOf([pairs], Math.max(1, Math.floor((width - LABELS) / LEAST)))), [pairs, width]);
   const step = Math.min((width - LABELS) / Math.max(strip.columns.length, 1), 60);
   const height = HEAD + ROW * strip.rows.length;
   const figures = useMemo(() => new Map([...strip.cells].map(([key, cell]) => [key, farthest(cell, metric)])), [strip, metric]);
   const most = Math.max(0, ...[...figures.values()].filter((figure): figure is number => figure !== null));
-  useEffect(() => {
-    const watch = new ResizeObserver(([entry]) => setWidth(Math.floor(entry?.contentRect.width ?? 0)));
-    watch.observe(holder.current!);
-    return () => watch.disconnect();
-  }, []);
   const keyAt = ({ column, row }: { column: number; row: number }) => cellKey(strip.columns[column] ?? "", strip.rows[row] ?? "");
   useEffect(() => {
     if (!canvas.current || !width) return;
@@ -72,13 +79,20 @@ export function HeatStrip({ pairs, metric, chosen, onChoose }: Given) {
           onClick={(event) => { const place = placed(event); onChoose(place && keyAt(place) !== chosen ? keyAt(place) : ""); }} />
       </div>
       <p class="soft hint" role="status" dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : most ? `Stronger colors moved farther, up to ${rough(most)}. Click a cell for its tensors.` : "No values moved. Click a cell for its tensors."}</p>
-      <ul class="legend" aria-label="Colors">
-        {(["added", "removed", "reshaped"] as const).map((change) => <li key={change}><i style={{ background: STRUCTURE[change](dark) }} />{change}</li>)}
-        <li><i style={{ background: `linear-gradient(transparent 65%, ${renamedColour(dark)} 0)` }} />renamed</li>
-        <li><i style={{ background: colour(0, 1, null, dark) }} />unchanged</li>
-        {most > 0 && [1e-4, 1e-2, 1].map((share) => <li key={share}><i style={{ background: colour(share, 1, null, dark) }} />{rough(share * most)}</li>)}
-      </ul>
+      <Legend most={most} dark={dark} />
     </div>
+  );
+}
+
+/** What the colors of cells mean; `most` is the figure of the one that moved farthest. */
+export function Legend({ most, dark }: { most: number; dark: boolean }) {
+  return (
+    <ul class="legend" aria-label="Colors">
+      {(["added", "removed", "reshaped"] as const).map((change) => <li key={change}><i style={{ background: STRUCTURE[change](dark) }} />{change}</li>)}
+      <li><i style={{ background: `linear-gradient(transparent 65%, ${renamedColour(dark)} 0)` }} />renamed</li>
+      <li><i style={{ background: colour(0, 1, null, dark) }} />unchanged</li>
+      {most > 0 && [1e-4, 1e-2, 1].map((share) => <li key={share}><i style={{ background: colour(share, 1, null, dark) }} />{rough(share * most)}</li>)}
+    </ul>
   );
 }
 
@@ -95,10 +109,14 @@ function nextCell({ columns, rows, cells }: ReturnType<typeof stripOf>, at: { co
   return near.length ? { column: next, row: near[0]! } : null;
 }
 
-function described(cell: Cell, columns: readonly string[], rows: readonly string[], metric: Metric): string {
+const described = (cell: Cell, columns: readonly string[], rows: readonly string[], metric: Metric): string =>
+  [`${columns[cell.column]} · ${rows[cell.row]}`, many(cell.tensors, "tensor"), movedIn(cell, metric)].filter(Boolean).join(" · ");
+
+/** In words, how far tensors of a cell moved, and what became of them beyond numbers. */
+export function movedIn(cell: Cell, metric: Metric): string {
   const figure = farthest(cell, metric);
   const renamed = cell.moves.filter(({ change }) => change === "renamed").length;
-  return [`${columns[cell.column]} · ${rows[cell.row]}`, many(cell.tensors, "tensor"), figure === null ? "" : `${METRICS[metric]}: up to ${rough(figure)}`, structureOf(cell) ?? "", renamed ? `${renamed} renamed` : ""].filter(Boolean).join(" · ");
+  return [figure === null ? "" : `${METRICS[metric]}: up to ${rough(figure)}`, structureOf(cell) ?? "", renamed ? `${renamed} renamed` : ""].filter(Boolean).join(" · ");
 }
 
 const STRUCTURE: Record<Structural, (dark: boolean) => string> = {
@@ -106,6 +124,12 @@ const STRUCTURE: Record<Structural, (dark: boolean) => string> = {
 };
 
 const renamedColour = (dark: boolean): string => `hsl(221 75% ${dark ? 70 : 48}%)`;
+
+/** The background of a cell that is an element. */
+export function backgroundOf(cell: Cell, most: number, dark: boolean): string {
+  const plain = colour(farthest(cell, "relative"), most, structureOf(cell), dark);
+  return cell.moves.some(({ change }) => change === "renamed") ? `linear-gradient(${plain} 80%, ${renamedColour(dark)} 0)` : plain;
+}
 
 /** From pale to dark orange along the logarithm, of which six powers of ten are distinguished. */
 function colour(figure: number | null, most: number, structure: Structural | null, dark: boolean): string {
@@ -132,8 +156,8 @@ function labels(pen: CanvasRenderingContext2D, { columns, rows }: { columns: rea
   rows.forEach((row, n) => pen.fillText(row, 0, HEAD + n * ROW + ROW / 2));
   pen.font = "11px ui-sans-serif, system-ui, sans-serif";
   const every = Math.max(1, Math.ceil(52 / step));
-  columns.forEach((column, n) => {
-    if (n % every === 0 && n + Math.min(every, 30 / step) <= columns.length) pen.fillText(shortColumn(column), LABELS + n * step, HEAD - 10, Math.max(every * step - 6, 20));
+  columns.forEach((_, n) => {
+    if (n % every === 0 && n + Math.min(every, 30 / step) <= columns.length) pen.fillText(shortColumn(columns, n), LABELS + n * step, HEAD - 10, Math.max(every * step - 6, 20));
   });
   // The group of the numbers below, where its columns have room for a word.
   for (let n = 0, end = 0; n < columns.length; n = end) {
@@ -147,5 +171,9 @@ function labels(pen: CanvasRenderingContext2D, { columns, rows }: { columns: rea
 /** What the names of a series of columns begin with; empty for a column that stands alone. */
 const groupOf = (name: string): string => /^(.*?)[._/]*\d/.exec(name)?.[1] ?? "";
 
-/** The end of a column's name: names begin alike. */
-const shortColumn = (name: string): string => /(\d+)(?: … |$)/.exec(name)?.[1] ?? name.replace(/^.*[./](?=.)/, "").slice(0, 12);
+/** The end of a column's name: a number, where its neighbours have the same group. */
+export function shortColumn(columns: readonly string[], n: number): string {
+  const [name, group] = [columns[n]!, groupOf(columns[n]!)];
+  const alike = [n - 1, n + 1].some((other) => columns[other] !== undefined && groupOf(columns[other]) === group);
+  return (alike && /(\d+)(?: … |$)/.exec(name)?.[1]) || name.replace(/^.*[./](?=.)/, "").slice(0, 12);
+}
