@@ -33,7 +33,7 @@ ERASED: Final = "e" * 64
 OTHER: Final = "0f" * 32
 _COUNTED: Final = """
     SELECT (SELECT count(*) FROM repositories WHERE id > 1)
-        + (SELECT count(*) FROM names WHERE kind NOT IN ('folder', 'sealed')) + (SELECT count(*) FROM commits)
+        + (SELECT count(*) FROM names WHERE kind NOT IN ('folder', 'sealed', 'files')) + (SELECT count(*) FROM commits)
         + (SELECT count(*) FROM manifests) + (SELECT count(*) FROM kept_files WHERE kind IN ('file', 'blob')),
         (SELECT sum(entries) FROM usage)"""
 
@@ -41,10 +41,10 @@ _COUNTED: Final = """
 async def fill(catalogue: Database) -> None:
     """Let everything lead to one store, and some of it to another."""
     shared, alone, again = await reserved(catalogue, 3)
-    await put_store(catalogue, ERASED, own=own([alone]), tags=["gone:1"])
+    await put_store(catalogue, ERASED, own=own([alone]), tags=["gone:1"], paths=["p"])
     await StoreTable(catalogue, ACCOUNT).remove(ERASED)
-    await put_store(catalogue, ERASED, own=own([shared, again]), tags=["gone:1", "gone:2"], held=3)
-    await put_store(catalogue, OTHER, shared=[shared.id], tags=["kept:1"])
+    await put_store(catalogue, ERASED, own=own([shared, again]), tags=["gone:1", "gone:2"], held=3, paths=["p"])
+    await put_store(catalogue, OTHER, shared=[shared.id], tags=["kept:1"], paths=["p"])
     repositories = RepositoryTable(catalogue, ACCOUNT, HUB)
     for name in ("ann/m", "ann/removed"):
         row = await repositories.create(name)
@@ -109,7 +109,8 @@ FACTS: Final[dict[str, list[tuple[Any, ...]]]] = {
     "SELECT name FROM repositories WHERE protocol = 'hub'": [("ann/m",)],
     "SELECT id, store FROM commits WHERE store IS NOT NULL": [("0", OTHER)],
     "SELECT id FROM commits": [("0",), ("1",), ("2",)],
-    "SELECT kind, name FROM names WHERE kind NOT IN ('folder', 'sealed')": [
+    "SELECT store FROM names WHERE kind = 'files'": [(OTHER,)],
+    "SELECT kind, name FROM names WHERE kind NOT IN ('folder', 'sealed', 'files')": [
         ("heads", "main"), ("tag", "kept:1"), ("tags", "t"), ("tags", "v1"),
     ],
     "SELECT digest FROM manifests": [(f"sha256:{OTHER}",)],

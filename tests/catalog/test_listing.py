@@ -34,6 +34,8 @@ class Model:
     type: str | None
     uploader: str
     names: list[str] = field(default_factory=list)
+    path: str = ""
+    """Path of its file."""
 
 
 async def _fill(database: Database, space: str, seed: int, count: int) -> list[Model]:
@@ -45,11 +47,12 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
         model = Model(
             digest=f"{seed}-{number}", size=chosen.choice((1, 5, 1 << 40)), created=chosen.randrange(5),
             type=chosen.choice((None, "onnx", "tf")), uploader=chosen.choice(("", "ann", "ben")), names=tags,
+            path=f"{chosen.choice(WORDS)}/Run-{number}.onnx" if number % 4 else "",
         )  # fmt: skip
         ACTOR.set(Actor(model.uploader, model.uploader))
         new = StoreDraft(
             id=new_id(), digest=model.digest, type=model.type, size=model.size, created=model.created,
-            manifest=b"{}", weight=1,
+            manifest=b"{}", weight=1, paths=[each for each in [model.path] if each],
         )  # fmt: skip
         await table.publish(new, tags)
         made.append(model)
@@ -67,7 +70,10 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
         model.names.append(f"ann/Bert@{name}")
     for model in made[5::7]:
         await table.remove(model.digest)
-        made.remove(model)
+        if model.names or model.size > 5:
+            made.remove(model)
+        else:
+            await table.restore(model.digest)
     return made
 
 
@@ -81,6 +87,9 @@ def _expected(models: list[Model], query: StoreQuery) -> list[str]:
     found = list[tuple[Any, str]]()
     for each in models:
         names = [name for name in each.names if query.name is None or _matches(name, query.name)]
+        long = query.name is not None and len(query.name) > 2
+        if each.path and (query.name is None or (long and _matches(each.path, query.name))):
+            names.append(f"~\n{each.path}")
         fits = (
             (query.name is None or names)
             and query.type in {None, each.type or ""}
@@ -113,6 +122,8 @@ def _queries() -> Iterator[StoreQuery]:
         "模型/",
         "@r",
         "zzz",
+        "run-1",
+        ".ONNX",
         "--/r",
         "%",
     )

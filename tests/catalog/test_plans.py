@@ -138,7 +138,7 @@ async def _repositories(db: InlineDatabase) -> None:
 async def _stores(db: InlineDatabase) -> None:
     objects = await reserved(db, 3)
     table, tags = StoreTable(db, ACCOUNT), TagTable(db, ACCOUNT)
-    row = (await put_store(db, "x", own=own(objects[:1]), tags=["t"], digests=[(0, b"d")])).row
+    row = (await put_store(db, "x", own=own(objects[:1]), tags=["t"], paths=["p"], digests=[(0, b"d")])).row
     await put_store(db, "z", shared=[objects[0].id], replaces=row.id + 1)
     await table.get("x")
     await table.starting_with("x")

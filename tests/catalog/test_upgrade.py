@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import os
 import subprocess
 import sys
@@ -17,8 +18,12 @@ import pytest
 from tests.support.catalogues import make_earlier
 from tests.support.process import service_process
 
-from protoslice.catalog import connect, opening, postgres, schema, sqlite, upgrade
+from protoslice.catalog import Transaction, connect, opening, postgres, schema, sqlite, upgrade
+from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.repository_listing import RepositoryListing
+from protoslice.catalog.spaces import Account
+from protoslice.catalog.stores import StoreTable
+from protoslice.stores.envelope import seal
 
 EARLIER: Final = 7
 """Schema before the one in which names got labels, an index of which the next one made."""
@@ -98,6 +103,43 @@ async def test_repositories_of_before_are_found_by_their_names(url: str) -> None
     found = await RepositoryListing(database, "a", "", "name", datasets=False).rows("")
     await database.close()
     assert [row.name for row in found] == ["X/Name"]
+
+
+@pytest.mark.anyio
+async def test_stores_of_before_are_found_by_their_file(url: str) -> None:
+    def sealed(root: str | None, *files: str) -> bytes:
+        data = {"version": 2, "id": "0" * 64, "type": None, "root": root, "files": [[each, 1, None] for each in files]}
+        return seal(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
+
+    manifests = {
+        "rooted": sealed("Big/Model.onnx", "a.txt", "Big/Model.onnx"), "rootless": sealed(None, "Model.bin"),
+        "other": sealed("Modèle.onnx", "Modèle.onnx"), "damaged": b"\x00\xff", "none": sealed(None),
+        "removed": sealed("model.pb", "model.pb"),
+    }  # fmt: skip
+
+    def fill(tx: Transaction) -> None:
+        sql = """
+            INSERT INTO stores (space, id, digest, size, held, created, weight, manifest, deleted)
+            VALUES ('team', :id, :digest, 1, 0, :id, 1, :manifest, :deleted)"""
+        rows = [
+            {"id": id, "digest": name, "manifest": manifest, "deleted": 1 if name == "removed" else None}
+            for id, (name, manifest) in enumerate(manifests.items())
+        ]
+        tx.many(sql, rows)
+
+    await make_earlier(url, 10)
+    database = connect(url, "memory://")
+    await database.fill(fill)
+    await upgrade(database)
+    table = StoreTable(database, Account("team"))
+    for term in ("model", "MODEL."):
+        query = StoreQuery(name=term, sort="name", descending=False)
+        page, _ = await table.page(query, limit=9, after=None, room=1, tags=1)
+        assert [each.row.digest for each in page] == ["rooted", "rootless"]
+    await table.restore("removed")
+    page, _ = await table.page(query, limit=9, after=None, room=1, tags=1)
+    assert [each.row.digest for each in page] == ["rooted", "rootless", "removed"]
+    await database.close()
 
 
 @pytest.mark.anyio

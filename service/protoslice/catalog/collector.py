@@ -231,6 +231,8 @@ def purge_store(tx: Transaction, space: str, id: int, limit: int) -> tuple[int, 
         rows = tx.all(f"DELETE FROM {these} AND {picked} RETURNING {object}", **key, rest=limit - done)
         objects += [each for (each,) in rows if each is not None]
         done += len(rows)
+    files = "DELETE FROM names WHERE space = :space AND repository = 0 AND kind = 'files' AND name = :name"
+    tx.run(files, space=space, name=str(id))
     release_objects(tx, space, objects)
     return done, objects
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,10 @@ REMOVED: Final = "removed"
 """Protocols of repositories; `REMOVED` have no name any more, and their rows are being deleted."""
 FOLDERS: Final = "mlflow-artifacts:/"
 """Scheme of names of folders of MLflow's artifacts."""
+FILES: Final = "~"
+"""Beginning of labels of files, behind all names, which begin with letters and digits."""
+_LONGEST: Final = 1500
+"""Bytes of a label of files: PostgreSQL's index takes no entry above 2700."""
 _TRIGRAM: Final = 3
 _SPECIAL: Final = {"sqlite": re.compile(r"[*?[]"), "postgresql": re.compile(r"[\\%_]")}
 _ESCAPED: Final = {"sqlite": r"[\g<0>]", "postgresql": r"\\\g<0>"}
@@ -37,9 +41,15 @@ def label(space: str, protocol: str, repository: str, name: str) -> str:
     return f"{space}\n{shown_name(protocol, repository, name).casefold()}"
 
 
+def files_label(space: str, paths: Iterable[str]) -> str:
+    """Return the text by which a store is found by its files, the first of them if they are many."""
+    text = "\n".join((FILES, *paths)).casefold().encode()[:_LONGEST].decode(errors="ignore")
+    return f"{space}\n{text}"
+
+
 @dataclass(frozen=True, slots=True)
 class LabelSearch:
-    """A search for a part of a name.
+    """A search for a part of a name, or of the path of a file.
 
     A term of three characters or more is found anywhere in a name, by an index of trigrams; a shorter one, or one in
     which no three characters in a row are ordinary, only at its beginning.

@@ -53,11 +53,12 @@ _LARGEST: Final = (1 << 63) - 1
 class StoreQuery:
     """Which stores a list shows, and in which order; times are in microseconds since the epoch.
 
-    A list that is sorted by name shows only stores that have one, each at the first of its names that match.
+    A list that is sorted by name shows each store at the first of its names that match. Stores of which only files do
+    come last.
     """
 
     name: str | None = None
-    """Part of a name, in upper or lower case."""
+    """Part of a name or of the path of a file, in upper or lower case."""
     type: str | None = None
     """Type of the root; empty for stores without one."""
     uploader: str | None = None
@@ -68,7 +69,7 @@ class StoreQuery:
     until: int | None = None
     """Time before which the newest store was created."""
     nameless: bool = False
-    """True for stores that have no name, which no search by name finds."""
+    """True for stores that have no name, by which they could be sorted."""
     sort: Sort = "created"
     descending: bool = True
 

@@ -9,8 +9,13 @@ from protoslice.catalog.labels import REMOVED
 from protoslice.errors import Conflict
 
 LIVE: Final = "space = :space AND digest = :digest AND deleted IS NULL"
-NAMING: Final = {"names": "", "commits": "", "manifests": " AND r.pushed > 0", "kept_files": " AND r.kind <> 'blob'"}
-"""Tables whose rows name stores. Manifests that the service computed do not, nor do blobs: their manifests do."""
+NAMING: Final = {
+    "names": " AND r.kind <> 'files'",
+    "commits": "",
+    "manifests": " AND r.pushed > 0",
+    "kept_files": " AND r.kind <> 'blob'",
+}
+"""Tables whose rows name stores. Files do not, nor do computed manifests, nor blobs: their manifests do."""
 
 
 def is_named(digest: str) -> str:

@@ -22,10 +22,12 @@ from protoslice.catalog.database import (
     UniqueViolation,
     check_unchanged,
 )
+from protoslice.catalog.labels import STORES, files_label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.listing import FoundStore, Key, StoreListing, StoreQuery, found_store
 from protoslice.catalog.live_stores import LIVE
 from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
+from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import TAGS, set_tag, tag_names
 from protoslice.errors import Conflict
@@ -65,6 +67,8 @@ class StoreDraft:
     """Objects that other stores and uploads have."""
     digests: Sequence[tuple[int, bytes]] = ()
     """Numbers and SHA-256 of the files that can be found by digest."""
+    paths: Sequence[str] = ()
+    """Paths by which the store is found, the root's first."""
     of_commits: bool = False
     """True for a store that goes with the last commit or other name that refers to it."""
 
@@ -134,6 +138,8 @@ class StoreTable:
                 "UPDATE stores SET deleted = :now WHERE space = :space AND id = :id AND deleted IS NULL",
                 now=tx.now, space=self._space, id=replaces,
             )  # fmt: skip
+            if replaces is not None:
+                _find_by_files(tx, self._space, replaces, None)
             if not self._insert(tx, new):
                 there = self._live(tx, new.digest)
                 if there is None:
@@ -209,6 +215,7 @@ class StoreTable:
             tx.run(f"UPDATE stores SET {restored}tags = NULL WHERE space = :space AND id = :id",
                    space=self._space, id=removed[0])  # fmt: skip
             if there is None:
+                _find_by_files(tx, self._space, removed[0], digest)
                 tell(tx, self._space, "store.created", digest, {"store": digest})
             else:
                 record(tx, self._space, "store.restored", digest, {"store": digest})
@@ -369,6 +376,15 @@ class StoreTable:
         tx.many(sql, [key | {"object": each} for each in objects])
         sql = "INSERT INTO file_digests (space, sha256, store, n) VALUES (:space, :sha256, :store, :n)"
         tx.many(sql, [key | {"n": n, "sha256": sha256} for n, sha256 in new.digests])
+        if new.paths:
+            ensure_repository(tx, self._space, STORES, "", 0)
+            sql = """
+                INSERT INTO names (space, repository, kind, name, store, version, updated, label)
+                VALUES (:space, 0, 'files', :name, :store, :version, :now, :label)"""
+            tx.run(
+                sql, space=self._space, name=str(new.id), store=new.digest, version=b"", now=tx.now,
+                label=files_label(self._space, new.paths),
+            )  # fmt: skip
 
 
 def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[str]] | None:
@@ -380,12 +396,19 @@ def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[st
         return None
     gone = tx.all(f"DELETE FROM names WHERE {TAGS} AND store = :digest RETURNING name", space=space, digest=digest)
     tags = sorted(name for (name,) in gone)
+    _find_by_files(tx, space, row[0], None)
     sql = "UPDATE stores SET tags = :tags WHERE space = :space AND id = :id"
     tx.run(sql, tags=json.dumps(tags), space=space, id=row[0])
     for tag in tags:
         tell(tx, space, "tag.removed", tag, {"tag": tag, "store": digest})
     tell(tx, space, "store.removed", digest, {"store": digest})
     return row[1], tags
+
+
+def _find_by_files(tx: Transaction, space: str, id: int, digest: str | None) -> None:
+    """Let searches find a store by its files; with None, let them find none."""
+    these = "space = :space AND repository = 0 AND kind = 'files' AND name = :name"
+    tx.run(f"UPDATE names SET store = :store WHERE {these}", space=space, name=str(id), store=digest)
 
 
 def _version(tx: Transaction, space: str, digest: str, *, locks: bool = False) -> str | None:

@@ -17,7 +17,7 @@ class StoreSearch(TypedDict, total=False):
     """Which stores to list, and in which order; None is the same as no value."""
 
     name: str | None
-    """Part of a name: a tag, or a name in a registry such as `ann/m@main`."""
+    """Part of a tag, of a name in a registry such as `ann/m@main`, or of the path of a file."""
     type: str | None
     """Full message name of the root; empty for stores without a root."""
     uploader: str | None

@@ -38,7 +38,7 @@ EVERYTHING: Final = tuple(Scope)
 COUNTED: Final = """
     SELECT coalesce(sum(n), 0) FROM (
         SELECT count(*) AS n FROM repositories WHERE id > 1 UNION ALL
-        SELECT count(*) FROM names WHERE kind NOT IN ('folder', 'sealed') UNION ALL
+        SELECT count(*) FROM names WHERE kind NOT IN ('folder', 'sealed', 'files') UNION ALL
         SELECT count(*) FROM commits UNION ALL
         SELECT count(*) FROM manifests UNION ALL
         SELECT count(*) FROM former_names UNION ALL

@@ -71,6 +71,37 @@ def test_lists_are_sorted_and_filtered(site: httpx.Client) -> None:
     assert found(site, uploader="nobody") == []
 
 
+def test_stores_are_found_by_their_files_until_they_are_removed(site: httpx.Client) -> None:
+    def ids(name: str, **search: Any) -> list[str]:
+        return [each["id"] for each in site.get("/v1/stores", params={"name": name, **search}).json()["items"]]
+
+    path = "/v1/stores?filename=Final-Röntgen%20v2.onnx"
+    untagged, tagged = (
+        site.put(path + more, content=onnx(64 + len(more))).json()["id"] for more in ("", "&tag=xray:1")
+    )
+    folder = {"files": ("unet/Weights.bin", b"12345"), "file": ("a/first.txt", b"1")}
+    many = site.post("/v1/stores", files=folder).json()["id"]
+    for term in ("röntgen", "final-RÖNT", "v2.onnx"):
+        assert ids(term) == [tagged, untagged]
+        assert ids(term, sort="name") == ids(term, sort="size") == [untagged, tagged]
+        assert ids(term, max_size=site.get(f"/v1/stores/{untagged}").json()["size"]) == [untagged]
+    assert ids("unet/weights") == ids("first.TXT") == [many]
+    listed = [each["id"] for each in site.get("/v1/stores?sort=name").json()["items"]]
+    assert listed[3:] == [tagged, untagged, many], "those without a name come last, by their files"
+    site.delete(f"/v1/stores/{untagged}").raise_for_status()
+    assert ids("röntgen") == [tagged]
+    site.post(f"/v1/stores/{untagged}/restore").raise_for_status()
+    assert ids("röntgen", sort="name") == [untagged, tagged]
+    site.delete("/v1/tags/xray:1").raise_for_status()
+    for store in (untagged, tagged, many):
+        site.delete(f"/v1/stores/{store}").raise_for_status()
+    assert ids("röntgen") == ids("first.txt") == []
+    assert site.put(path, content=onnx(64)).json()["id"] == untagged
+    assert ids("röntgen") == ids("röntgen", sort="name") == [untagged], "it was sent again"
+    site.delete(f"/v1/stores/{untagged}").raise_for_status()
+    assert ids("röntgen") == []
+
+
 def time_parameters() -> Iterator[tuple[str, str]]:
     """Paths of operations with a parameter that is a time, and its name, from the document."""
     for path, operations in create_app(Settings(storage="memory://")).openapi()["paths"].items():

@@ -274,7 +274,7 @@ def _told(got: Any) -> dict[str, object]:
 
 def ls(  # noqa: PLR0913 - each is an option
     name: Annotated[
-        str | None, typer.Argument(metavar="NAME", help="Only stores with this in a tag or another name.")
+        str | None, typer.Argument(metavar="NAME", help="Only stores with this in a name or a file's path.")
     ] = None,
     url: ServiceUrl = None,
     type_name: Annotated[
@@ -349,7 +349,7 @@ def _ls_repositories(url: str | None, as_json: bool) -> None:
 
 def _row(store: Any) -> list[str]:
     created = store.created.strftime("%Y-%m-%d %H:%M")
-    names = " ".join(names_of(store))
+    names = " ".join(names_of(store)) or f"({store.root or next((file.path for file in store.files), 'no files')})"
     return [store.id[:12], format_size(store.size), created, store.type or "files only", names]
 
 

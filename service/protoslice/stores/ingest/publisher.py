@@ -120,4 +120,5 @@ def _new_store(manifest: Manifest, request: IngestRequest, objects: NewObjects) 
         shared=ids - {each.id for each in own},
         digests=found_by_digest(manifest),
         of_commits=request.of_commit,
+        paths=[*filter(None, [manifest.root]), *(each.path for each in manifest.files if each.path != manifest.root)],
     )

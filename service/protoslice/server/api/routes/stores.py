@@ -79,8 +79,8 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
         str | None,
         Query(
             max_length=_LONGEST_TERM,
-            description="Only stores with this in a name: a tag, or a name in a registry such as `ann/m@main`; in "
-            "upper or lower case. Fewer than three characters match the beginning of a name.",
+            description="Only stores with this in a name (a tag, or a name in a registry such as `ann/m@main`) or in "
+            "the path of a file, in upper or lower case. Fewer than three characters match the beginning of a name.",
             examples=["resnet"],
         ),
     ] = None,
@@ -104,7 +104,8 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
         str,
         Query(
             description="`created`, `size`, `name`, `type` or `uploader`; with `-` in front, descending. A list "
-            "sorted by name has only stores with a name, each at the first that matches.",
+            "sorted by name has each store at its first name that matches, and behind all names those that only "
+            "their files match.",
             examples=["-size"],
         ),
     ] = "-created",
