@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -180,7 +181,7 @@ def test_a_readme_does_not_freeze_the_page(context: BrowserContext, service: Ser
     page = opened(context, f"/m/hurt%2F{name}%40main")
     expect(page.get_by_text("README")).to_be_visible()
     assert page.locator(".markdown").count() == 0, "nothing is read before it is opened"
-    page.get_by_text("README").click()
+    page.get_by_role("button", name="README").click()
     expect(page.locator(".markdown").get_by_role("heading", name="End")).to_be_attached()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
 
@@ -191,7 +192,7 @@ def test_a_readme_is_text_with_links_to_the_web_alone(context: BrowserContext, s
         files = {"model.onnx": DATA, "README.md": README.encode()}
         assert commit(client, "models/ann/card", files).status_code == 200
     page = opened(context, "/m/ann%2Fcard%40main")
-    page.get_by_text("README").click()
+    page.get_by_role("button", name="README").click()
     shown = page.locator(".markdown")
     expect(shown.get_by_role("heading")).to_have_text("A <script>alert(1)</script> model")
     expect(shown.locator("em")).to_have_text("many")
@@ -202,3 +203,24 @@ def test_a_readme_is_text_with_links_to_the_web_alone(context: BrowserContext, s
     assert places == ["https://papers.example/1", "https://tracker.example/pixel.png", "http://b.example"]
     assert page.locator("main img, main script").count() == 0
     assert violations(context, page) == "[]"
+
+
+def test_a_description_is_markdown_without_html(context: BrowserContext, service: ServiceProcess) -> None:
+    id = _put(service, "/v1/stores?filename=m.onnx&tag=described:9", onnx(4009)).json()["id"]
+    for text in ("**Bold** <img src=x onerror=alert(1)> [bad](javascript:alert(2)) [good](https://a.example)", README):
+        httpx.patch(f"{service.url}/v1/stores/{id}", json={"description": text}, timeout=60).raise_for_status()
+        page = opened(context, "/m/described:9")
+        shown = page.locator(".description")
+        expect(shown).to_be_visible()
+        if text == README:
+            expect(shown.locator("summary")).to_have_text(re.compile("^A <script>alert\\(1\\)</script> model"))
+            shown.locator("summary").click()
+        else:
+            expect(shown.locator("strong")).to_have_text("Bold")
+        links = [(link.get_attribute("href"), link.get_attribute("rel")) for link in shown.locator("a").all()]
+        rel = "noopener noreferrer nofollow"
+        assert links[-1:] == [("https://a.example" if text != README else "http://b.example", rel)]
+        assert all(place and place.startswith(("http://", "https://")) for place, _ in links)
+        assert page.locator("main img, main script").count() == 0
+        assert violations(context, page) == "[]"
+        page.close()

@@ -144,7 +144,8 @@ def test_map_of_20_gib_fetches_little(browser: Browser, service: ServiceProcess)
 def test_numbered_blocks_are_in_their_order(context: BrowserContext) -> None:
     page = opened(context, "/m/vast")
     expect(page.locator(".tile").first).to_be_visible()
-    numbers = [int(re.match(r"\d+", text)[0]) for text in page.locator(".tile.closed b").all_inner_texts()]  # type: ignore[index]
+    names = page.locator(".tile.closed .unseen").all_text_contents()
+    numbers = [int(re.findall(r"\d+", name.partition(",")[0].partition("–")[0])[-1]) for name in names]
     assert len(numbers) > 30
     assert numbers == sorted(numbers)
 
@@ -224,6 +225,32 @@ def test_types_are_drawn_to_scale_and_names_keep_their_ends(context: BrowserCont
     assert cut.count() > 1
     sides = "all => all.map(each => [each.lastChild, each.parentNode].map(box => box.getBoundingClientRect().right))"
     assert all(end <= cell for end, cell in cut.evaluate_all(sides))
+
+
+def test_head_is_low_and_its_labels_are_whole(browser: Browser, service: ServiceProcess) -> None:
+    with window(browser, service.url) as context:
+        page = opened(context, "/m/tf_sm_keras")
+        expect(page.get_by_role("list", name="Bytes by data type")).to_be_visible()
+        top = page.locator(".map").bounding_box()
+        legend, choice = (
+            page.get_by_role("list", name="Colors").bounding_box(),
+            page.locator("label", has_text="Color").locator("select").bounding_box(),
+        )
+        assert top
+        assert legend
+        assert choice
+        assert top["y"] < 300
+        assert abs(legend["y"] + legend["height"] / 2 - choice["y"] - choice["height"] / 2) < 10
+        cut = "all => all.filter(each => each.scrollWidth > each.clientWidth + 1).map(each => each.textContent)"
+        assert page.locator(".label > *").evaluate_all(cut) == []
+        page.get_by_role("button", name="History").click()
+        expect(page.get_by_role("region", name="History")).to_be_visible()
+        page.get_by_role("button", name="Edit").click()
+        expect(page.get_by_role("region", name="History")).to_be_hidden()
+        page.get_by_label("Description of this version").fill("typed")
+        page.get_by_role("button", name="Edit").click()
+        page.get_by_role("button", name="Edit").click()
+        expect(page.get_by_label("Description of this version")).to_have_value("typed")
 
 
 def test_model_without_tensors_leads_to_the_proto(context: BrowserContext) -> None:

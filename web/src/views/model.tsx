@@ -77,46 +77,61 @@ function Shown({ store, name, tab, onChange }: { store: Store; name: string; tab
 
 interface Headed { store: Store; name: string; repository: string; isNext: boolean; onChange: () => void }
 
+const ACTIONS = { use: "Use this model", history: "History", edit: "Edit", readme: "README" } as const;
+type Action = keyof typeof ACTIONS;
+
 function Head({ store, name, repository, isNext, onChange }: Headed) {
   const readme = store.files.find(({ path, size }) => /^readme(\.md)?$/i.test(path) && size)?.path;
   const title = repository || titleOf(store, name);
   useEffect(() => { document.title = `${title} — Protoslice`; }, [title]);
   const summary = useJson<Summary>(store.root === null || !isNext ? null : view(store.id, ["summary"]));
+  const [action, setAction] = useState<Action | null>(null);
+  // What was opened keeps what was typed into it.
+  const [opened, setOpened] = useState<Action[]>([]);
+  const toggle = (each: Action) => {
+    setAction(each === action ? null : each);
+    setOpened((before) => (before.includes(each) ? before : [...before, each]));
+  };
+  const panels: Record<Action, () => ComponentChildren> = {
+    use: () => <Ways store={store} name={name} />,
+    history: () => <History family={familyFor(store, name)} repository={repositoryOf(name) || repository} name={name} title={title} />,
+    edit: () => <Manage store={store} name={name} title={title} onChange={onChange} />,
+    readme: () => <Readme store={store} path={readme!} />,
+  };
   return (
     <header class="model">
       <div class="title">
         <h1 dir="auto">{title}</h1>
         <Versions store={store} name={name} named={repository} />
+        <span class="actions">
+          {(Object.keys(ACTIONS) as Action[]).filter((each) => each !== "readme" || readme).map((each) => (
+            <button key={each} type="button" aria-expanded={each === action} aria-controls={`action-${each}`} onClick={() => toggle(each)}>{ACTIONS[each]}</button>
+          ))}
+        </span>
       </div>
-      <p class="soft" dir="auto">
-        {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {store.uploader && `by ${uploaderOf(store)} · `}{ago(store.created)} ·{" "}
-        <code title={store.id}>{store.id.slice(0, 12)}</code>
-      </p>
+      {opened.map((each) => <section key={each} id={`action-${each}`} class="action" aria-label={ACTIONS[each]} hidden={each !== action}>{panels[each]()}</section>)}
+      <div class="about">
+        <span class="soft" dir="auto">
+          {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {store.uploader && `by ${uploaderOf(store)} · `}{ago(store.created)} ·{" "}
+          <code title={store.id}>{store.id.slice(0, 12)}</code>
+        </span>
+        {summary.value?.tensors ? <Totals summary={summary.value} /> : null}
+        {HAS_SIGNATURES.test(store.type ?? "") && isNext && <Signatures store={store} />}
+      </div>
       {registryNames(store).length > 0 && <p class="soft" dir="auto">Names: {registryNames(store).slice(0, 10).join(", ")}</p>}
-      {store.description && <p class="description" dir="auto">{store.description}</p>}
-      {summary.value?.tensors ? <Totals summary={summary.value} /> : null}
-      {HAS_SIGNATURES.test(store.type ?? "") && isNext && <Signatures store={store} />}
-      <details class="get">
-        <summary>Use this model</summary>
-        <Ways store={store} name={name} />
-      </details>
-      <Opened title="History">{() => <History family={familyFor(store, name)} repository={repositoryOf(name) || repository} name={name} title={title} />}</Opened>
-      <Opened title="Edit">{() => <Manage store={store} name={name} title={title} onChange={onChange} />}</Opened>
-      {readme && isNext && <Readme store={store} path={readme} />}
+      {store.description && <Description text={store.description} />}
     </header>
   );
 }
 
-/** A part that is loaded when it is first opened. */
-function Opened({ title, children }: { title: ComponentChildren; children: () => ComponentChildren }) {
-  const [opened, setOpened] = useState(false);
-  return (
-    <details class="get" onToggle={(event) => { if (event.currentTarget.open) setOpened(true); }}>
-      <summary>{title}</summary>
-      {opened && children()}
-    </details>
-  );
+/** Markdown, of which a long one is folded to its first words. */
+function Description({ text }: { text: string }) {
+  if (text.length <= MOST_DESCRIPTION && !text.includes("\n")) return <div class="description"><Markdown text={text} /></div>;
+  return <details class="description"><summary dir="auto">{firstWords(text) || "Description"}</summary><Markdown text={text} /></details>;
 }
+
+/** Characters of a description that are shown at once. */
+const MOST_DESCRIPTION = 200;
 
 /** What the tags of other versions of this one begin with. */
 const familyFor = (store: Store, name: string): string => familyOf(store.tags.includes(name) ? name : store.tags[0] ?? "");
@@ -167,17 +182,17 @@ function Totals({ summary }: { summary: Summary }) {
   const dark = useDark();
   const elements = (role: string) => summary.totals.find((total) => total.role === role)?.elements ?? 0;
   return (
-    <div class="totals">
+    <>
       <span><b>{count(elements("weight"))}</b> parameters{Object.entries(BESIDES).map(([role, words]) => elements(role) > 0 && ` · ${count(elements(role))} ${words}`)} in <b>{count(summary.tensors ?? 0)}</b> tensors</span>
-      <div>
-        <div class="scale" aria-hidden="true">{stored.map(({ dtype, size }) => <i key={dtype} style={{ flexGrow: size / all, background: dtypeColour(dtype, dark) }} />)}</div>
+      <span class="types">
+        <span class="scale" aria-hidden="true">{stored.map(({ dtype, size }) => <i key={dtype} style={{ flexGrow: size / all, background: dtypeColour(dtype, dark) }} />)}</span>
         <ul class="legend" aria-label="Bytes by data type">
           {stored.map(({ dtype, size }) => <li key={dtype}><i style={{ background: dtypeColour(dtype, dark) }} />{dtype ?? "unknown"} {percent(size / all)}</li>)}
         </ul>
-      </div>
+      </span>
       {summary.missing.length > 0 && <span class="warn">missing files, whose tensors cannot be read: {summary.missing.join(", ")}</span>}
       {summary.duplicates.length > 0 && <span class="warn">{many(summary.duplicates.length, "duplicate tensor name")}</span>}
-    </div>
+    </>
   );
 }
 
@@ -205,15 +220,13 @@ const MOST_README = 1 << 16;
 
 function Readme({ store, path }: { store: Store; path: string }) {
   const found = useLoaded<Text>(view(store.id, ["files", path]), (signal) => textAt(view(store.id, ["files", path]), MOST_README, signal, "*/*"));
-  if (!found.value) return null;
-  const { text, whole } = found.value;
   return (
-    <Opened title={<>README <span class="soft" dir="auto">{firstWords(text)}</span></>}>
-      {() => <>
+    <Await of={found}>
+      {({ text, whole }) => <>
         <Markdown text={text} />
         {!whole && <p class="soft">Only the first {bytes(MOST_README)} are shown.</p>}
       </>}
-    </Opened>
+    </Await>
   );
 }
 

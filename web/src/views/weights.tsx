@@ -44,7 +44,7 @@ function Mapped({ store, root }: { store: Store; root: WeightNode }) {
   const holder = useRef<HTMLDivElement>(null);
   const [width, setWidth] = useState(0);
   const measure: Measure = area === "parameters" ? "elements" : "size";
-  const height = innerWidth < 700 ? Math.min(420, Math.round(innerHeight * 0.55)) : Math.max(380, Math.round(innerHeight * 0.58));
+  const height = innerWidth < 700 ? Math.min(420, Math.round(innerHeight * 0.55)) : Math.max(380, Math.round(innerHeight * 0.63));
   const layout = useMemo(() => (width ? new Layout(top, width, height, measure) : null), [top, width, height, measure, loaded]);
   const way = (colour in WAYS ? colour : "kind") as Way;
   const statistics = useRef(new Map<string, Statistics | null>());
@@ -116,6 +116,7 @@ function Mapped({ store, root }: { store: Store; root: WeightNode }) {
         <label>Color <select value={way} onChange={(event) => setColour(event.currentTarget.value === "kind" ? "" : event.currentTarget.value)}>
           {Object.entries(WAYS).map(([each, title]) => <option key={each} value={each}>{title}</option>)}
         </select></label>
+        <Legend {...legend} />
         <label>Area <select value={area || "bytes"} onChange={(event) => setArea(event.currentTarget.value === "bytes" ? "" : event.currentTarget.value)}>
           <option value="bytes">Bytes</option><option value="parameters">Elements</option>
         </select></label>
@@ -129,7 +130,6 @@ function Mapped({ store, root }: { store: Store; root: WeightNode }) {
               onSight={(groups, tensors) => { sight.current = { groups, tensors }; setSeen(tensors); work(); }}
               tip={(node) => <NodeTip node={node} root={root} measure={measure} store={store.id} />} />
           )}
-          <Legend {...legend} />
         </div>
         {chosen && <TensorDrawer key={chosen} store={store} address={chosen} onClose={() => setChosen("")} />}
       </div>

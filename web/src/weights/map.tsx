@@ -184,6 +184,7 @@ function Shown({ tile, look, open, chosen, focused }: ShownTile) {
   const { node, key } = tile;
   const k = look.k;
   const head = tile.head * k;
+  const font = open ? Math.min(Math.max(head * 0.55, 10.5), 17) : 12;
   const named = open ? tile.w * k >= NAMED.w : roomForName(tile, k);
   // The name stays in sight of a group that begins beyond the left border.
   const inset = Math.max(0, Math.min((look.x - tile.x) * k, tile.w * k - 160));
@@ -194,13 +195,34 @@ function Shown({ tile, look, open, chosen, focused }: ShownTile) {
       style={{ left: (tile.x - look.x) * k, top: (tile.y - look.y) * k, width: tile.w * k, height: tile.h * k }}>
       <span class="unseen">{`${node.prefix || "all tensors"}${node.range ? ` ${node.label}` : ""}, ${node.tensors > 1 ? `${many(node.tensors, "tensor")}, ` : ""}${bytes(node.size)}`}</span>
       {named && (
-        <span class="label" aria-hidden="true" style={open ? { fontSize: Math.min(Math.max(head * 0.55, 10.5), 17), lineHeight: `${head}px`, paddingLeft: 5 + inset } : {}}>
-          <b dir="auto">{node.label}</b>
-          {(open ? tile.w * k > 260 && head > 18 : tile.h * k > 36) && <span>{caption(node)}</span>}
+        <span class="label" aria-hidden="true" style={open ? { fontSize: font, lineHeight: `${head}px`, paddingLeft: 5 + inset } : {}}>
+          <b dir="auto">{cut(node.label, tile.w * k - 11, `bold ${font}px`)}</b>
+          {(open ? tile.w * k > 260 && head > 18 : tile.h * k > 36 && tile.w * k > 11 + widthOf(caption(node), "11px")) && <span>{caption(node)}</span>}
         </span>
       )}
     </div>
   );
+}
+
+const PEN = document.createElement("canvas").getContext("2d")!;
+let family = "";
+
+/** Pixels that a text takes. */
+function widthOf(text: string, font: string): number {
+  PEN.font = `${font} ${(family ||= getComputedStyle(document.body).fontFamily)}`;
+  return PEN.measureText(text).width;
+}
+
+/** A name that takes at most `width` pixels: without its middle, as names begin alike, or its end where there is room for little. */
+function cut(name: string, width: number, font: string): string {
+  if (widthOf(name, font) <= width) return name;
+  const letters = [...name];
+  for (let kept = Math.min(letters.length - 1, Math.ceil(width / 3)); kept > 1; kept -= 1) {
+    const end = kept < 7 ? 0 : kept >> 1;
+    const shown = `${letters.slice(0, kept - end).join("")}…${letters.slice(letters.length - end).join("")}`;
+    if (widthOf(shown, font) <= width) return shown;
+  }
+  return "…";
 }
 
 const caption = (node: WeightNode): string => (node.tensors > 1 ? `${bytes(node.size)} · ${many(node.tensors, "tensor")}` : `${node.shape?.join(" × ") ?? ""} ${node.dtype ?? ""}`);
