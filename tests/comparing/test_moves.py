@@ -11,15 +11,15 @@ import pytest
 from protoslice.comparing.moves import steps_of_move, steps_of_pairs
 from protoslice.errors import CorruptModel
 from protoslice.facts import TensorMove
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Fault, Stored, Tensor, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
+from protoslice.sources.ropes import Rope
 
 
 def tensor(name: str, values: Sequence[float] = (1, 2), number: int = 0, dtype: str = "F32") -> Tensor:
     """A tensor of these values."""
-    data = Stored(Bytes.of(BytesSource(np.array(values, DTYPES[dtype].numpy).tobytes())))
+    data = Stored(Rope.of(BytesSource(np.array(values, DTYPES[dtype].numpy).tobytes())))
     return Tensor(name, f"path:t[{number}]", DTYPES[dtype], (len(values),), "t", None, data)
 
 

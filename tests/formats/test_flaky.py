@@ -12,12 +12,12 @@ from tests.support.tensors import content, tensor
 
 import protoslice
 from protoslice.errors import IntegrityError, ProtosliceError, StorageUnavailable
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Later, Model, Stored, Tensor
 from protoslice.formats.model import RootProto as Root
 from protoslice.formats.onnx import Onnx
 from protoslice.formats.outputs.references import references
 from protoslice.formats.outputs.safetensors import safetensors
+from protoslice.sources.ropes import Rope
 
 KIND = "onnx.ModelProto"
 
@@ -47,7 +47,7 @@ def looked_up(source: Flaky) -> Tensor:
 
     def look() -> Stored:
         source.read(0, 1)
-        return Stored(Bytes.of(source))
+        return Stored(Rope.of(source))
 
     return tensor(Later(look), "U8", (source.size,))
 

@@ -18,7 +18,6 @@ from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
 from protoslice.schema import from_descriptor_set
 from protoslice.sources.files import BytesSource
-from protoslice.sources.ropes import Rope
 
 KINDS = {
     "double": "F64", "float": "F32", "fixed32": "U32", "fixed64": "U64", "sfixed32": "I32", "sfixed64": "I64",
@@ -82,9 +81,9 @@ def summary(found: Tensors) -> dict[str, tuple[str | None, tuple[int, ...] | Non
 
 def value(found: Tensors, name: str) -> bytes:
     (number,) = found.numbers(name)
-    assert found.numbers(f"path:{name}") == (number,)
+    assert found.numbers(f"path:{name}") == [number]
     data = read(found[number]).bytes
-    return Rope(data.rope, data.sources).read()
+    return data.read()
 
 
 def test_fields_of_bytes_wherever_they_stand() -> None:

@@ -11,7 +11,6 @@ from tests.support.golden import MODELS, folder
 
 from protoslice import open_model
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Fault, MissingFile, Tensor, Tensors
 from protoslice.formats.tensors.reading import read
 from protoslice.library.models import LocalModel
@@ -38,11 +37,11 @@ def _named(found: Tensors, address: str) -> Tensor:
     return found[number]
 
 
-def _read(data: Bytes) -> bytes:
-    return Rope(data.rope, data.sources).read()
+def _read(data: Rope) -> bytes:
+    return data.read()
 
 
-def _sha256(data: Bytes) -> str:
+def _sha256(data: Rope) -> str:
     return hashlib.sha256(_read(data)).hexdigest()
 
 
@@ -102,7 +101,7 @@ def test_what_lies_in_one_piece_is_not_computed(case: str) -> None:
         if not lies["length"]:
             assert data.size == 0
             continue
-        (piece,) = data.rope.pieces()
+        (piece,) = data.core.pieces()
         assert not isinstance(piece, bytes)
         source, offset, length = piece
         assert data.sources[source] is model.model.files[lies["file"]], each["where"]
@@ -144,7 +143,7 @@ def test_what_must_go_wrong(case: str, error: Json) -> None:
     if error["kind"].startswith("too_large"):
         reading = read(_faulty(_model(case).tensors, error), None, "raw").bytes
         assert reading.size == 4 << 40
-        assert len(Rope(reading.rope, reading.sources).read(reading.size - 1000, 1000)) == 1000
+        assert len(reading.read(reading.size - 1000, 1000)) == 1000
         return
     kind, words = FAULTS[error["kind"].split(" ")[0]]
     with pytest.raises(kind, match=words) as caught:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Stored, Tensor
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
@@ -13,7 +12,7 @@ from protoslice.sources.ropes import Rope
 
 def stored(data: bytes, encoding: Encoding = Encoding.PLAIN) -> Stored:
     """`data` as the elements of a tensor."""
-    return Stored(Bytes.of(BytesSource(data)), encoding)
+    return Stored(Rope.of(BytesSource(data)), encoding)
 
 
 def tensor(data: Data | bytes, dtype: str, shape: Sequence[int], *, name: str = "x", file: str | None = None) -> Tensor:
@@ -22,6 +21,6 @@ def tensor(data: Data | bytes, dtype: str, shape: Sequence[int], *, name: str = 
     return Tensor(name, f"path:{name}", DTYPES[dtype], tuple(shape), "initializer", file, data)
 
 
-def content(found: Bytes) -> bytes:
+def content(found: Rope) -> bytes:
     """The bytes themselves."""
-    return bytes(Rope(found.rope, found.sources))
+    return bytes(found)

@@ -18,7 +18,6 @@ import protoslice
 from protoslice import _core, identity, open_model, pieces
 from protoslice.errors import ProtosliceError
 from protoslice.facts import File
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Tensor, Tensors
 from protoslice.formats.onnx_files.external import in_one_file, with_external_data
 from protoslice.formats.onnx_files.extraction import SubModel
@@ -149,7 +148,7 @@ def onnx_files() -> Makes:
             if case == "onnx_subgraphs":
                 parts["part"] = in_one_file(proto, SubModel())
             for name, data in parts.items():
-                yield f"{case} {name}", Rope(data.rope, data.sources).read()
+                yield f"{case} {name}", data.read()
 
 
 def shown(root: Path) -> Makes:
@@ -165,7 +164,7 @@ def shown(root: Path) -> Makes:
         yield "references", json.dumps(refs).encode()
 
 
-def _bytes(tensor: Tensor, part: str | None, form: str) -> Bytes:
+def _bytes(tensor: Tensor, part: str | None, form: str) -> Rope:
     return read(tensor, part, form).bytes
 
 
@@ -173,11 +172,11 @@ def _first(found: Tensors) -> Iterator[Tensor]:
     return (found[number] for number in range(min(len(found), 40)))
 
 
-def _given(make: Callable[[], Bytes]) -> bytes:
+def _given(make: Callable[[], Rope]) -> bytes:
     """The bytes, or the kind of error that stands for them."""
     try:
         made = make()
-        return Rope(made.rope, made.sources).read()
+        return made.read()
     except ProtosliceError as error:
         return type(error).__name__.encode()
 

@@ -14,7 +14,6 @@ from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_byte
 from protoslice.formats.tensors.conversion import converted, is_float
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import read
-from protoslice.sources.ropes import Rope
 
 
 def steps_of_delta(
@@ -36,7 +35,7 @@ def steps_of_delta(
         )
     found = _core.Delta(one.dtype.name)
     data, width = (one.bytes, other.bytes), one.dtype.width
-    sides = (one.bytes.rope, one.bytes.sources), (other.bytes.rope, other.bytes.sources)
+    sides = (one.bytes.core, one.bytes.sources), (other.bytes.core, other.bytes.sources)
     runs, repeated = runs_and_repeats(prod(one.shape), max(map(distinct_bytes, data)) // width, sample, most_runs)
     computed = 2 * width * sum(end - start for start, end in runs)
     allow(computed, sum(map(stored_bytes, data)), "set a lower `sample`")
@@ -45,7 +44,7 @@ def steps_of_delta(
             found.read(*sides, first, last)
             yield None
     if repeated:
-        one_element, its_twin = (Rope(each.rope, each.sources).read(each.size - width, width) for each in data)
+        one_element, its_twin = (each.read(each.size - width, width) for each in data)
         found.repeat(one_element, its_twin, repeated)
     (looked_at, changed, incomparable, finite), most, total, relative, cosine = found.found()
     yield TensorDelta(

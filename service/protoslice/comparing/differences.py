@@ -14,9 +14,9 @@ from protoslice.comparing.sides import ComparedModel
 from protoslice.comparing.streams import records_that_differ
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Change, Difference
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Fault, Tensor, Tensors
 from protoslice.formats.tensors.budget import OverBudget, distinct_bytes
+from protoslice.sources.ropes import Rope
 
 _AT_ONCE: Final = 256
 """Tensors per slice of work."""
@@ -93,12 +93,12 @@ class _Models:
         protos = [side.model.proto for side in self._sides]
         if protos[0] is None or protos[1] is None or all(side.serialized for side in self._sides):
             return (yield from self._same_file(before, after))
-        whole = (Bytes(proto.document.view("", None, None)[2], proto.sources) for proto in protos if proto is not None)
+        whole = (Rope(proto.document.view("", None, None)[2], proto.sources) for proto in protos if proto is not None)
         return (yield from self._equality.same(*whole))
 
     def _same_file(self, one: str, other: str) -> Verdict:
         same = self._same_digest(one, other)
-        before, after = (Bytes.of(side.files[name]) for side, name in zip(self._sides, (one, other), strict=True))
+        before, after = (Rope.of(side.files[name]) for side, name in zip(self._sides, (one, other), strict=True))
         return (yield from self._equality.same(before, after)) if same is None else same
 
     def _same_digest(self, one: str, other: str) -> bool | None:
@@ -203,7 +203,7 @@ def _facts(tensor: Tensor) -> str:
     return f"{tensor.dtype.name if tensor.dtype is not None else '?'} {shape}"
 
 
-def _compared(one: Tensor, other: Tensor) -> tuple[Bytes, Bytes]:
+def _compared(one: Tensor, other: Tensor) -> tuple[Rope, Rope]:
     """The elements of two tensors of one type and shape, of those that repeat in both only the first."""
     before, after = elements_of(one), elements_of(other)
     if before.size != after.size or one.dtype is None:

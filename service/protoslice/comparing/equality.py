@@ -6,7 +6,6 @@ from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 from protoslice._core import Computed
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensors.budget import allow
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
@@ -47,7 +46,7 @@ class Equality:
         self._equal: dict[tuple[RangeSource, RangeSource, int], tuple[int, int]] = {}
         """Stretch that was read and is equal, by two sources and how far one is shifted in the other."""
 
-    def same(self, one: Bytes, other: Bytes) -> Verdict:
+    def same(self, one: Rope, other: Rope) -> Verdict:
         """True if both are the same bytes; bytes that no digest tells about are read."""
         key = _key(one, other)
         if key is None:
@@ -56,7 +55,7 @@ class Equality:
             self._seen[key] = yield from self._same(one, other)  # long bytes are read only once
         return self._seen[key]
 
-    def known(self, one: Bytes, other: Bytes) -> Generator[None, None, bool | None]:
+    def known(self, one: Rope, other: Rope) -> Generator[None, None, bool | None]:
         """True or False when digests or a cheap read decide; None when only a costly read would."""
         if one.size != other.size:
             return False
@@ -65,19 +64,18 @@ class Equality:
         left = self._left_open(one, other)
         return False if left is None else True if not left else None
 
-    def alike(self, one: Bytes, other: Bytes) -> Verdict:
+    def alike(self, one: Rope, other: Rope) -> Verdict:
         """True if both are known to be equal; reads everything only where reading costs nothing but time."""
         if self.is_local:
             return (yield from self.same(one, other))
         return bool((yield from self.known(one, other)))
 
-    def _same(self, one: Bytes, other: Bytes) -> Verdict:
+    def _same(self, one: Rope, other: Rope) -> Verdict:
         if one.size != other.size:
             return False
         left = self._left_open(one, other)
         if left is None:
             return False
-        before, after = (Rope(each.rope, each.sources) for each in (one, other))
         self._advance(one.size - sum(length for _, length in left))
         extents = _only_extent(one), _only_extent(other)
         for start, length in left:
@@ -85,7 +83,7 @@ class Equality:
                 many = min(_READ_AT_ONCE, start + length - at)
                 self.read += 2 * many
                 allow(self.read, self._stored, "compare tensors one by one")
-                if before.read(at, many) != after.read(at, many):
+                if one.read(at, many) != other.read(at, many):
                     return False
                 self._advance(many)
                 self.confirmed += many
@@ -97,7 +95,7 @@ class Equality:
                     yield
         return True
 
-    def _left_open(self, one: Bytes, other: Bytes) -> Stretches | None:
+    def _left_open(self, one: Rope, other: Rope) -> Stretches | None:
         """Stretches to be read before anything is known; None if both differ."""
         left: Stretches = []
         for at, length, before, after in _side_by_side(one, other):
@@ -128,19 +126,19 @@ class Equality:
         return low <= one[1] and one[1] + length <= high
 
 
-def _only_extent(bytes_: Bytes) -> Extent | None:
+def _only_extent(bytes_: Rope) -> Extent | None:
     """The extent that these bytes are; None where they are in several pieces."""
-    pieces = list(_steps(bytes_)) if bytes_.rope.piece_count == 1 else []
+    pieces = list(_steps(bytes_)) if bytes_.core.piece_count == 1 else []
     only = pieces[0][0] if pieces else b""
     return None if isinstance(only, bytes) or _is_computed(only) else only
 
 
-def _key(one: Bytes, other: Bytes) -> tuple[object, ...] | None:
+def _key(one: Rope, other: Rope) -> tuple[object, ...] | None:
     """Key under which a result is remembered; None for bytes that are short, computed or in many extents.
 
     It holds the sources: another one made later could have the `id` of one that is gone.
     """
-    if one.size < CHEAP or one.rope.piece_count + other.rope.piece_count > 8:
+    if one.size < CHEAP or one.core.piece_count + other.core.piece_count > 8:
         return None
     steps = [*_steps(one), *_steps(other)]
     return None if any(_is_computed(what) for what, _ in steps) else tuple(steps)
@@ -151,7 +149,7 @@ def _is_computed(what: bytes | Extent) -> bool:
     return not isinstance(what, bytes) and isinstance(what[0], Computed)
 
 
-def _side_by_side(one: Bytes, other: Bytes) -> Iterator[tuple[int, int, bytes | Extent, bytes | Extent]]:
+def _side_by_side(one: Rope, other: Rope) -> Iterator[tuple[int, int, bytes | Extent, bytes | Extent]]:
     """Both ropes, cut at the borders of either: offset, length, and each side's literal or first byte."""
     at, steps = 0, [_steps(one), _steps(other)]
     now = [next(each, None) for each in steps]
@@ -169,8 +167,8 @@ Step = tuple[bytes | Extent, int]
 """Literal bytes or the first byte of an extent, and the length."""
 
 
-def _steps(bytes_: Bytes) -> Iterator[Step]:
-    for piece in bytes_.rope.pieces():
+def _steps(bytes_: Rope) -> Iterator[Step]:
+    for piece in bytes_.core.pieces():
         if isinstance(piece, bytes):
             yield piece, len(piece)
         else:

@@ -12,7 +12,6 @@ from typing import Final
 from protoslice.comparing.deltas import steps_of_delta
 from protoslice.errors import ProtosliceError
 from protoslice.facts import EqualTensors, Kind, Move, TensorDelta, TensorMove
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Fault, Strings, Tensor, Tensors
 from protoslice.formats.selection import natural
 from protoslice.formats.tensors.reading import read
@@ -153,11 +152,11 @@ def _looks_of_single(
 def _ends(tensor: Tensor) -> str:
     """Return a digest of the first and last elements."""
     data = elements_of(tensor)
-    rope, size = Rope(data.rope, data.sources), min(_ENDS, data.size)
-    return hashlib.sha256(rope.read(0, size) + rope.read(data.size - size, size)).hexdigest()
+    size = min(_ENDS, data.size)
+    return hashlib.sha256(data.read(0, size) + data.read(data.size - size, size)).hexdigest()
 
 
-def elements_of(tensor: Tensor) -> Bytes:
+def elements_of(tensor: Tensor) -> Rope:
     """Return the elements in the form in which they are compared."""
     return read(tensor, form="json" if isinstance(tensor.data, Strings) else "raw", compare=False).bytes
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from protoslice.comparing.equality import Equality
 from protoslice.facts import Difference, Node
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import RootProto
 from protoslice.library.documents import FileDocument
 from protoslice.library.proto import node_at
@@ -113,7 +112,7 @@ def _children(proto: FileDocument, path: str, elements: bool) -> Generator[None,
         elif node.size > SMALL_NODE:
             key = f"another large field numbered {node.number}"
         else:
-            key = hashlib.sha256(_read(_merged(proto, node.path))).hexdigest()
+            key = hashlib.sha256(_merged(proto, node.path).read()).hexdigest()
         seen[key] += 1
         found[f"{key} {seen[key]}"] = node
         if not number % _AT_ONCE:
@@ -121,20 +120,16 @@ def _children(proto: FileDocument, path: str, elements: bool) -> Generator[None,
     return found
 
 
-def _bytes(proto: FileDocument, node: Node) -> Bytes:
+def _bytes(proto: FileDocument, node: Node) -> Rope:
     if node.count is None:
         return _merged(proto, node.path)
     step = node.name or str(node.number)  # elements of a repeated field are not contiguous
     return _merged(proto, node.path.removesuffix(step).removesuffix("."), [step])
 
 
-def _merged(proto: FileDocument, path: str, fields: Sequence[str] | None = None) -> Bytes:
+def _merged(proto: FileDocument, path: str, fields: Sequence[str] | None = None) -> Rope:
     *_, rope = proto.document.view(path, fields, None)
-    return Bytes(rope, proto.sources)
-
-
-def _read(data: Bytes) -> bytes:
-    return Rope(data.rope, data.sources).read()
+    return Rope(rope, proto.sources)
 
 
 def _name(node: Node) -> str:

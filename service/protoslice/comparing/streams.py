@@ -11,8 +11,8 @@ from protoslice.comparing.equality import Equality, Verdict
 from protoslice.comparing.parts import Found, parts_below
 from protoslice.errors import LimitExceeded, ProtosliceError, Unsupported
 from protoslice.facts import Change, Difference
-from protoslice.formats.bytes import Bytes
 from protoslice.library.documents import FileDocument, stream_document
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records, open_records
 
@@ -118,7 +118,7 @@ class _Streams:
     def _same(self, one: int, other: int, count: int) -> Verdict:
         # With a length before each: the same bytes may be other records.
         ropes = (self._rope(side, at, count, "delimited") for side, at in ((0, one), (1, other)))
-        mine, theirs = (Bytes(rope, files) for rope, files in zip(ropes, self._files, strict=True))
+        mine, theirs = (Rope(rope, files) for rope, files in zip(ropes, self._files, strict=True))
         return (yield from self._equality.same(mine, theirs))
 
     def _rope(self, side: int, begin: int, count: int, framing: str | None = None) -> _core.Rope:

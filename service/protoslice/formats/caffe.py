@@ -7,13 +7,13 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel
 from protoslice.facts import Kind
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors, Use
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, fixed_count, numbers, places_of
 from protoslice.formats.tensors.shapes import element_count
 from protoslice.formats.uses import Look, kind_named, kind_of
+from protoslice.sources.ropes import Rope
 
 _BLOB: Final = "caffe.BlobProto"
 _LAYERS: Final = frozenset({"caffe.LayerParameter", "caffe.V1LayerParameter", "caffe.V0LayerParameter"})
@@ -87,7 +87,7 @@ def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding) -> Data:
         raise CorruptModel(f"The shape of a blob needs {due} values, but it has {there}")
     if raw is not None:
         return Stored(raw)
-    return numbers(proto, found, field, Encoding.PLAIN) or Stored(Bytes(_core.Rope([]), []))
+    return numbers(proto, found, field, Encoding.PLAIN) or Stored(Rope.joined(()))
 
 
 def _shape(message: Any, found: _core.Finding, there: int) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import (
     Data,
     Encoding,
@@ -25,6 +24,7 @@ from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.fields import content, numbers
 from protoslice.formats.tensors.shapes import checked, element_count
+from protoslice.sources.ropes import Rope
 
 _ARRAY: Final = "CNTK.proto.NDArrayView"
 _TEXT: Final = "CNTK.proto.DictionaryValue"
@@ -111,7 +111,7 @@ class _Maker:
                 f"An array of {count} elements has no values in {member}: it is damaged, or belongs to a "
                 "model above 2 GiB, whose values CNTK stores after the proto (not supported)"
             )
-        data = data or Stored(Bytes(_core.Rope([]), []))
+        data = data or Stored(Rope.joined(()))
         return checked(data, draft.dtype, shape) if isinstance(data, Stored) else data
 
     def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Later[Stored] | None:

@@ -9,7 +9,6 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Model, RootProto, Stored, Tensor, Tensors
 from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.dtypes import DTYPES
@@ -73,13 +72,13 @@ class _Field:
         if self.kind == "bytes":
             _, _, rope = self.proto.document.view(self.path)
             draft.dtype, draft.shape = DTYPES["U8"], (rope.size,)
-            return Stored(Bytes(rope, self.proto.sources))
+            return Stored(Rope(rope, self.proto.sources))
         name, encoding = _NUMBERS[self.kind]
         draft.dtype = DTYPES[name]
         width = draft.dtype.width if encoding is Encoding.PLAIN else None
         draft.shape = (sum(self._count(*place, width) for place in places_of(self.found, self.number)),)
         values = numbers(self.proto, self.found, self.number, encoding)
-        return values or Stored(Bytes(_core.Rope([]), []))
+        return values or Stored(Rope.joined(()))
 
     def _count(self, _: int, wire: int, start: int, end: int, count: int, width: int | None) -> int:
         if wire != 2:

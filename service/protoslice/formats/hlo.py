@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import (
     Data,
     Encoding,
@@ -29,6 +28,7 @@ from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import content, numbers
 from protoslice.formats.tensors.shapes import checked, element_count, stored_size
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
+from protoslice.sources.ropes import Rope
 
 _LITERAL: Final = "xla.LiteralProto"
 _CONSTANT: Final = "xla.gpu.GpuExecutableProto.ConstantInfoProto"
@@ -167,14 +167,14 @@ class _Maker:
 
     def _of_bytes(self, number: int) -> Tensor:
         found, name = self._found[number], self.called(number)[0]
-        data = content(self._proto, found, 1) or Bytes(_core.Rope([]), [])
+        data = content(self._proto, found, 1) or Rope.joined(())
         draft = TensorDraft(name, f"{found.path}.data", "constant", self._file, DTYPES["U8"], (data.size,))
         return draft.tensor(lambda _: Stored(data))
 
 
-def _as_bytes(data: Bytes | None, dtype: Dtype, count: int) -> Stored:
+def _as_bytes(data: Rope | None, dtype: Dtype, count: int) -> Stored:
     """`data` with its encoding; dtypes narrower than a byte are told apart by the size of `data`."""
-    data = data or Bytes(_core.Rope([]), [])
+    data = data or Rope.joined(())
     if not dtype.narrow:
         return Stored(data)
     # XLA writes narrow types one to a byte; older files hold them packed.
@@ -184,7 +184,7 @@ def _as_bytes(data: Bytes | None, dtype: Dtype, count: int) -> Stored:
 
 def _as_numbers(data: Stored | Later[Stored] | None, dtype: Dtype, count: int) -> Stored | Later[Stored]:
     if data is None:
-        return Stored(Bytes(_core.Rope([]), []))
+        return Stored(Rope.joined(()))
     if dtype.name == "BOOL" and isinstance(data, Stored) and data.bytes.size == count:
         return Stored(data.bytes)  # one byte per varint: the varints are the values
     return data

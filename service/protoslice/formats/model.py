@@ -17,8 +17,8 @@ from typing import ClassVar, Final, Generic, NamedTuple, Protocol, TypeVar
 from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.facts import Kind, Role
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 Found = TypeVar("Found", covariant=True)
@@ -84,7 +84,7 @@ class Encoding(Enum):
 class Stored:
     """All elements, contiguous."""
 
-    bytes: Bytes
+    bytes: Rope
     encoding: Encoding = Encoding.PLAIN
     compare: Callable[[], None] | None = None
     """Reads all elements, `CorruptModel` if the model's checksum differs; None for a model without one."""
@@ -346,8 +346,9 @@ class TensorList(Sequence[Row]):
 
 
 Tensors = TensorList[Tensor]
+Bytes = Rope
 Listed = TensorList.of
-"""Former name, which formats of other packages import."""
+"""Former names, which formats of other packages import."""
 
 
 class Format(Protocol):

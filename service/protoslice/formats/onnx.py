@@ -9,7 +9,6 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import (
     Data,
     Encoding,
@@ -148,7 +147,7 @@ class TensorMaker:
             return checked(Stored(raw, Encoding.PACKED if kind.dtype.narrow else Encoding.PLAIN), kind.dtype, dims)
         typed = numbers(self._proto, found, kind.field, kind.encoding)
         if typed is None and not element_count(dims):
-            return Stored(Bytes(_core.Rope([]), []))
+            return Stored(Rope.joined(()))
         if typed is None:
             raise CorruptModel("A tensor has no values of its data type, although its shape is not empty")
         return checked(typed, kind.dtype, dims) if isinstance(typed, Stored) else typed
@@ -157,7 +156,7 @@ class TensorMaker:
         places = list(contents(self._proto, found, _STRINGS))
         if len(places) != count:
             raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
-        return Strings(lambda: [Rope(place.rope, place.sources).read() for place in places])
+        return Strings(lambda: [place.read() for place in places])
 
     def _external(self, message: Any, dtype: Dtype) -> tuple[str, Data]:
         entries = {entry.key: entry.value for entry in message.external_data}
@@ -172,7 +171,7 @@ class TensorMaker:
         if dtype.bits == 0:
             raise Unsupported("Strings cannot be stored in external data files")
         encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN
-        return path, checked(Stored(Bytes.of(source, offset, offset + length), encoding), dtype, message.dims)
+        return path, checked(Stored(Rope.of(source, offset, offset + length), encoding), dtype, message.dims)
 
 
 _GRAPH_FIELDS: Final = ["graph.name", "graph.input", "graph.output", "graph.initializer[*].name"]

@@ -152,9 +152,8 @@ class LocalModel(OpenedModel):
             whole = strings_array(*strings(tensor))
             return whole if slice is None else parsed_slice(slice, whole.shape).of(whole)
         found = self.look(tensor, slice)
-        rope = Rope(found.bytes.rope, found.bytes.sources)
-        data = memoryview(bytearray(rope.size))
-        rope.readinto(data)
+        data = memoryview(bytearray(found.bytes.size))
+        found.bytes.readinto(data)
         return as_array(data, found.dtype.name, found.shape)
 
     def __repr__(self) -> str:
@@ -197,8 +196,7 @@ class LocalModel(OpenedModel):
 
         Without a slice, checksums of the model are compared for parts up to 64 MiB; varints are counted in any case.
         """
-        data = self.look(tensor, slice, form).bytes
-        return Rope(data.rope, data.sources)
+        return self.look(tensor, slice, form).bytes
 
     def look(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> ReadableTensor:
         """As `read`, with the dtype and the shape of the result."""

@@ -26,8 +26,15 @@ class View(Rope):
 
     __slots__ = ("kind", "type")
 
-    def __init__(self, core: _core.Rope, sources: _core.Sources, kind: str, type_name: str | None) -> None:
-        super().__init__(core, sources)
+    def __init__(
+        self,
+        core: _core.Rope,
+        sources: Sequence[RangeSource],
+        kind: str,
+        type_name: str | None,
+        read: _core.Sources | None = None,
+    ) -> None:
+        super().__init__(core, sources, read)
         self.kind = kind
         """`message`, the kind of a scalar field such as `bytes`, `repeated`, or `unknown`."""
         self.type = type_name
@@ -75,7 +82,7 @@ class Split(Sequence[Chunk]):
         if not 0 <= number < len(self):
             raise IndexError(f"chunk index out of range: there are {len(self)} chunks")
         kind, type_name, path, core = self._plan.chunk(number)
-        return Chunk(number, kind, type_name, path, Rope(core, self._read))
+        return Chunk(number, kind, type_name, path, Rope(core, self._sources, self._read))
 
     @property
     def plan(self) -> _core.Plan:
@@ -118,8 +125,8 @@ class Split(Sequence[Chunk]):
         if (problem := self.problem) is not None:
             warnings.warn(problem, LargeChunkWarning, stacklevel=2)
         if self._plan.kept:
-            return Rope(self._plan.cpb([]), self._read)
-        return Rope(self._plan.cpb(list(self.hashes(advance))), self._read)
+            return Rope(self._plan.cpb([]), self._sources, self._read)
+        return Rope(self._plan.cpb(list(self.hashes(advance))), self._sources, self._read)
 
 
 class RuleSplitter(Protocol):
@@ -187,7 +194,7 @@ class Proto(SourceOwner):
         if omit_larger_than is not None:
             _check_size("omit_larger_than", omit_larger_than)
         kind, type_name, core = self.document.view(path, fields, omit_larger_than, omit)
-        return View(core, self._read, kind, type_name)
+        return View(core, self.sources, kind, type_name, self._read)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
         """At most `limit` nodes directly below `path`, from number `start` on; None for all of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from operator import index
 from typing import TYPE_CHECKING, BinaryIO, SupportsIndex, overload
 
@@ -18,16 +18,51 @@ if TYPE_CHECKING:
 
 PIECE = 1 << 20
 """Bytes per read when a rope is copied or iterated over."""
+_AT_ONCE = 1024
+"""Extents and literals that are held as Python objects before they are packed into a rope."""
 
 
 class Rope:
     """A sequence of bytes in sources: has a length, slices without copying, reads on demand."""
 
-    __slots__ = ("_sources", "core")
+    __slots__ = ("_read", "core", "sources")
 
-    def __init__(self, core: CoreRope, sources: Sources | Sequence[RangeSource]) -> None:
+    def __init__(self, core: CoreRope, sources: Sequence[RangeSource], read: Sources | None = None) -> None:
+        """Take the rope of the engine and its `sources`; `read` are the same, opened by the engine already."""
         self.core = core
-        self._sources = sources if isinstance(sources, Sources) else Sources(sources)
+        self.sources = sources
+        """Sources that the extents refer to, by number."""
+        self._read = read
+
+    @classmethod
+    def of(cls, source: RangeSource, start: int = 0, stop: int | None = None) -> Rope:
+        """Return the bytes of `source` from `start` up to `stop`, by default up to its end."""
+        stop = source.size if stop is None else stop
+        return Rope(CoreRope([(0, start, stop - start)] if stop > start else []), [source])
+
+    @classmethod
+    def joined(cls, parts: Iterable[Rope | bytes]) -> Rope:
+        """Return all `parts` concatenated; each source is listed once."""
+        sources = SourceList()
+        builder = RopeBuilder(sources)
+        for part in parts:
+            builder.add(part)
+        return Rope(CoreRope(builder.ropes()), sources.listed)
+
+    @property
+    def _sources(self) -> Sources:
+        if self._read is None:
+            self._read = Sources(self.sources)
+        return self._read
+
+    @property
+    def literals(self) -> int:
+        """Bytes that are held in memory."""
+        return sum(len(piece) for piece in self.core.pieces() if isinstance(piece, bytes))
+
+    def part(self, start: int, stop: int) -> Rope:
+        """Return the slice from `start` up to `stop`."""
+        return Rope(self.core.slice(start, stop), self.sources, self._read)
 
     @property
     def size(self) -> int:
@@ -50,7 +85,7 @@ class Rope:
         start, stop, step = key.indices(self.core.size)
         if step != 1:
             raise InvalidInput("Cannot slice these bytes with a step other than 1")
-        return Rope(self.core.slice(start, max(start, stop)), self._sources)
+        return Rope(self.core.slice(start, max(start, stop)), self.sources, self._sources)
 
     def _byte(self, at: int) -> int:
         """The byte at `at`, from the end if negative; `IndexError` if out of range, as of `bytes`."""
@@ -139,3 +174,47 @@ class RopeFile(io.RawIOBase):
     def tell(self) -> int:
         """Offset of the next byte."""
         return self._at
+
+
+class SourceList:
+    """Sources of joined ropes, without duplicates."""
+
+    def __init__(self) -> None:
+        self.listed: list[RangeSource] = []
+        self._numbers: dict[int, int] = {}
+
+    def number(self, source: RangeSource) -> int:
+        """Index of `source` in `listed`, where `source` is appended if absent."""
+        number = self._numbers.setdefault(id(source), len(self.listed))
+        if number == len(self.listed):
+            self.listed.append(source)
+        return number
+
+
+class RopeBuilder:
+    """A rope in the making: parts are appended; each extent takes about 24 bytes of memory."""
+
+    def __init__(self, sources: SourceList) -> None:
+        self._sources = sources
+        self.size = 0
+        """Bytes that were added."""
+        self._ropes: list[CoreRope] = []
+        self._pieces: list[bytes | tuple[int, int, int]] = []
+
+    def add(self, part: Rope | bytes) -> None:
+        """Append the extents and literals of `part`."""
+        self.size += len(part) if isinstance(part, bytes) else part.size
+        if isinstance(part, bytes):
+            self._pieces.append(part)
+        else:
+            for piece in part.core.pieces():
+                if isinstance(piece, tuple):
+                    piece = (self._sources.number(part.sources[piece[0]]), *piece[1:])
+                self._pieces.append(piece)
+        if len(self._pieces) >= _AT_ONCE:
+            self._ropes.append(CoreRope(self._pieces))
+            self._pieces = []
+
+    def ropes(self) -> list[CoreRope]:
+        """The ropes, over the sources of the `SourceList`, that together make up everything added."""
+        return [*self._ropes, CoreRope(self._pieces)]

@@ -101,7 +101,7 @@ class Records(SourceOwner, Sequence[bytes]):
     def record(self, number: int) -> Rope:
         """Record `number` as a rope, for records too large for memory; no checksum is compared."""
         at = self._number(number)
-        return Rope(self.core.rope(self._read, [(at, at + 1)], None), self._read)
+        return Rope(self.core.rope(self._read, [(at, at + 1)], None), self.sources, self._read)
 
     def rope(self, framing: Framing | None = None) -> Rope:
         """All records as one rope in `framing`: by default the stream's, `delimited` for chunks.
@@ -113,7 +113,7 @@ class Records(SourceOwner, Sequence[bytes]):
         )
         numbers = self._numbers
         ranges = [(numbers.start, numbers.stop)] if numbers.step == 1 else [(n, n + 1) for n in numbers]
-        return Rope(self.core.rope(self._read, ranges, form), self._read)
+        return Rope(self.core.rope(self._read, ranges, form), self.sources, self._read)
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.framing}>"

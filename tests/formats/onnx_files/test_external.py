@@ -14,7 +14,6 @@ from tests.support.golden import folder
 
 from protoslice import open_model
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.onnx_files import external
 from protoslice.formats.onnx_files.external import check_alignment, in_one_file, with_external_data
 from protoslice.formats.onnx_files.messages import OnnxProto, without
@@ -23,8 +22,8 @@ from protoslice.sources.ropes import Rope
 CASES = ("onnx_external_many", "onnx_external_one", "onnx_subgraphs", "onnx_types_raw", "onnx_types_typed")
 
 
-def content(data: Bytes) -> bytes:
-    return Rope(data.rope, data.sources).read()
+def content(data: Rope) -> bytes:
+    return data.read()
 
 
 def written(path: Path, out: Path, align: int = 4096) -> tuple[onnx.ModelProto, dict[str, int]]:
@@ -126,7 +125,7 @@ def test_elements_are_extents_of_the_file(tmp_path: Path) -> None:
         source = model.model.files["in.onnx"]
         stored = sum(
             piece[2]
-            for piece in weights.rope.pieces()
+            for piece in weights.core.pieces()
             if isinstance(piece, tuple) and weights.sources[piece[0]] is source
         )
     assert stored == 40 * 30 * 4 + 300 * 4 + 500 * 4  # the others are numbers in varints

@@ -23,14 +23,13 @@ from protoslice.formats.onnx_files.extraction import KNOWN, OnnxNode, SubModel
 from protoslice.formats.onnx_files.messages import OnnxProto
 from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
-from protoslice.sources.ropes import Rope
 
 F, B, I = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64  # noqa: E741
 
 
 def extract(model: LocalModel, inputs: tuple[str, ...] = (), outputs: tuple[str, ...] = ()) -> onnx.ModelProto:
     data = in_one_file(OnnxProto(model.model), SubModel(inputs, outputs))
-    return onnx.load_from_string(Rope(data.rope, data.sources).read())
+    return onnx.load_from_string(data.read())
 
 
 def info(name: str, kind: int = F) -> onnx.ValueInfoProto:

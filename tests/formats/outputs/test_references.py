@@ -15,11 +15,11 @@ from fsspec.implementations.reference import ReferenceFileSystem
 from tests.support.tensors import content, stored, tensor
 
 from protoslice.errors import NotFound
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Encoding, Fault, Stored, Strided, Strings, Tensor
 from protoslice.formats.outputs.references import references
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.files import FileSource
+from protoslice.sources.ropes import Rope
 
 ZARR = (".zarray", ".zattrs", ".zgroup")
 
@@ -45,7 +45,7 @@ def test_zarr_reads_every_tensor(tmp_path: Path) -> None:
     column = np.asfortranarray(array)
     group, refs = opened(
         [
-            tensor(Stored(Bytes.of(file, 6)), "F32", [2, 3, 4], name="dense/kernel", file="weights.bin"),
+            tensor(Stored(Rope.of(file, 6)), "F32", [2, 3, 4], name="dense/kernel", file="weights.bin"),
             tensor(Strided(stored(column.tobytes("F")), (1, 2, 6)), "F32", [2, 3, 4], name="turned"),
             tensor(np.array(5, "<i8").tobytes(), "I64", [], name="step"),
             tensor(b"", "F32", [0, 3], name="empty"),

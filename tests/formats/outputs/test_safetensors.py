@@ -17,7 +17,6 @@ from safetensors.numpy import load
 from tests.support.tensors import content, stored, tensor
 
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Encoding, Fault, Filled, Stored, Strings
 from protoslice.formats.outputs import safetensors as ours
 from protoslice.formats.outputs.omitted import Omitted
@@ -71,7 +70,7 @@ def test_the_library_finds_every_tensor(entries: list[tuple[str, Any, list[int]]
             assert bytes(found[name]["data"]) == data
     if entries:
         start = len(whole) // 3
-        assert Rope(file.rope, file.sources).read(start) == whole[start:]
+        assert file.read(start) == whole[start:]
 
 
 def test_everything_is_aligned() -> None:
@@ -88,11 +87,11 @@ def test_everything_is_aligned() -> None:
 def test_neighbours_stay_neighbours() -> None:
     source = BytesSource(bytes(64))
     tensors = [
-        tensor(Stored(Bytes.of(source, at, at + 8)), "F32", [2], name=name)
+        tensor(Stored(Rope.of(source, at, at + 8)), "F32", [2], name=name)
         for at, name in [(0, "b"), (8, "a"), (16, "c")]
     ]
     file = ours.safetensors(tensors)
-    assert file.rope.pieces()[1:] == [(0, 0, 24)]
+    assert file.core.pieces()[1:] == [(0, 0, 24)]
 
 
 def test_numpy_loads_it() -> None:
@@ -185,12 +184,12 @@ def test_no_element_is_read_for_the_head() -> None:
             tensor(Filled(stored_in(Unread(), Encoding.VARINT)), "I64", [1 << 40], name="b"),
         ]
     )
-    assert file.size == int.from_bytes(Rope(file.rope, file.sources).read(0, 8), "little") + 8 + (12 << 40)
+    assert file.size == int.from_bytes(file.read(0, 8), "little") + 8 + (12 << 40)
 
 
 def stored_in(source: RangeSource, encoding: Encoding = Encoding.PLAIN) -> Stored:
     """All of `source` as the elements of a tensor."""
-    return Stored(Bytes.of(source), encoding)
+    return Stored(Rope.of(source), encoding)
 
 
 def test_an_empty_file() -> None:

@@ -15,11 +15,11 @@ from tests.support.tensors import stored, tensor
 
 from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
 from protoslice.facts import TensorStatistics
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Encoding, Strings
 from protoslice.formats.outputs.statistics import SAMPLE, statistics, statistics_text, steps_of_statistics
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
+from protoslice.sources.ropes import Rope
 
 ML: dict[str, Any] = {
     "BF16": "bfloat16", "F8_E3M4": "float8_e3m4", "F8_E4M3": "float8_e4m3", "F8_E4M3FN": "float8_e4m3fn",
@@ -135,7 +135,7 @@ class Endless(BytesSource):
 def test_a_tensor_of_any_size_costs_a_sample_in_slices() -> None:
     source = Endless(1 << 45)
     huge = tensor(stored(b""), "F32", (1 << 43,))
-    huge = replace(huge, data=replace(stored(b""), bytes=Bytes.of(source)))
+    huge = replace(huge, data=replace(stored(b""), bytes=Rope.of(source)))
     steps = list(steps_of_statistics(huge))
     assert len(steps) > 8
     assert source.sum == SAMPLE * 4

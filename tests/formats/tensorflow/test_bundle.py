@@ -24,7 +24,6 @@ from protoslice.formats.outputs.listing import row
 from protoslice.formats.tensorflow.bundle import Bundle, BundleTensors
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.files import BytesSource
-from protoslice.sources.ropes import Rope
 
 NUMBERS = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 8: "<c8", 9: "<i8", 10: "|b1", 17: "<u2", 18: "<c16",
@@ -40,12 +39,12 @@ def opened(files: Mapping[str, bytes], root: str = "ck.index") -> BundleTensors:
 
 def raw(tensor: Tensor, slice_: str | None = None) -> bytes:
     data = read(tensor, slice_).bytes
-    return Rope(data.rope, data.sources).read()
+    return data.read()
 
 
 def values(tensor: Tensor) -> list[bytes]:
     data = read(tensor, None, "json").bytes
-    return [base64.b64decode(each) for each in json.loads(Rope(data.rope, data.sources).read())["values"]]
+    return [base64.b64decode(each) for each in json.loads(data.read())["values"]]
 
 
 def one(found: BundleTensors, name: str) -> Tensor:
@@ -97,7 +96,7 @@ def test_slices_are_those_that_were_stored(case: str, root: str | None) -> None:
                 for box in stored
             ]
             assert [(tile.start, tile.shape) for tile in data.tiles] == boxes
-            places = [tile.stored.bytes.rope.pieces()[0] for tile in data.tiles]
+            places = [tile.stored.bytes.core.pieces()[0] for tile in data.tiles]
             assert [place[1:] for place in places] == [(e["offset"], e["length"]) for e in each["slice_entries"]]
 
 
@@ -383,7 +382,7 @@ def test_long_numbers_of_slices() -> None:
 
 def stored(tensor: Tensor) -> dict[str, Any]:
     data = read(tensor, None, "json").bytes
-    found: dict[str, Any] = json.loads(Rope(data.rope, data.sources).read())
+    found: dict[str, Any] = json.loads(data.read())
     assert found | shown(tensor) == found or "values" in found
     entry: dict[str, Any] = found["stored"]
     return entry

@@ -22,7 +22,6 @@ from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensors.reading import read
 from protoslice.library.opening import open_proto
 from protoslice.sources.files import BytesSource
-from protoslice.sources.ropes import Rope
 
 TYPED = {
     1: ("float_val", "<f4"), 2: ("double_val", "<f8"), 3: ("int_val", "<i4"), 4: ("int_val", "|u1"),
@@ -45,7 +44,7 @@ def tensors(data: bytes, type_name: str) -> list[Tensor]:
 
 def raw(tensor: Tensor, slice_: str | None = None) -> bytes:
     data = read(tensor, slice_).bytes
-    return Rope(data.rope, data.sources).read()
+    return data.read()
 
 
 def expected(case: str) -> Any:
@@ -139,7 +138,7 @@ def one(**tensor: Any) -> Tensor:
 
 def strings(tensor: Tensor, slice_: str | None = None) -> list[bytes]:
     data = read(tensor, slice_, "json").bytes
-    return [base64.b64decode(each) for each in json.loads(Rope(data.rope, data.sources).read())["values"]]
+    return [base64.b64decode(each) for each in json.loads(data.read())["values"]]
 
 
 def test_strings_repeat_their_last_and_may_be_packed() -> None:

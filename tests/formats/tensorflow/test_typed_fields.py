@@ -14,7 +14,6 @@ from protoslice.formats.tensorflow.types import TYPES
 from protoslice.formats.tensors.reading import read
 from protoslice.library.models import model_over
 from protoslice.sources.files import BytesSource
-from protoslice.sources.ropes import Rope
 
 KEPT: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("typed_fields.json").read_text())
 """Elements that TensorFlow reads, by data type and field; the file says how it was made."""
@@ -24,7 +23,7 @@ CASES: Final = [(name, each) for name, row in KEPT["dtypes"].items() for each in
 def _raw(message: bytes) -> bytes:
     model = model_over({"t.pb": BytesSource(message)}, "t.pb", "tensorflow.TensorProto")
     data = read(model.tensors[0], compare=False).bytes
-    return Rope(data.rope, data.sources).read()
+    return data.read()
 
 
 def _proto(number: int, name: str) -> Any:

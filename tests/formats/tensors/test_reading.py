@@ -19,7 +19,6 @@ from tests.support.tensors import content, stored, tensor
 
 from protoslice import _core
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tensor, Tile, Tiled
 from protoslice.formats.outputs.listing import row
 from protoslice.formats.tensors.dtypes import DTYPES
@@ -149,10 +148,10 @@ def ways(array: Array, name: str, seed: int) -> dict[str, Data]:
     return found
 
 
-def in_pieces(data: bytes, seed: int) -> Bytes:
+def in_pieces(data: bytes, seed: int) -> Rope:
     """`data` in several sources."""
     at = sorted(np.random.default_rng(seed).integers(0, len(data) + 1, 2))
-    return Bytes.joined(Bytes.of(BytesSource(data[: at[0]])) if not n else data[at[0] :] for n in range(2))
+    return Rope.joined(Rope.of(BytesSource(data[: at[0]])) if not n else data[at[0] :] for n in range(2))
 
 
 ITEMS: list[Callable[[int, np.random.Generator], str]] = [
@@ -194,7 +193,7 @@ def test_every_range_of_a_reading_is_that_part_of_it(name: str, seed: int, data:
     for form in ["raw", "npy", *(["packed"] if DTYPES[name].narrow else [])]:
         for subject in ways(array, name, seed).values():
             reading = read(tensor(subject, name, array.shape), random_slice(array.shape, seed), form).bytes
-            rope, all_of_it = Rope(reading.rope, reading.sources), content(reading)
+            rope, all_of_it = reading, content(reading)
             start = data.draw(st.integers(0, rope.size))
             stop = data.draw(st.integers(start, rope.size))
             assert rope.read(start, stop - start) == all_of_it[start:stop]
@@ -213,7 +212,7 @@ def test_the_last_element_stands_for_all_that_are_missing(
         reading = read(tensor(Filled(written), name, array.shape)).bytes
         assert content(reading) == one_by_one(array, name), way
         start = data.draw(st.integers(0, reading.size))
-        assert Rope(reading.rope, reading.sources).read(start) == one_by_one(array, name)[start:]
+        assert reading.read(start) == one_by_one(array, name)[start:]
 
 
 def test_truths_are_true_whatever_varint_says_so() -> None:
@@ -231,7 +230,7 @@ def test_ranges_far_into_many_varints(count: int) -> None:
     array = np.random.default_rng(count).integers(-(1 << 62), 1 << 62, count) >> np.arange(count) % 63
     data = stored(b"".join(map(varint, values(array))), Encoding.VARINT)
     found = read(tensor(data, "I64", [count])).bytes
-    rope = Rope(found.rope, found.sources)
+    rope = found
     for start in {0, min(3, count), count * 4, count * 4 + 7 * (count > 1), max(0, count * 8 - 9)}:
         stop = min(start + 100, found.size)
         assert rope.read(start, stop - start) == array.tobytes()[start:stop]
@@ -239,7 +238,7 @@ def test_ranges_far_into_many_varints(count: int) -> None:
 
 def test_plain_elements_stay_where_they_lie() -> None:
     source = BytesSource(bytes(200))
-    subject = tensor(Stored(Bytes.of(source, 20, 20 + 96)), "I32", [4, 6], file="a")
+    subject = tensor(Stored(Rope.of(source, 20, 20 + 96)), "I32", [4, 6], file="a")
     assert place(subject, read(subject).bytes, {"a": source}) == Place("a", 20, 96)
     assert place(subject, read(subject, "1:3").bytes, {"a": source}) == Place("a", 44, 48)
     assert place(subject, read(subject, "2,1:3").bytes, {"a": source}) == Place("a", 72, 8)
@@ -249,9 +248,9 @@ def test_plain_elements_stay_where_they_lie() -> None:
 
 def test_tiles_of_whole_rows_stay_where_they_lie() -> None:
     sources = [BytesSource(bytes([number]) * 24) for number in range(3)]
-    tiles = [Tile((2 * number, 0), (2, 3), Stored(Bytes.of(sources[number]))) for number in (1, 0, 2)]
+    tiles = [Tile((2 * number, 0), (2, 3), Stored(Rope.of(sources[number]))) for number in (1, 0, 2)]
     reading = read(tensor(Tiled(tuple(tiles)), "F32", [6, 3])).bytes
-    assert [reading.sources[number] for number, _, _ in reading.rope.pieces()] == sources
+    assert [reading.sources[number] for number, _, _ in reading.core.pieces()] == sources
     assert content(reading) == b"".join(source.read(0, 24) for source in sources)
 
 
@@ -264,7 +263,7 @@ def test_a_file_is_opened_once_for_all_that_read_it(tmp_path: Path) -> None:
 
     with FileSource(path) as file:
         before = times_open()
-        subject = tensor(Stored(Bytes.of(file), Encoding.BIG_ENDIAN), "U16", [100])
+        subject = tensor(Stored(Rope.of(file), Encoding.BIG_ENDIAN), "U16", [100])
         readings = [read(subject, f"{number}::2").bytes for number in range(100)]
         assert [content(reading)[:1] for reading in readings[:3]] == [b"\x01", b"\x03", b"\x05"]
         assert times_open() == before + 1
@@ -273,11 +272,11 @@ def test_a_file_is_opened_once_for_all_that_read_it(tmp_path: Path) -> None:
 def test_no_memory_goes_by_the_size_of_a_tensor() -> None:
     huge = 1 << 60
     filled = read(tensor(Filled(stored(b"\x01\x02")), "U16", [huge])).bytes
-    rope = Rope(filled.rope, filled.sources)
+    rope = filled
     assert rope.size == 2 * huge
     assert rope.read(2 * huge - 3, 3) == b"\x02\x01\x02"
     column = read(tensor(Filled(stored(b"\x07")), "U8", [1 << 30, 1 << 30]), ":,::1024").bytes
-    assert Rope(column.rope, column.sources).read((1 << 50) - 5, 5) == b"\x07" * 5
+    assert column.read((1 << 50) - 5, 5) == b"\x07" * 5
 
 
 @pytest.mark.parametrize(

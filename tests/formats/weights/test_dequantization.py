@@ -13,7 +13,6 @@ from protoslice import open_model
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.formats.tensors.conversion import converted, dequantized, float_type
 from protoslice.formats.tensors.reading import ReadableTensor, read
-from protoslice.sources.ropes import Rope
 
 CASE = "gguf_types"
 TENSORS: list[dict[str, Any]] = json.loads((MODELS / CASE / "expected.json").read_text())["tensors"]
@@ -21,7 +20,7 @@ DEQUANTIZED = [each for each in TENSORS if "sha256_dequantized" in each]
 
 
 def content(reading: ReadableTensor) -> bytes:
-    return Rope(reading.bytes.rope, reading.bytes.sources).read()
+    return reading.bytes.read()
 
 
 @pytest.mark.parametrize("each", DEQUANTIZED, ids=lambda each: each["name"])

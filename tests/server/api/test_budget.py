@@ -13,7 +13,6 @@ from tests.support.store_routes import ROUTES, every_answer, open_service
 
 from protoslice import _core, schema
 from protoslice.errors import ProtosliceError
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Encoding, Filled, Stored, Tensor
 from protoslice.formats.tensorflow.types import TYPES
 from protoslice.formats.tensors import budget
@@ -157,12 +156,12 @@ def test_slices_of_repeated_elements_are_those_of_all_of_them(text: str, first: 
     stored = b"".join((number + 1).to_bytes(2, "little") for number in range(first))
     every = stored + (stored[-2:] or b"\0\0") * (36 - first)
     cut = parsed_slice(text, shape)
-    data = Filled(Stored(Bytes.joined([stored])))
-    whole = selected(Stored(Bytes.joined([every])), dtype, shape, cut)
+    data = Filled(Stored(Rope.joined([stored])))
+    whole = selected(Stored(Rope.joined([every])), dtype, shape, cut)
     found = selected(data, dtype, shape, cut)
-    content = Rope(found.rope, found.sources).read()
-    assert content == Rope(whole.rope, whole.sources).read()
-    assert content == Rope(found.rope, found.sources).read(0, found.size)
+    content = found.read()
+    assert content == whole.read()
+    assert content == found.read(0, found.size)
     distinct = budget.distinct_bytes(found)
     assert content[distinct:] == content[-2:] * ((len(content) - distinct) // 2)
 
@@ -172,7 +171,7 @@ COMPUTED: Final = [(number, dtype, encoding) for number, dtype in TYPES.items() 
 
 @pytest.mark.parametrize(("number", "dtype", "encoding"), COMPUTED, ids=lambda each: str(getattr(each, "name", each)))
 def test_every_way_to_compute_elements_tells_what_it_is_made_of(number: int, dtype: Any, encoding: Encoding) -> None:
-    stored = Stored(Bytes.joined([bytes([1]) * dtype.width]), encoding)
+    stored = Stored(Rope.joined([bytes([1]) * dtype.width]), encoding)
     tensor = Tensor(f"t{number}", "path:t", dtype, (1 << 36,), "const", None, Filled(stored))
     try:
         data = read(tensor, compare=False).bytes

@@ -11,7 +11,6 @@ from heapq import nlargest
 from itertools import chain, islice
 from typing import Final
 
-from protoslice import _core
 from protoslice.cli.models.extent import Extent, extent_of
 from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, named_files, opened
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
@@ -219,7 +218,7 @@ class LocalSubject(Subject):
         found = self._document(path)
         with errors_about(self._name):
             kind, type_name, rope = found.document.view(path, fields or None, omit_larger_than, omit)
-        return PathContent(View(rope, _core.Sources(found.sources), kind, type_name), kind, type_name)
+        return PathContent(View(rope, found.sources, kind, type_name), kind, type_name)
 
     def summary(self) -> ModelReport | None:
         report = report_on(self._around.model, most=None)
@@ -253,7 +252,7 @@ class LocalSubject(Subject):
             file.add(tensor)
         data = file.finish()
         refuse(file.omitted, strict)
-        return Rope(data.rope, data.sources), file.omitted
+        return data, file.omitted
 
 
 def _details(tensor: Tensor) -> Mapping[str, object]:

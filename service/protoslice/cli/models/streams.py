@@ -96,11 +96,11 @@ class _LocalStream:
         ranges = choice.ranges(len(records), None if choice.key is None else self._index(choice.key, read, flat))
         form = framing or _nearest(records.framing)
         if part == WHOLE:
-            return ChosenRecords(Rope(records.core.rope(read, ranges, form), read), records.type)
+            return ChosenRecords(Rope(records.core.rope(read, ranges, form), records.sources, read), records.type)
         fields = [*part.fields] or None
         rope = records.core.views(read, ranges, form, flat, name, part.path, fields, part.omit_larger_than)
         document = StreamDocument(records.core, records.sources, name, flat, records.limits)
-        return ChosenRecords(Rope(rope, read), document.type_at(ranges, part.path))
+        return ChosenRecords(Rope(rope, records.sources, read), document.type_at(ranges, part.path))
 
     def _index(self, key: str, read: _core.Sources, flat: _core.Schema | None) -> KeyIndex:
         """The records by the value at `key`: one pass over the stream."""

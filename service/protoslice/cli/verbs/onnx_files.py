@@ -27,7 +27,6 @@ from protoslice.formats.onnx_files.extraction import SubModel
 from protoslice.formats.onnx_files.messages import OnnxProto
 from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
-from protoslice.sources.ropes import Rope
 
 _ENDING: Final = ".onnx"
 
@@ -83,7 +82,7 @@ def _written(file: str, out: str, part: SubModel, align: int, force: bool) -> li
             check_output(path, force=force, source=file)
         with Progress("writing", sum(data.size for data in files.values())) as progress:
             for path, data in files.items():
-                write_content(Rope(data.rope, data.sources), path, progress, force=force, source=file, quiet=True)
+                write_content(data, path, progress, force=force, source=file, quiet=True)
         return [(path, data.size) for path, data in files.items()]
 
 

@@ -6,10 +6,10 @@ import struct
 from typing import Final
 
 from protoslice.errors import CorruptModel
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Encoding, Stored
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.shapes import stored_size
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 _RECORD: Final = struct.Struct("<IIQQ")
@@ -36,4 +36,4 @@ def blob(source: RangeSource, offset: int, dtype: Dtype, count: int) -> Stored:
     due = stored_size(dtype, count, encoding)
     if size != due:
         raise CorruptModel(f"A blob has {size} bytes, but {count} elements of {dtype.name} take {due}", offset)
-    return Stored(Bytes.of(source, start, start + size), encoding)
+    return Stored(Rope.of(source, start, start + size), encoding)

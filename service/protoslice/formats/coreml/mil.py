@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.coreml.blobs import blob
 from protoslice.formats.model import Data, Encoding, Later, Model, RootProto, Stored, Strings, Tensor
 from protoslice.formats.tensors.drafts import TensorDraft, parsed
@@ -155,14 +154,14 @@ class Constants:
                 raise CorruptModel(
                     f"The shape of a constant needs {element_count(shape)} strings, but it has {len(texts)}"
                 )
-            return Strings(lambda: [Rope(text.rope, text.sources).read() for text in texts])
+            return Strings(lambda: [text.read() for text in texts])
         data: Stored | Later[Stored] | None
         if name == "bytes":
             raw = content(self._proto, values, 1)
             data = None if raw is None else Stored(raw, Encoding.PACKED if dtype.narrow else Encoding.PLAIN)
         else:
             data = numbers(self._proto, values, 1, _MEMBERS[name].encoding)
-        data = data or Stored(Bytes(_core.Rope([]), []))
+        data = data or Stored(Rope.joined(()))
         return checked(data, dtype, shape) if isinstance(data, Stored) else data
 
     def _outside(self, draft: TensorDraft, place: Any, dtype: Dtype, count: int) -> Data:

@@ -10,7 +10,6 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import InvalidInput, Unsupported
-from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
 from protoslice.formats.model import Encoding, Fault, Stored, Strings, Tensor
 from protoslice.formats.onnx import EXTERNAL, TENSOR, TensorMaker
 from protoslice.formats.onnx_files.element_types import STANDARD
@@ -31,6 +30,7 @@ from protoslice.formats.onnx_files.messages import (
     wrapped,
 )
 from protoslice.formats.tensors.reading import looked_up, read
+from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
 
 WEIGHTS: Final = "weights.bin"
 """Name of the file with the weights, as the model refers to it."""
@@ -56,8 +56,8 @@ _TOPS: Final = {NODE: "node", INITIALIZER: "initializer", SPARSE_INITIALIZER: "s
 class OnnxFiles:
     """A model, and the file of weights that it refers to."""
 
-    model: Bytes
-    weights: Bytes
+    model: Rope
+    weights: Rope
 
 
 def check_alignment(align: int) -> int:
@@ -86,7 +86,7 @@ def with_external_data(
     return OnnxFiles(model, weights.bytes())
 
 
-def in_one_file(proto: OnnxProto, part: SubModel | None = None, graph: Graph | None = None) -> Bytes:
+def in_one_file(proto: OnnxProto, part: SubModel | None = None, graph: Graph | None = None) -> Rope:
     """The model of `proto`, or `part` of its `graph`, with all its weights inside.
 
     `Unsupported` if it has 2 GiB or more, which no ONNX runtime parses.
@@ -106,9 +106,9 @@ class _Weights:
     def __init__(self, align: int) -> None:
         self._sources = SourceList()
         self._builder = RopeBuilder(self._sources)
-        self._zeros = Bytes.of(_core.Computed.filled(_core.Rope([]), [], 1, align))
+        self._zeros = Rope.of(_core.Computed.filled(_core.Rope([]), [], 1, align))
 
-    def add(self, data: Bytes) -> int:
+    def add(self, data: Rope) -> int:
         """Append `data`, aligned; its offset."""
         gap = -self._builder.size % self._zeros.size
         if gap:
@@ -117,12 +117,12 @@ class _Weights:
         self._builder.add(data)
         return offset
 
-    def bytes(self) -> Bytes:
+    def bytes(self) -> Rope:
         """All that was added."""
-        return Bytes(_core.Rope(self._builder.ropes()), self._sources.listed)
+        return Rope(_core.Rope(self._builder.ropes()), self._sources.listed)
 
 
-def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None, graph_names: Graph | None) -> Bytes:
+def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None, graph_names: Graph | None) -> Rope:
     """The model, with its weights in `weights`, or inside if that is None."""
     fields, added = (proto.graph, []) if part is None else extracted(proto, part, graph_names)
     kept = {field.start for field in fields}
@@ -131,8 +131,8 @@ def _composed(proto: OnnxProto, part: SubModel | None, weights: _Weights | None,
     assert isinstance(inner, dict)
     rewriting = Rewriting(proto)
     tensors = (each for content in constants for each in wrapped(INITIALIZER, content))
-    graph = Bytes.joined([*rewriting.message("onnx.GraphProto", "graph", proto.graph, inner, kept), *tensors, *added])
-    return Bytes.joined(rewriting.message("onnx.ModelProto", "", proto.fields, changes | {"graph": graph}))
+    graph = Rope.joined([*rewriting.message("onnx.GraphProto", "graph", proto.graph, inner, kept), *tensors, *added])
+    return Rope.joined(rewriting.message("onnx.ModelProto", "", proto.fields, changes | {"graph": graph}))
 
 
 def _changes(
@@ -164,16 +164,16 @@ def _changes(
             made.append(without(skeleton, {_NAME}) + field + _reference(weights.add(elements), elements.size))
             kept.discard(tops[names[1]].start)
             continue
-        content: Bytes | bytes
+        content: Rope | bytes
         if large and weights is not None:
             content = skeleton + _reference(weights.add(elements), elements.size)
         else:
-            content = Bytes.joined([skeleton, *wrapped(_RAW, elements)])
+            content = Rope.joined([skeleton, *wrapped(_RAW, elements)])
         _put(changes, names, content)
     return changes, made
 
 
-def _put(changes: Changes, names: list[str], content: Bytes | bytes) -> None:
+def _put(changes: Changes, names: list[str], content: Rope | bytes) -> None:
     """Note the new content of the message at a path."""
     for name in names[:-1]:
         inner = changes.setdefault(name, {})
@@ -208,7 +208,7 @@ class _Constants:
         return found
 
 
-def _elements(tensor: Tensor) -> Bytes:
+def _elements(tensor: Tensor) -> Rope:
     """The elements as `raw_data` and external files have them; raises the error of a faulty tensor."""
     narrow, data = tensor.dtype is not None and tensor.dtype.narrow, tensor.data
     if isinstance(data, Stored) and data.encoding is (Encoding.PACKED if narrow else Encoding.PLAIN):

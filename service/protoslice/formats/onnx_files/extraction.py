@@ -12,7 +12,6 @@ from typing import Any, Final, Self
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.onnx import TENSOR
 from protoslice.formats.onnx_files.element_types import ElementTypes
 from protoslice.formats.onnx_files.messages import (
@@ -30,6 +29,7 @@ from protoslice.formats.onnx_files.messages import (
     numbered,
     wrapped,
 )
+from protoslice.sources.ropes import Rope
 
 _ABOUT: Final = frozenset({2, 10, 16})
 """Name, documentation and metadata of the graph, which all parts have."""
@@ -128,7 +128,7 @@ class Graph:
 
 def extracted(
     proto: OnnxProto, part: SubModel, graph: Graph | None = None
-) -> tuple[Sequence[Field], list[Bytes | bytes]]:
+) -> tuple[Sequence[Field], list[Rope | bytes]]:
     """Fields of the graph that make up `part`, in order, and fields that are new; `graph` is `graph_of(proto)`.
 
     `NotFound` for a name that the graph lacks, `InvalidInput` if the outputs need a value that is no input,
@@ -152,7 +152,7 @@ def extracted(
     kept |= {(_ANNOTATION, number) for number, (name, _) in enumerate(graph.annotations) if name in values}
     as_inputs = sorted(initializers & graph.infos.keys()) if proto.version < INITIALIZERS_AS_INPUTS else []
     fields = dict(numbered(proto.graph))
-    new = list[Bytes | bytes]()
+    new = list[Rope | bytes]()
     for number, names in ((INPUT, (*inputs, *as_inputs)), (OUTPUT, outputs)):
         for name in names:
             new += wrapped(number, _info(proto, name, fields.get(graph.infos.get(name, (0, 0))), graph.element_types))
@@ -292,7 +292,7 @@ def _own_operators(proto: OnnxProto) -> Iterator[tuple[str, str]]:
             yield function.domain, function.name
 
 
-def _info(proto: OnnxProto, name: str, declared: Field | None, types: ElementTypes) -> Bytes | bytes:
+def _info(proto: OnnxProto, name: str, declared: Field | None, types: ElementTypes) -> Rope | bytes:
     """The declaration of a value: that of the model, else its name and element type."""
     if declared is not None:
         kind = declaration(proto, declared).type

@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, RootProto
 from protoslice.schema.varints import varint_at
 from protoslice.sources.ropes import Rope
@@ -69,9 +68,9 @@ class OnnxProto:
         """Version of the operators of each domain."""
         return {each.domain: each.version for each in self._skeleton.opset_import}
 
-    def bytes(self, start: int, end: int) -> Bytes:
+    def bytes(self, start: int, end: int) -> Rope:
         """The bytes of the proto from `start` to `end`."""
-        return Bytes(self.document.at(start, end), self.proto.sources)
+        return Rope(self.document.at(start, end), self.proto.sources)
 
     @property
     def _skeleton(self) -> Any:
@@ -109,7 +108,7 @@ def declaration(proto: OnnxProto, field: Field) -> Any:
     if size > _LARGEST_DECLARATION:
         raise LimitExceeded(f"A ValueInfoProto may have at most {_LARGEST_DECLARATION} bytes, but this one has {size}")
     data = proto.bytes(field.content, field.end)
-    return schema.parsed(schema.bundled().message_class("onnx.ValueInfoProto"), Rope(data.rope, data.sources).read())
+    return schema.parsed(schema.bundled().message_class("onnx.ValueInfoProto"), data.read())
 
 
 def numbered(fields: Sequence[Field]) -> Iterator[tuple[tuple[int, int], Field]]:
@@ -121,7 +120,7 @@ def numbered(fields: Sequence[Field]) -> Iterator[tuple[tuple[int, int], Field]]
         yield (each.number, place), each
 
 
-Changes = dict[str, "Bytes | bytes | Changes"]
+Changes = dict[str, "Rope | bytes | Changes"]
 """New contents of fields, by name and, if repeated, number: `node[3]`; of a message, the changes within it."""
 _LEADING: Final = ("Attribute", "Function", "Graph", "Node", "SparseTensor", "TrainingInfo")
 """Messages in which tensors are."""
@@ -140,7 +139,7 @@ class Rewriting:
 
     def message(
         self, type_name: str, path: str, fields: Sequence[Field], changes: Changes, kept: Collection[int] | None = None
-    ) -> Iterator[Bytes | bytes]:
+    ) -> Iterator[Rope | bytes]:
         """The content of the message at `path`, of which only fields that begin in `kept` stay, if that is given."""
         kinds: Any = schema.bundled().message_class(type_name).DESCRIPTOR.fields_by_number
         places, run = Counter[int](), list[Field]()
@@ -161,16 +160,16 @@ class Rewriting:
         yield from joined_runs(self._proto, run)
 
     def _changed(
-        self, kind: Any, path: str, spans: Sequence[Field], change: Bytes | bytes | Changes
-    ) -> Iterator[Bytes | bytes]:
+        self, kind: Any, path: str, spans: Sequence[Field], change: Rope | bytes | Changes
+    ) -> Iterator[Rope | bytes]:
         if isinstance(change, dict):
             places = [(each.content, each.end) for each in spans]
             fields = [*_in_order(self._found[path].places, places, path)]
-            change = Bytes.joined(self.message(kind.message_type.full_name, path, fields, change))
+            change = Rope.joined(self.message(kind.message_type.full_name, path, fields, change))
         yield from wrapped(kind.number, change)
 
 
-def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Bytes]:
+def joined_runs(proto: OnnxProto, fields: Sequence[Field]) -> Iterator[Rope]:
     """The bytes of `fields`, neighbours together."""
     start = end = -1
     for field in fields:
@@ -210,7 +209,7 @@ def varint(value: int) -> bytes:
     return bytes(out)
 
 
-def wrapped(number: int, content: Bytes | bytes) -> Iterator[Bytes | bytes]:
+def wrapped(number: int, content: Rope | bytes) -> Iterator[Rope | bytes]:
     """The field `number` with `content`."""
     size = len(content) if isinstance(content, bytes) else content.size
     yield varint(number << 3 | _LENGTH) + varint(size)

@@ -12,7 +12,6 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, InvalidInput, LimitExceeded, Unsupported
-from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
 from protoslice.formats.model import Strings, Tensor
 from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.outputs.omitted import Omitted
@@ -20,6 +19,7 @@ from protoslice.formats.tensors.conversion import Converted, float_type
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.formats.weights.header import METADATA, PADDING
+from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
 
 _PREFIX: Final = 8
 """Bytes before the header, which hold its length."""
@@ -82,7 +82,7 @@ class _File:
     def __init__(self, sources: SourceList, align: int) -> None:
         self._sources = sources
         self._align = align
-        self._zeros = Bytes.of(_core.Computed.filled(_core.Rope([]), [], 1, align))
+        self._zeros = Rope.of(_core.Computed.filled(_core.Rope([]), [], 1, align))
         self._groups: dict[int, _Group] = {}
         self.size = 0
         """Bytes of all elements."""
@@ -104,12 +104,12 @@ class _File:
         """Numbers of the tensors, as they lie in the file."""
         return chain.from_iterable(group.numbers for group in self._ordered())
 
-    def finish(self, names: Sequence[str], metadata: Mapping[str, str]) -> Bytes:
+    def finish(self, names: Sequence[str], metadata: Mapping[str, str]) -> Rope:
         """The file; `LimitExceeded` for a header above 100 MB."""
         ropes = [rope for group in self._ordered() for rope in group.bytes.ropes()]
         if self._align > 1:
             ropes = self._padded(_core.Rope(ropes))
-        return Bytes(_core.Rope([self._head(names, metadata), *ropes]), self._sources.listed)
+        return Rope(_core.Rope([self._head(names, metadata), *ropes]), self._sources.listed)
 
     def _padded(self, elements: _core.Rope) -> list[_core.Rope]:
         """The elements of all tensors, each aligned, with zeros in between."""
@@ -119,7 +119,7 @@ class _File:
                 gap = self._gap(builder.size)
                 if gap:
                     builder.add(self._zeros.part(0, gap))
-                builder.add(Bytes(elements.slice(at, at + size), self._sources.listed))
+                builder.add(Rope(elements.slice(at, at + size), self._sources.listed))
                 at += size
         return builder.ropes()
 
@@ -207,7 +207,7 @@ class Safetensors:
         head = f'"dtype":"{shown.safetensors}","shape":{_json(reading.as_bytes.shape)}'
         self._files[-1].add(number, shown, reading, self._heads.setdefault(head, head))
 
-    def finish(self) -> Bytes:
+    def finish(self) -> Rope:
         """The one file; `LimitExceeded` for a header above 100 MB."""
         (file,) = self._files
         return file.finish(self._named(), self._metadata)
@@ -221,7 +221,7 @@ class Safetensors:
         self.omitted = Omitted.of(len(left_out), (names[number] for number in left_out))
         return names
 
-    def shards(self) -> dict[str, Bytes]:
+    def shards(self) -> dict[str, Rope]:
         """Files by name, as clients of Hugging Face look for them: none, one, or several and their index."""
         names, count = self._named(), len(self._files)
         if count == 1:
@@ -238,10 +238,10 @@ class Safetensors:
         size = sum(file.size for file in self._files)
         index = _json({"metadata": {"total_size": size}, "weight_map": places}).encode()
         found = {path: file.finish(names, self._metadata) for path, file in called.items()}
-        return {INDEX: Bytes.joined([index]), **found}
+        return {INDEX: Rope.joined([index]), **found}
 
 
-def safetensors(tensors: Iterable[Tensor]) -> Bytes:
+def safetensors(tensors: Iterable[Tensor]) -> Rope:
     """A file of `tensors`; see `Safetensors`."""
     file = Safetensors()
     for tensor in tensors:

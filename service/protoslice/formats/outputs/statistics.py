@@ -16,7 +16,6 @@ from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_byte
 from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, is_ready, read, ready
-from protoslice.sources.ropes import Rope
 
 SAMPLE: Final = 1 << 24
 """Elements that are looked at, at most, unless the caller says otherwise."""
@@ -54,10 +53,10 @@ def steps_of_statistics(
     )
     for start, end in runs:
         for first, last in slices_of(start, end, width):
-            found.read(data.rope, data.sources, first, last)
+            found.read(data.core, data.sources, first, last)
             yield None
     if repeated:
-        found.repeat(Rope(data.rope, data.sources).read(data.size - width, width), repeated)
+        found.repeat(data.read(data.size - width, width), repeated)
     yield _found(found, tensor, reading)
 
 

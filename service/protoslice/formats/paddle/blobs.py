@@ -12,10 +12,10 @@ from google.protobuf.message import DecodeError
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Stored
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.shapes import element_count
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 _DESC: Final = "paddle.framework.proto.VarType.TensorDesc"
@@ -51,7 +51,7 @@ class Blob:
 
 def stored(source: RangeSource, blob: Blob) -> Stored:
     """The elements of `blob`, which lies in `source`."""
-    return Stored(Bytes.of(source, blob.start, blob.end))
+    return Stored(Rope.of(source, blob.start, blob.end))
 
 
 def details_of(source: RangeSource, path: str, blob: Blob, *, rows: bool = False) -> dict[str, object]:

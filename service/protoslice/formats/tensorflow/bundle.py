@@ -12,7 +12,6 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, CorruptModel, NotFound
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import (
     Data,
     Encoding,
@@ -37,6 +36,7 @@ from protoslice.formats.tensors.shapes import checked
 from protoslice.formats.uses import kind_named, role_named
 from protoslice.schema import text_of
 from protoslice.schema.detection.magic import TABLE_MAGIC, is_table
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 _ENDING: Final = ".index"
@@ -218,7 +218,7 @@ class BundleTensors(Tensors):
         assert isinstance(part, Stored)
         return Tile(start, lengths, part)
 
-    def _bytes(self, name: str, entry: Entry) -> Bytes:
+    def _bytes(self, name: str, entry: Entry) -> Rope:
         """The bytes of an entry; `MissingFile` without its shard, `CorruptModel` if they exceed the shard."""
         shard, offset, size = entry[2:5]
         if not 0 <= shard < self._bundle.shards:
@@ -230,9 +230,9 @@ class BundleTensors(Tensors):
         if offset < 0 or size < 0 or offset + size > source.size:
             message = f"{name!r} has {size} bytes at byte {offset} of {path!r}, which has only {source.size} bytes"
             raise CorruptModel(message, max(offset, 0), path)
-        return Bytes.of(source, offset, offset + size)
+        return Rope.of(source, offset, offset + size)
 
-    def _compare(self, name: str, data: Bytes, entry: Entry) -> None:
+    def _compare(self, name: str, data: Rope, entry: Entry) -> None:
         """Compare `data` with the checksum of `entry`, once: files are immutable."""
         if entry[5] is None or (place := (*entry[2:5], entry[5])) in self._sound:
             return
@@ -240,7 +240,7 @@ class BundleTensors(Tensors):
             check(f"tensor {name!r}", crc_of(data), entry[5])
         self._sound.add(place)
 
-    def _strings(self, name: str, data: Bytes, count: int, entry: Entry) -> Sequence[bytes]:
+    def _strings(self, name: str, data: Rope, count: int, entry: Entry) -> Sequence[bytes]:
         with self._blaming(entry):
             return strings(data, count, entry[5], name)
 

@@ -8,7 +8,6 @@ from typing import Final
 
 from protoslice._core import crc32c
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensorflow.checksums import check
 from protoslice.formats.tensors.string_lengths import lengths_of
 from protoslice.sources.ropes import Rope
@@ -19,7 +18,7 @@ _SHORT: Final = 0xFFFF_FFFF
 """Longest length that enters a checksum as four bytes; longer ones enter as eight."""
 
 
-def strings(data: Bytes, count: int, crc: int | None, name: str) -> Sequence[bytes]:
+def strings(data: Rope, count: int, crc: int | None, name: str) -> Sequence[bytes]:
     """The `count` strings of tensor `name`, compared with `crc`, their masked checksum, unless None.
 
     `CorruptModel` for checksums and lengths that do not match, `LimitExceeded` above 64 MiB.
@@ -28,7 +27,7 @@ def strings(data: Bytes, count: int, crc: int | None, name: str) -> Sequence[byt
         raise LimitExceeded(
             f"The strings of {name!r} have {data.size} bytes; at most {_MOST_STRING_BYTES} are read at once"
         )
-    stored = Rope(data.rope, data.sources).read()
+    stored = data.read()
     lengths, start = lengths_of(stored, count)
     content = start + _CHECKSUM
     if content > len(stored):

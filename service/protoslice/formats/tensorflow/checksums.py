@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from protoslice._core import crc32c
 from protoslice.errors import CorruptModel
-from protoslice.formats.bytes import Bytes
 from protoslice.schema.detection.magic import masked
 from protoslice.sources.ropes import PIECE, Rope
 
 
-def crc_of(data: Bytes) -> int:
+def crc_of(data: Rope) -> int:
     """The CRC-32C of `data`, read in pieces."""
-    rope, crc = Rope(data.rope, data.sources), 0
-    for at in range(0, rope.size, PIECE):
-        crc = crc32c(rope.read(at, min(PIECE, rope.size - at)), crc)  # bytes, which need no copy
+    crc = 0
+    for at in range(0, data.size, PIECE):
+        crc = crc32c(data.read(at, min(PIECE, data.size - at)), crc)  # bytes, which need no copy
     return crc
 
 

@@ -10,7 +10,6 @@ from google.protobuf.message import DecodeError
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Filled, Later, RootProto, Stored, Strings
 from protoslice.formats.tensorflow.types import dtype_of
 from protoslice.formats.tensors.dtypes import Dtype
@@ -31,7 +30,7 @@ _BYTES: Final = dict.fromkeys(("F8_E5M2", "F8_E4M3FN", "F8_E4M3FNUZ", "F8_E4M3B1
 """Dtype → number of the field with its values: of fixed width, varints, or a byte for each element."""
 _PACKED_STRINGS: Final = 64 << 20
 _LOOKED_AT: Final = 1 << 20
-_EMPTY: Final = Bytes.joined(())
+_EMPTY: Final = Rope.joined(())
 
 
 class TensorProtos:
@@ -77,7 +76,7 @@ class TensorProtos:
         values = content(self._proto, found, _BYTES[dtype.name])
         return None if values is None else Stored(values, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN)
 
-    def _strings(self, found: _core.Finding, whole: Bytes | None, count: int) -> Strings:
+    def _strings(self, found: _core.Finding, whole: Rope | None, count: int) -> Strings:
         if whole is not None and whole.size:
             return Strings(lambda: _unpacked(whole, count))
         places = list(contents(self._proto, found, _STRINGS))
@@ -85,7 +84,7 @@ class TensorProtos:
             raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
 
         def read() -> Sequence[bytes]:
-            values = [Rope(place.rope, place.sources).read() for place in places[:count]]
+            values = [place.read() for place in places[:count]]
             return _Continued(values or [b""], count)
 
         return Strings(read)
@@ -108,17 +107,17 @@ def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
 
     def look() -> Stored | Filled:
         # Varints of one byte, 0 or 1, are the elements in PLAIN encoding.
-        plain = max(Rope(stored.bytes.rope, stored.bytes.sources).read()) <= 1
+        plain = max(stored.bytes.read()) <= 1
         return Stored(stored.bytes) if plain else Filled(stored)
 
     return Later(look)
 
 
-def _unpacked(whole: Bytes, count: int) -> Sequence[bytes]:
+def _unpacked(whole: Rope, count: int) -> Sequence[bytes]:
     """The strings in `tensor_content`: all lengths, then all strings."""
     if whole.size > _PACKED_STRINGS:
         raise LimitExceeded(f"The strings of a tensor have {whole.size} bytes; at most {_PACKED_STRINGS} are read")
-    data = Rope(whole.rope, whole.sources).read()
+    data = whole.read()
     lengths, at = lengths_of(data, count)
     if at + sum(lengths) != len(data):
         raise CorruptModel(f"The strings of a tensor should take {at + sum(lengths)} bytes, but there are {len(data)}")

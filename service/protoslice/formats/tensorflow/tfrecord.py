@@ -7,15 +7,15 @@ from typing import Final
 
 from protoslice._core import crc32c
 from protoslice.errors import CorruptModel, ProtosliceError
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensorflow.checksums import check, crc_of
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 _HEAD: Final = 12
 _TAIL: Final = 4
 
 
-def records(source: RangeSource) -> Iterator[Bytes]:
+def records(source: RangeSource) -> Iterator[Rope]:
     """The content of each record, yielded after both checksums were compared.
 
     `CorruptModel` with the offset for a record that is damaged or cut off.
@@ -31,7 +31,7 @@ def records(source: RangeSource) -> Iterator[Bytes]:
         at += _HEAD + record.size + _TAIL
 
 
-def _record(source: RangeSource, at: int) -> Bytes:
+def _record(source: RangeSource, at: int) -> Rope:
     if at + _HEAD > source.size:
         raise CorruptModel(f"A record is cut off: {source.size - at} bytes are too few for a header", at)
     head = source.read(at, _HEAD)
@@ -41,6 +41,6 @@ def _record(source: RangeSource, at: int) -> Bytes:
         raise CorruptModel(
             f"A record should have {length} bytes, but only {source.size - start} remain in the file", at
         )
-    record = Bytes.of(source, start, start + length)
+    record = Rope.of(source, start, start + length)
     check("a record", crc_of(record), int.from_bytes(source.read(start + length, _TAIL), "little"))
     return record

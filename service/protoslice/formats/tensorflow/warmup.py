@@ -7,10 +7,10 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import LimitExceeded
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, RootProto, Tensor, Tensors
 from protoslice.formats.tensorflow.protos import graph_tensors
 from protoslice.formats.tensorflow.tfrecord import records
+from protoslice.sources.ropes import Rope
 
 _LOG: Final = "tensorflow.serving.PredictionLog"
 _TYPES: Final = (_LOG, "tensorflow.Event")
@@ -42,11 +42,11 @@ class Warmup:
         return Tensors.joined(graphs)
 
 
-def _proto(record: Bytes, type_name: str) -> RootProto:
+def _proto(record: Rope, type_name: str) -> RootProto:
     """`record` as an indexed proto."""
     flat = schema.bundled().flat(type_name)
-    index = _core.index_source(record.sources, record.rope, flat, type_name)
-    return RootProto(_core.Document(_core.Index(index), flat, record.sources, record.rope), record.sources)
+    index = _core.index_source(record.sources, record.core, flat, type_name)
+    return RootProto(_core.Document(_core.Index(index), flat, record.sources, record.core), record.sources)
 
 
 def _of_record(found: Tensors, record: int, type_name: str) -> Tensors:

@@ -6,7 +6,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import LimitExceeded
-from protoslice.formats.bytes import Bytes
+from protoslice.sources.ropes import Rope
 
 LEAST: Final = 1 << 30
 """Bytes that may be computed for any request."""
@@ -31,23 +31,23 @@ def allow(computed: int, stored: int, remedy: str) -> None:
         )
 
 
-def stored_bytes(data: Bytes) -> int:
+def stored_bytes(data: Rope) -> int:
     """Stored bytes that `data` is made of, those of each computed source once."""
     sources: dict[int, int] = {}
     plain = data.size
     if not any(isinstance(source, _core.Computed) for source in data.sources):
         return plain
-    for piece in data.rope.pieces():
+    for piece in data.core.pieces():
         if isinstance(piece, tuple) and isinstance(source := data.sources[piece[0]], _core.Computed):
             plain -= piece[2]
             sources[piece[0]] = source.stored
     return plain + sum(sources.values())
 
 
-def distinct_bytes(data: Bytes) -> int:
+def distinct_bytes(data: Rope) -> int:
     """Bytes of the first elements of `data`, after which one element repeats; all if none does."""
-    if data.rope.piece_count == 1:
-        (piece,) = data.rope.pieces()
+    if data.core.piece_count == 1:
+        (piece,) = data.core.pieces()
         if isinstance(piece, tuple) and isinstance(source := data.sources[piece[0]], _core.Computed):
             return min(data.size, max(0, source.distinct - piece[1]))
     return data.size

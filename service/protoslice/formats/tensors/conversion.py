@@ -8,10 +8,10 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import InvalidInput
-from protoslice.formats.bytes import Bytes, RopeBuilder, SourceList
 from protoslice.formats.model import Encoding, Stored, Tensor
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, read
+from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
 
 FLOATS: Final = ("F64", "F32", "F16", "BF16")
 """Types that tensors can be converted to."""
@@ -48,12 +48,12 @@ def converted(tensor: Tensor, to: Dtype) -> Tensor:
     if tensor.dtype is to:
         return tensor
     stored = read(tensor, compare=False)
-    return replace(tensor, dtype=to, data=Stored(Bytes.of(_computed(stored, to, _has_big_blocks(tensor)))))
+    return replace(tensor, dtype=to, data=Stored(Rope.of(_computed(stored, to, _has_big_blocks(tensor)))))
 
 
 def _computed(stored: ReadableTensor, to: Dtype, big_endian: bool) -> _core.Computed:
     data, count = stored.bytes, prod(stored.shape)
-    return _core.Computed.converted(data.rope, data.sources, stored.dtype.name, to.name, count, big_endian=big_endian)
+    return _core.Computed.converted(data.core, data.sources, stored.dtype.name, to.name, count, big_endian=big_endian)
 
 
 def _has_big_blocks(tensor: Tensor) -> bool:
@@ -97,12 +97,12 @@ class Converted:
         start = joined.size
         joined.size += size
         joined.stored.add(stored.bytes)
-        return ReadableTensor(Bytes.of(joined, start, joined.size), self._to, stored.shape)
+        return ReadableTensor(Rope.of(joined, start, joined.size), self._to, stored.shape)
 
     def finish(self) -> None:
         """Replace what stands for the elements in the sources of the file by the elements."""
         for (dtype, big_endian), joined in self._joined.items():
-            data = Bytes(_core.Rope(joined.stored.ropes()), joined.sources.listed)
+            data = Rope(_core.Rope(joined.stored.ropes()), joined.sources.listed)
             elements = joined.size // self._to.width
             whole = ReadableTensor(data, dtype, (elements,))
             self._sources.listed[self._sources.number(joined)] = _computed(whole, self._to, big_endian)

@@ -9,7 +9,6 @@ from math import prod
 from protoslice.formats.model import Data, Fault, Filled, Later, Stored, Strided, Strings, Tiled
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.elements import VARINTS, worked_out
-from protoslice.sources.ropes import Rope
 
 Placed = Stored | Filled | Strided | Tiled
 """Elements whose location is known."""
@@ -54,5 +53,5 @@ def _counted(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) 
         return stored
     found = worked_out(stored, dtype, count, repeat=repeat)
     # Reading the last byte counts all varints: a wrong number is reported here, not in the middle of a response.
-    Rope(found.bytes.rope, found.bytes.sources).read(max(found.bytes.size - 1, 0))
+    found.bytes.read(max(found.bytes.size - 1, 0))
     return found

@@ -6,20 +6,21 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Final
 
-from protoslice._core import Computed, Rope
+from protoslice._core import Computed
+from protoslice._core import Rope as CoreRope
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Encoding, Filled, Stored, Strided, Tile, Tiled
 from protoslice.formats.tensors.budget import distinct_bytes
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.slices import TensorSlice, whole
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VARINT})
 _DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
 
 
-def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:
+def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Rope:
     """The elements of a tensor that `cut` selects, row-major. Contiguous PLAIN elements are not copied.
 
     `CorruptModel` if the size of `data` does not match `shape`.
@@ -30,7 +31,7 @@ def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Seque
         case Filled():
             return _of_rows(_filled(data.first, dtype, prod(shape)), dtype, shape, cut)
         case _ if not cut.count:
-            return Bytes.joined(())
+            return Rope.joined(())
         case Strided():
             elements = _plain(data.stored, dtype, prod(shape))
             return _gathered([((0,) * len(shape), tuple(shape), data.strides, elements)], dtype, shape, cut)
@@ -43,12 +44,12 @@ def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False
 
     With `repeat`, the last element stands for all missing ones up to `count`.
     """
-    rope, sources = stored.bytes.rope, stored.bytes.sources
+    rope, sources = stored.bytes.core, stored.bytes.sources
     match stored.encoding:
         case Encoding.VARINT | Encoding.ZIGZAG:
             digits = "truth" if dtype.name == "BOOL" else _DIGITS[stored.encoding]
             elements = Computed.varints(rope, sources, digits, dtype.width, count, repeat=repeat)
-            return Stored(Bytes.of(elements), Encoding.LOOSE, stored.compare)
+            return Stored(Rope.of(elements), Encoding.LOOSE, stored.compare)
         case Encoding.PACKED_VARINT if repeat:
             raise Unsupported(
                 "A tensor of bit-packed elements has too few values; repeating its last value is not supported "
@@ -56,27 +57,27 @@ def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False
             )
         case Encoding.PACKED_VARINT:
             stream = Computed.varints(rope, sources, "plain", 1, -(-count * dtype.bits // 8))
-            return Stored(Bytes.of(stream), Encoding.PACKED, stored.compare)
+            return Stored(Rope.of(stream), Encoding.PACKED, stored.compare)
     return stored
 
 
-def _plain(stored: Stored, dtype: Dtype, count: int) -> Bytes:
+def _plain(stored: Stored, dtype: Dtype, count: int) -> Rope:
     """All `count` elements of `stored`, in PLAIN encoding."""
     stored = worked_out(stored, dtype, count)
-    rope, sources = stored.bytes.rope, stored.bytes.sources
+    rope, sources = stored.bytes.core, stored.bytes.sources
     packed = stored.encoding is Encoding.PACKED and dtype.narrow
     _check_size(stored, -(-count * dtype.bits // 8) if packed else count * dtype.width)
     match stored.encoding:
         case Encoding.PACKED if packed:
-            return Bytes.of(Computed.unpacked(rope, sources, dtype.bits, count, signed=dtype.signed))
+            return Rope.of(Computed.unpacked(rope, sources, dtype.bits, count, signed=dtype.signed))
         case Encoding.LOOSE if dtype.narrow:
             return _repeated(stored.bytes, dtype, lambda part: Computed.cleaned(*part, dtype.bits, signed=dtype.signed))
         case Encoding.BIG_ENDIAN if dtype.part > 1:
-            return Bytes.of(Computed.swapped(rope, sources, dtype.part))
+            return Rope.of(Computed.swapped(rope, sources, dtype.part))
     return stored.bytes
 
 
-def _filled(first: Stored, dtype: Dtype, count: int) -> Bytes:
+def _filled(first: Stored, dtype: Dtype, count: int) -> Rope:
     """The elements of `first`, the last of which is repeated until there are `count`."""
     if first.encoding in VARINTS:
         return _plain(worked_out(first, dtype, count, repeat=True), dtype, count)
@@ -85,24 +86,24 @@ def _filled(first: Stored, dtype: Dtype, count: int) -> Bytes:
     if elements.size >= count * dtype.width:
         _check_size(Stored(elements), count * dtype.width)
         return elements
-    return Bytes.of(Computed.filled(elements.rope, elements.sources, dtype.width, count))
+    return Rope.of(Computed.filled(elements.core, elements.sources, dtype.width, count))
 
 
 def _repeated(
-    elements: Bytes, dtype: Dtype, compute: Callable[[tuple[Rope, Sequence[RangeSource]]], Computed]
-) -> Bytes:
+    elements: Rope, dtype: Dtype, compute: Callable[[tuple[CoreRope, Sequence[RangeSource]]], Computed]
+) -> Rope:
     """Elements computed from `elements` one by one; of those that repeat, one is computed."""
     first = min(elements.size, distinct_bytes(elements) + dtype.width)
     part = elements.part(0, first)
-    found = compute((part.rope, part.sources))
+    found = compute((part.core, part.sources))
     if first == elements.size:
-        return Bytes.of(found)
-    return Bytes.of(Computed.filled(*_whole(found), dtype.width, elements.size // dtype.width))
+        return Rope.of(found)
+    return Rope.of(Computed.filled(*_whole(found), dtype.width, elements.size // dtype.width))
 
 
-def _whole(source: Computed) -> tuple[Rope, Sequence[RangeSource]]:
-    data = Bytes.of(source)
-    return data.rope, data.sources
+def _whole(source: Computed) -> tuple[CoreRope, Sequence[RangeSource]]:
+    data = Rope.of(source)
+    return data.core, data.sources
 
 
 def _check_size(stored: Stored, need: int) -> None:
@@ -110,7 +111,7 @@ def _check_size(stored: Stored, need: int) -> None:
         raise CorruptModel(f"The tensor has {stored.bytes.size} bytes, but its elements take {need}")
 
 
-def _of_rows(elements: Bytes, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:
+def _of_rows(elements: Rope, dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Rope:
     """The selection `cut` of row-major elements."""
     if (run := _run(shape, cut)) is not None:
         return elements.part(run[0] * dtype.width, run[1] * dtype.width)
@@ -123,8 +124,8 @@ def _of_rows(elements: Bytes, dtype: Dtype, shape: Sequence[int], cut: TensorSli
     if before >= cut.count:
         return gathered
     one = elements.part(elements.size - dtype.width, elements.size)
-    first = Bytes.joined([gathered.part(0, before * dtype.width), one])
-    return Bytes.of(Computed.filled(first.rope, first.sources, dtype.width, cut.count))
+    first = Rope.joined([gathered.part(0, before * dtype.width), one])
+    return Rope.of(Computed.filled(first.core, first.sources, dtype.width, cut.count))
 
 
 def _selected_before(number: int, shape: Sequence[int], cut: TensorSlice) -> int:
@@ -142,7 +143,7 @@ def _selected_before(number: int, shape: Sequence[int], cut: TensorSlice) -> int
     return before
 
 
-def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Bytes:
+def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: TensorSlice) -> Rope:
     if any(not 0 <= number < 1 << 63 for tile in tiles for number in (*tile.start, *tile.shape)):
         raise CorruptModel("A part of the tensor has an invalid position or size")
     parts = [
@@ -150,7 +151,7 @@ def _of_tiles(tiles: Sequence[Tile], dtype: Dtype, shape: Sequence[int], cut: Te
     ]
     gathered = _gathered(parts, dtype, shape, cut)  # checks that the tiles cover the tensor
     if cut == whole(shape) and (runs := _whole_runs(tiles, shape)) is not None:
-        return Bytes.joined(parts[number][-1] for number in runs)
+        return Rope.joined(parts[number][-1] for number in runs)
     return gathered
 
 
@@ -183,13 +184,13 @@ def _run(shape: Sequence[int], cut: TensorSlice) -> tuple[int, int] | None:
 
 
 def _gathered(
-    tiles: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int], Bytes]],
+    tiles: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int], Rope]],
     dtype: Dtype,
     shape: Sequence[int],
     cut: TensorSlice,
-) -> Bytes:
-    parts = [(start, lengths, strides, bytes_.rope, bytes_.sources) for start, lengths, strides, bytes_ in tiles]
-    return Bytes.of(Computed.gathered(parts, shape, dtype.width, (cut.starts, cut.steps, cut.counts)))
+) -> Rope:
+    parts = [(start, lengths, strides, bytes_.core, bytes_.sources) for start, lengths, strides, bytes_ in tiles]
+    return Rope.of(Computed.gathered(parts, shape, dtype.width, (cut.starts, cut.steps, cut.counts)))
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:

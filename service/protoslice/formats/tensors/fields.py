@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from protoslice import _core
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Encoding, Later, RootProto, Stored
 from protoslice.sources.ropes import Rope
 
@@ -22,17 +21,17 @@ _MOST_UNPACKED = 64 << 20
 """Limit in bytes for unpacked numbers: each of them has a tag, so they are copied together in memory."""
 
 
-def content(proto: RootProto, found: _core.Finding, number: int) -> Bytes | None:
+def content(proto: RootProto, found: _core.Finding, number: int) -> Rope | None:
     """The bytes field `number`: its last occurrence, as protobuf merges; None if absent."""
     *_, last = (None, *contents(proto, found, number))
     return last
 
 
-def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[Bytes]:
+def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[Rope]:
     """The elements of the repeated bytes field `number`."""
     for place in places_of(found, number):
         if place[1] == _LENGTH:
-            yield Bytes(proto.document.at(place[2], place[3]), proto.sources)
+            yield Rope(proto.document.at(place[2], place[3]), proto.sources)
 
 
 def numbers(proto: RootProto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later[Stored] | None:
@@ -59,7 +58,7 @@ def places_of(found: _core.Finding, number: int) -> Sequence[Place]:
     return [place for place in found.places if place[0] == number]
 
 
-def _joined(proto: RootProto, places: Sequence[Place]) -> Bytes:
+def _joined(proto: RootProto, places: Sequence[Place]) -> Rope:
     unpacked = sum(end - start for _, _, start, end, count in places if count > 1)
     if unpacked > _MOST_UNPACKED:
         raise LimitExceeded(
@@ -71,7 +70,7 @@ def _joined(proto: RootProto, places: Sequence[Place]) -> Bytes:
     for _, wire, start, end, count in places:
         rope = proto.document.at(start, end)
         pieces.append(rope if count == 1 else _values(Rope(rope, proto.sources).read(), wire, start))
-    return Bytes(_core.Rope(pieces), proto.sources)
+    return Rope(_core.Rope(pieces), proto.sources)
 
 
 def _values(run: bytes, wire: int, offset: int) -> bytes:

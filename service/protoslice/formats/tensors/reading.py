@@ -13,7 +13,6 @@ from typing import Final, Literal, get_args
 
 from protoslice._core import Computed
 from protoslice.errors import OF_MODELS, CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Fault, Later, Stored, Strings, Tensor
 from protoslice.formats.outputs import npy
 from protoslice.formats.outputs.listing import row
@@ -21,6 +20,7 @@ from protoslice.formats.tensors.counting import Placed, counted, parts_of
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.elements import VARINTS, selected
 from protoslice.formats.tensors.slices import TensorSlice, of_blocks, parsed_slice, whole
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 Form = Literal["raw", "packed", "npy", "json", "lod"]
@@ -47,7 +47,7 @@ _COUNTED_AS_ONE: Final = 8192
 class ReadableTensor:
     """A tensor, or a slice of it, in some form."""
 
-    bytes: Bytes
+    bytes: Rope
     dtype: Dtype
     shape: tuple[int, ...]
 
@@ -139,10 +139,10 @@ def _blaming(tensor: Tensor) -> Iterator[None]:
         raise
 
 
-def place(tensor: Tensor, elements: Bytes, files: Mapping[str, RangeSource]) -> Place | None:
+def place(tensor: Tensor, elements: Rope, files: Mapping[str, RangeSource]) -> Place | None:
     """The extent of `elements`, given by `read`, in the file of `tensor`; None unless it is exactly one."""
     source = None if tensor.file is None else files.get(tensor.file)
-    match elements.rope.pieces():
+    match elements.core.pieces():
         case [(int(number), int(offset), int(length))] if elements.sources[number] is source and source is not None:
             return Place(str(tensor.file), offset, length)
     return None
@@ -169,10 +169,10 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
         if slice_ is None and isinstance(data, Stored) and data.encoding is Encoding.PACKED:
             elements = data.bytes
         else:
-            elements = Bytes.of(Computed.packed(elements.rope, elements.sources, dtype.bits))
+            elements = Rope.of(Computed.packed(elements.core, elements.sources, dtype.bits))
     if form == "npy":
         shown = ReadableTensor(elements, dtype, wanted.shape).as_bytes
-        elements = Bytes.joined([npy.head(shown.dtype, shown.shape), elements])
+        elements = Rope.joined([npy.head(shown.dtype, shown.shape), elements])
     return ReadableTensor(elements, dtype, wanted.shape)
 
 
@@ -213,12 +213,12 @@ def _stored(tensor: Tensor) -> dict[str, Mapping[str, object]]:
     return {} if tensor.details is None else {"stored": tensor.details()}
 
 
-def _json(told: Mapping[str, object]) -> Bytes:
+def _json(told: Mapping[str, object]) -> Rope:
     text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
-    return Bytes.joined([text.encode("utf-8", "backslashreplace")])
+    return Rope.joined([text.encode("utf-8", "backslashreplace")])
 
 
-def _strings(tensor: Tensor, data: Strings, wanted: TensorSlice, form: str, more: Mapping[str, object]) -> Bytes:
+def _strings(tensor: Tensor, data: Strings, wanted: TensorSlice, form: str, more: Mapping[str, object]) -> Rope:
     dtype, shape = _known(tensor)
     if form != "json":
         raise Unsupported(f"A tensor of strings has no {form} format: use format=json")

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from protoslice.errors import OF_MODELS, CorruptModel, Unsupported
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Fault, Model, Stored, Tensor, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.shapes import element_count, stored_size
 from protoslice.formats.weights.files import KIND, address_of, check_apart, joined, shards_of
 from protoslice.formats.weights.gguf_header import GgufHeader, Info, read_header
 from protoslice.schema.detection.weights import GGUF
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 TYPES: Final[Mapping[int, Dtype]] = {
@@ -90,7 +90,7 @@ class GgufFile:
                 self._path,
             )
         encoding = Encoding.BIG_ENDIAN if self._header.big_endian else Encoding.PLAIN
-        return Stored(Bytes.of(self._source, start, start + size), encoding)
+        return Stored(Rope.of(self._source, start, start + size), encoding)
 
 
 def _size(info: Info) -> int | None:

@@ -10,11 +10,11 @@ from math import isfinite, prod
 from typing import Any, Final, NoReturn
 
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Data, Encoding, Fault, Stored, Tensor
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.formats.weights.files import KIND, address_of, check_apart, check_count
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
 PADDING: Final = "protoslice.padding."
@@ -124,7 +124,7 @@ class SafetensorsFile:
         if prod(entry.shape) * dtype.bits % 8:
             raise CorruptModel(f"The elements of the tensor {name[:200]!r} end within a byte", start, self._path)
         encoding = Encoding.PACKED if dtype.narrow else Encoding.PLAIN
-        return checked(Stored(Bytes.of(self._source, start, end), encoding), dtype, entry.shape)
+        return checked(Stored(Rope.of(self._source, start, end), encoding), dtype, entry.shape)
 
     def _scan(self) -> dict[str, tuple[int, int, int]]:
         """Place in the header of each entry, and beginning and end of its elements, by name; -1 for one of padding.

@@ -8,12 +8,12 @@ from typing import Final
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import NotFound
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model
 from protoslice.formats.onnx_files.external import WEIGHTS, check_alignment, in_one_file, with_external_data
 from protoslice.formats.onnx_files.extraction import Graph, SubModel, graph_of
 from protoslice.formats.onnx_files.messages import OnnxProto
 from protoslice.identity import ONNX_FILES
+from protoslice.sources.ropes import Rope
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.reading.tensors.tensors import Etag, Readables
 
@@ -25,7 +25,7 @@ _PIECE_WEIGHT: Final = 32
 """Bytes of memory per piece of a rope, about."""
 _WEIGHT: Final = 1024
 
-Made = Mapping[str, Bytes]
+Made = Mapping[str, Rope]
 
 
 class StoreOnnx:
@@ -68,13 +68,13 @@ class StoreOnnx:
             name
         ]
         etag = self.tag(name, inputs, outputs, align)
-        return Representation(data.rope, self._readable(data), etag, name, kind="onnx")
+        return Representation(data.core, self._readable(data), etag, name, kind="onnx")
 
     async def _files(self, single: bool, part: SubModel | None, align: int) -> tuple[Made, int]:
         """Files by name, and the bytes of memory that they hold."""
         graph = None if part is None else await self._graph.get(None, self._named)
         files = await self._worker.bulk(lambda: self._composed(single, part, align, graph))
-        return files, _WEIGHT + sum(data.literals + _PIECE_WEIGHT * data.rope.piece_count for data in files.values())
+        return files, _WEIGHT + sum(data.literals + _PIECE_WEIGHT * data.core.piece_count for data in files.values())
 
     async def _named(self) -> tuple[Graph, int]:
         graph = await self._worker.bulk(lambda: graph_of(OnnxProto(self._model)))

@@ -18,7 +18,6 @@ from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot,
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
 from protoslice.file_names import without_version_control
 from protoslice.formats import model as formats
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, steps_of_report
@@ -27,6 +26,7 @@ from protoslice.identity import ARCHIVES, READERS
 from protoslice.library.documents import Document
 from protoslice.library.opening import look_at
 from protoslice.pieces import extents_of
+from protoslice.sources.ropes import Rope
 from protoslice.storage import Span
 from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.catalog.files import FileRef, refs_of
@@ -219,7 +219,7 @@ class OpenStore:
     async def _planned_archive(self, found: Sequence[tuple[File, StoredFile]]) -> tuple[Plan, int]:
         """The plan of an archive, and its weight in bytes."""
         rope = await self._worker.run(lambda: tar_of([file for file, _ in found]))
-        return ("file", None, rope), Bytes(rope, ()).literals + PIECE_WEIGHT * rope.piece_count
+        return ("file", None, rope), Rope(rope, ()).literals + PIECE_WEIGHT * rope.piece_count
 
     def tensors_with(self, tags: Sequence[str] | None) -> StoreTensors:
         """The tensors, or those of the meta graph with exactly `tags`; see `tensors_with_tags`."""
@@ -373,7 +373,7 @@ class OpenStore:
         def plan() -> tuple[Plan, int]:
             kind, type_name, rope = document.view(path, list(fields) or None, omit_larger_than, omit)
             names = len(path) + sum(map(len, fields)) + sum(map(len, omit))
-            return (kind, type_name, rope), names + Bytes(rope, ()).literals + PIECE_WEIGHT * rope.piece_count
+            return (kind, type_name, rope), names + Rope(rope, ()).literals + PIECE_WEIGHT * rope.piece_count
 
         return await self._worker.run(plan)
 

@@ -16,11 +16,11 @@ from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.tensors.budget import allow
 from protoslice.identity import RECORDS
 from protoslice.library.documents import StreamDocument
 from protoslice.schema import TypeSchema, bundled
+from protoslice.sources.ropes import Rope
 from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
@@ -236,7 +236,7 @@ class StoreRecords:
                 rope = stream.records.views(read, ranges, form, flat, known, part.path, wanted, part.omit_larger_than)
                 document = StreamDocument(stream.records, stream.sources, known, flat, _LIMITS)
                 shown = document.type_at(ranges, part.path)
-            return (kind, shown, rope), Bytes(rope, ()).literals + PIECE_WEIGHT * rope.piece_count if reads else 0
+            return (kind, shown, rope), Rope(rope, ()).literals + PIECE_WEIGHT * rope.piece_count if reads else 0
 
         if reads:
             _, shown, rope = await self._plans.get((etag,), lambda: self._worker.bulk(planned))

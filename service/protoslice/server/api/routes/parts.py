@@ -13,7 +13,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from protoslice.concurrency.executor import counted_work
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
-from protoslice.formats.bytes import Bytes
 from protoslice.server.access.places import Ref
 from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
@@ -28,6 +27,7 @@ from protoslice.server.http.headers import Headers, header_lines, read_fields
 from protoslice.server.http.negotiation import FORMS
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import SERVICES, Given, Services
+from protoslice.sources.ropes import Rope
 from protoslice.stores import OpenStore, Representation
 from protoslice.stores.objects.computed import Computed, Readable
 
@@ -118,7 +118,7 @@ async def get_parts(request: Request, services: Given, ref: Ref, body: AskParts)
     and for a range its `Content-Range`. Nothing is sent if any part does not exist.
     """
     store = await services.stores.view(ref)
-    boundary, pieces, count, budget = token_hex(16), list[Bytes | bytes](), 0, _Budget()
+    boundary, pieces, count, budget = token_hex(16), list[Rope | bytes](), 0, _Budget()
     for number, part in enumerate(body.parts):
         with counted_work() as spent:
             rope, headers, span = await _planned(request, services, store, part)
@@ -129,15 +129,15 @@ async def get_parts(request: Request, services: Given, ref: Ref, body: AskParts)
         line = f"--{boundary}\r\n".encode()
         pieces += [
             b"\r\n" * bool(number) + line + header_lines(headers) + b"\r\n",
-            Bytes(rope.rope, rope.sources).part(*span),
+            Rope(rope.rope, rope.sources).part(*span),
         ]
     pieces.append(f"\r\n--{boundary}--\r\n".encode())
-    data = Bytes.joined(pieces)
+    data = Rope.joined(pieces)
     listed = cast(Sequence[Readable], data.sources)  # those of representations
     sources = [each.counted(budget.spend) if isinstance(each, Computed) else each for each in listed]
     name = f"{store.info.id[:12]}.parts"
     media = f"multipart/mixed; boundary={boundary}"
-    return _PartsResponse(Representation(data.rope, sources, boundary, name, media_type=media))
+    return _PartsResponse(Representation(data.core, sources, boundary, name, media_type=media))
 
 
 async def _planned(

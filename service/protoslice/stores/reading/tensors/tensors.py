@@ -13,7 +13,6 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded
 from protoslice.facts import TensorBranch, TensorEntry, TensorGroup
-from protoslice.formats.bytes import Bytes
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.outputs.listing import entry_of, entry_weight
 from protoslice.formats.outputs.omitted import Omitted, refuse
@@ -24,6 +23,7 @@ from protoslice.formats.selection import chosen, pattern, single, wanted
 from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
 from protoslice.graphs import Weight
+from protoslice.sources.ropes import Rope
 from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.joined import JoinedObject
 from protoslice.stores.objects.representation import Representation
@@ -65,7 +65,7 @@ _MOST_REFERENCES: Final = 64 << 20
 
 Etag = Callable[..., str]
 Find = Callable[[], Awaitable[Tensors]]
-Readables = Callable[[Bytes], Sequence[Readable]]
+Readables = Callable[[Rope], Sequence[Readable]]
 
 
 class StoreTensors:
@@ -205,7 +205,7 @@ class StoreTensors:
 
         view = (tensor.address, slice_text, sample)
         text = await self._statistics.get(view, made)
-        return self._given(tensor, Bytes.joined([text]), "stats", self._etag("statistics", *view))
+        return self._given(tensor, Rope.joined([text]), "stats", self._etag("statistics", *view))
 
     def file_tag(self, names: Sequence[str], layout: FileLayout) -> str:
         """Entity tag of the file that `safetensors` makes."""
@@ -277,10 +277,10 @@ class StoreTensors:
             held += weights
         return held
 
-    async def _as_file(self, data: Bytes, name: str, etag: str, omitted: Omitted | None) -> tuple[Representation, int]:
+    async def _as_file(self, data: Rope, name: str, etag: str, omitted: Omitted | None) -> tuple[Representation, int]:
         """A safetensors file, and the bytes of memory that it holds, about."""
-        weight = await self._worker.bulk(lambda: data.literals + _EXTENT_WEIGHT * data.rope.piece_count)
-        file = Representation(data.rope, self.readable(data), etag, name, kind="safetensors", omitted=omitted)
+        weight = await self._worker.bulk(lambda: data.literals + _EXTENT_WEIGHT * data.core.piece_count)
+        file = Representation(data.core, self.readable(data), etag, name, kind="safetensors", omitted=omitted)
         return file, weight
 
     async def _chosen(self, found: Tensors, names: Sequence[str]) -> Sequence[int]:
@@ -327,11 +327,11 @@ class StoreTensors:
         return self._given(tensor, reading.bytes, form, etag, (reading.dtype.name, reading.shape))
 
     def _given(
-        self, tensor: Tensor, data: Bytes, form: str, etag: str, elements: tuple[str, tuple[int, ...]] | None = None
+        self, tensor: Tensor, data: Rope, form: str, etag: str, elements: tuple[str, tuple[int, ...]] | None = None
     ) -> Representation:
         ending, media_type = _FORMS.get(form, ("bin", _BYTES))
         return Representation(
-            data.rope,
+            data.core,
             self.readable(data),
             etag,
             f"{_filename(tensor.name)}.{ending}",
@@ -340,7 +340,7 @@ class StoreTensors:
             elements=elements,
         )
 
-    def readable(self, data: Bytes) -> Sequence[Readable]:
+    def readable(self, data: Rope) -> Sequence[Readable]:
         """The sources of `data`, as representations read them."""
         return [
             source if isinstance(source, StoredObject | JoinedObject) else Computed(source, self._worker)
