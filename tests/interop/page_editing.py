@@ -95,6 +95,21 @@ def test_the_history_shows_which_layers_moved_and_links_each(context: BrowserCon
     expect(changes.nth(1)).to_contain_text("weight-1")
 
 
+def test_rows_of_a_comparison_can_be_told_apart_on_a_phone(context: BrowserContext, http: httpx.Client) -> None:
+    names = [f"model.layers.{layer}.self_attn.{kind}_proj.weight" for layer in (3, 100, 700) for kind in "qk"]
+    for n in (1, 2):
+        tensors = [helper.make_tensor(name, TensorProto.FLOAT, [1], [n]) for name in names]
+        put(http, f"long:{n}", helper.make_model(helper.make_graph([], "g", [], [], tensors)).SerializeToString())
+    page = opened(context, "/")
+    page.set_viewport_size({"width": 390, "height": 800})
+    page.goto("/diff/long:1...long:2")
+    ends = page.locator(".changes .cut > :last-child").filter(has_text="weight")
+    expect(ends).to_have_count(len(names))
+    assert all(ends.nth(n).evaluate("end => end.scrollWidth <= end.clientWidth") for n in range(len(names)))
+    assert len({end.inner_text() for end in ends.all()}) == len(names)
+    assert violations(context, page) == "[]"
+
+
 def test_the_history_of_many_versions_comes_in_pages_the_newest_first(
     context: BrowserContext, http: httpx.Client
 ) -> None:

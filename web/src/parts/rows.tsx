@@ -17,12 +17,15 @@ interface Given<T> {
   onSee?: (first: number, last: number) => void;
 }
 
-/** A name that keeps its end where there is no room for all of it: names begin alike. */
+/** A name that keeps its end where there is no room for all of it, from a number on: names begin alike. */
 export function Cut({ name }: { name: string }) {
   const letters = [...name];
-  const end = letters.length > 20 ? 14 : 0;
-  return <span class="cut" title={name}><span>{letters.slice(0, letters.length - end).join("")}</span><span>{end > 0 && letters.slice(-end).join("")}</span></span>;
+  const number = letters.findIndex((each, at) => /\d/.test(each) && !/\d/.test(letters[at - 1] ?? "") && letters.length - at <= KEPT);
+  const at = letters.length > 20 ? Math.min(number < 0 ? letters.length : number, letters.length - 14) : letters.length;
+  return <span class="cut" title={name}><span>{letters.slice(0, at).join("")}</span><span>{letters.slice(at).join("")}</span></span>;
 }
+
+const KEPT = 28;
 
 /** Gives the table the focus, which a drawer beside it had. */
 export const focusRows = (): void => document.querySelector<HTMLElement>(".rows")?.focus();
