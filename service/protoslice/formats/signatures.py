@@ -29,6 +29,8 @@ class Signatures:
         """Signatures of `model`, or of its first meta graph with exactly `tags`; `Unsupported` for other formats."""
         self._one = _OF_ONE.get(model.type or "") if tags is None else None
         self._proto = model.proto
+        if self._proto is None and tags is None and paddle.is_json(model):
+            self._one, self._proto = paddle.signature, paddle.json_as_proto(model.files[model.root])
         self._graphs = MetaGraphs(model, tags) if self._one is None or self._proto is None else None
 
     def __len__(self) -> int:

@@ -12,7 +12,7 @@ from protoslice import _core, schema
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.facts import GraphEntry
 from protoslice.formats.model import Model, RootProto
-from protoslice.formats.paddle.programs import PROGRAM, is_json_program, json_as_proto
+from protoslice.formats.paddle.programs import PROGRAM, is_json, json_as_proto
 from protoslice.graphs.dialects import Dialect, dialects_of
 from protoslice.sources.ropes import Rope
 
@@ -39,7 +39,7 @@ class Graphs:
         `Unsupported` for a model without graphs.
         """
         proto, type_name, self._made = model.proto, model.type, 0
-        if proto is None and model.root in model.files and is_json_program(model.files[model.root]):
+        if is_json(model):
             proto, type_name = json_as_proto(model.files[model.root]), PROGRAM
             self._made = proto.document.view()[2].size
         dialects = dialects_of(type_name) if proto is not None else ()

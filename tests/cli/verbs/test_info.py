@@ -199,3 +199,9 @@ def test_an_empty_file_is_stored_but_not_as_a_model(call: Any, tmp_path: Path) -
     pushed = call("push", tmp_path / "empty.onnx", "--tag", "empty:1")
     assert "stored as plain files: empty.onnx is not in a supported format (the file is empty)" in pushed.stderr
     assert json.loads(call("info", "@empty:1", "--json").stdout)["root"] is None
+
+
+def test_a_json_program_has_inputs_and_outputs(call: Any) -> None:
+    (signature,) = told(call, MODELS / "paddle_pir_json")["signatures"]
+    assert [(each["name"], each["shape"]) for each in signature["inputs"]] == [("x", [None, 4])]
+    assert [(each["name"], each["shape"]) for each in signature["outputs"]] == [("fetch_name_0", [None, 4])]

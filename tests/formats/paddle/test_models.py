@@ -459,6 +459,12 @@ def test_a_long_name_of_a_json_program_is_not_written_everywhere() -> None:
         programs.json_as_proto(BytesSource(data))
 
 
+def test_a_signature_of_a_json_program_has_bounds(tmp_path: Path) -> None:
+    data = written_in_json([operation("1.data", [], [value(n, [])], name="x" * 60_000) for n in range(1, 91)])
+    with written({"m.json": data}, tmp_path) as model, pytest.raises(LimitExceeded, match="list"):
+        list(model.signatures())
+
+
 @pytest.mark.parametrize("seed", range(300))
 def test_damaged_json_programs_are_refused_or_read(seed: int) -> None:
     rng = random.Random(seed)

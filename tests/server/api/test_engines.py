@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from tests.support.golden import MODELS, folder
 from tests.support.problems import assert_problem
 
+from protoslice import open_model
 from protoslice.client import Client
 
 TAR = {"content-type": "application/x-tar"}
@@ -146,10 +147,16 @@ def test_weights_are_a_model(client: httpx.Client, case: str) -> None:
         assert {"tensors", "weight_map"} & {each["path"] for each in tree}
 
 
-def test_a_json_program_has_a_type_a_graph_and_a_tree(client: httpx.Client) -> None:
+def test_a_json_program_has_a_type_a_graph_a_signature_and_a_tree(client: httpx.Client) -> None:
     store = pushed(client, packed(folder("paddle_pir_json")), headers=TAR)
     assert (store["root"], store["type"]) == ("inference.json", "paddle.framework.proto.ProgramDesc")
     base = f"/v1/stores/{store['id']}"
+    (signature,) = client.get(f"{base}/signatures").json()["items"]
+    assert signature["inputs"] == [{"name": "x", "tensor": "x", "dtype": "F32", "shape": [None, 4]}]
+    result = "fetch_name_0"
+    assert signature["outputs"] == [{"name": result, "tensor": result, "dtype": "F32", "shape": [None, 4]}]
+    with open_model(folder("paddle_pir_json")) as model, Client(str(client.base_url)) as remote:
+        assert list(model.signatures()) == list(remote.signatures(store["id"]))
     node = client.get(f"{base}/graph?around=fc_1.w_0&hops=0").json()["nodes"][0]
     assert (node["op"], node["weights"]) == ("matmul", ["fc_1.w_0"])
     tree = client.get(f"{base}/tree", params={"path": node["path"]}).json()["items"]

@@ -110,8 +110,11 @@ class LocalSubject(Subject):
 
     def signatures(self) -> Iterator[Signature]:
         try:
-            model = model_around(self.proto, {}, self._name)
-            return model.signatures()
+            return model_around(self.proto, {}, self._name).signatures()
+        except Unsupported:  # perhaps a root that is no proto, such as a program in JSON
+            pass
+        try:
+            return self._model.signatures()
         except Unsupported:
             return iter(())
 

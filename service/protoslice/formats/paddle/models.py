@@ -10,7 +10,7 @@ from typing import Final
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.model import Data, MissingFile, Model, Tensor, Tensors, Use
 from protoslice.formats.paddle.blobs import Blob, Heads, details_of, stored
-from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json_program, kinds_of, variables
+from protoslice.formats.paddle.programs import PROGRAM, Variable, is_json, kinds_of, variables
 from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.locations import beside
 from protoslice.formats.uses import Look, kind_named, role_named
@@ -30,9 +30,7 @@ class Paddle:
 
     def wants(self, model: Model) -> bool:
         """True when the root is a program of Paddle, in protobuf or JSON."""
-        if model.proto is not None:
-            return model.type == PROGRAM
-        return model.root in model.files and is_json_program(model.files[model.root])
+        return is_json(model) if model.proto is None else model.type == PROGRAM
 
     def tensors(self, model: Model) -> Tensors:
         """All parameters, sorted by name. Headers in a combined file are read now, other files on access."""

@@ -81,9 +81,10 @@ def variables(model: Model) -> list[Variable]:
     return [first[name] for name in sorted(first)]
 
 
-def is_json_program(source: RangeSource) -> bool:
-    """True when `source` begins like a program in the JSON of Paddle 3."""
-    return paddle.is_json_program(source.read(0, min(source.size, 256)))
+def is_json(model: Model) -> bool:
+    """True when the root of `model` begins like a program in the JSON of Paddle 3."""
+    source = None if model.proto is not None else model.files.get(model.root)
+    return source is not None and paddle.is_json_program(source.read(0, min(source.size, 256)))
 
 
 def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> RootProto:
@@ -109,7 +110,8 @@ def signature(proto: RootProto) -> tuple[Sequence[Signature], int]:
     for each in proto.document.find([_OPERATOR], small=_SMALL_FIELD):
         found, size = parsed(operator, each), size + len(each.skeleton)
         if found.type in {"feed", "data", "fetch"}:
-            slots = found.inputs if found.type == "fetch" else found.outputs
+            named = any(attribute.name == "name" for attribute in found.attrs)  # the results of Paddle 3 have names
+            slots = found.outputs if named or found.type != "fetch" else found.inputs
             names = [name for slot in slots for name in slot.arguments]
             check_ends(listed := listed + sum(map(len, names)))
             ends.setdefault(_SIDES[found.type == "fetch"], []).extend(names)

@@ -306,7 +306,8 @@ class OpenStore:
 
     async def signatures(self, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
         """A page of the signatures of a SavedModel, or of its meta graph with exactly `tags`."""
-        self._known()
+        if self.manifest.root is None:
+            raise self._no_root()
         return await self._worker.run(lambda: signatures_page(self.model, tags, limit, cursor))
 
     def _root_document(self) -> StoreDocument:
