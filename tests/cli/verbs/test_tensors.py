@@ -105,3 +105,16 @@ def test_a_list_ends_at_the_limit(call: Any, store: str, model: Path) -> None:
         assert [line.split()[-1] for line in listed.stdout.splitlines()[1:]] == ["constant_0", "constant_1"]
         assert "only the first 2 of 4 are shown" in listed.stderr
         assert len(json.loads(call("tensor", source, "--limit", 3, "--json").stdout)) == 3
+
+
+def test_a_name_of_several_tensors_is_answered_by_their_addresses(call: Any, service: str, tmp_path: Path) -> None:
+    weights = [numpy_helper.from_array(numpy.arange(count, dtype="f4"), "w") for count in (4, 3)]
+    path = tmp_path / "twins.onnx"
+    path.write_bytes(helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString())
+    call("push", path, "--tag", "twins:1", "--url", service)
+    for source in (path, f"{service}/v1/stores/twins:1"):
+        addresses = [row.split("(")[1].rstrip(")") for row in call("tensor", source).stdout.splitlines()[1:]]
+        for verb, *more in (("tensor",), ("tensor", "--json"), ("stats",)):
+            refused = call(verb, source, "w", *more, code=2).stderr
+            assert all(repr(each) in refused for each in addresses), refused
+        assert "[0 1 2]" in call("tensor", source, addresses[1]).stdout

@@ -99,6 +99,26 @@ def test_parts_compute_what_the_whole_does(tmp_path: Path) -> None:
     assert checked > 40
 
 
+def test_names_of_nodes_stand_for_their_values(tmp_path: Path) -> None:
+    path = layered(tmp_path)
+    model = onnx.load(path)
+    for node in model.graph.node:
+        node.name = f"node/{node.output[0]}"
+    model.graph.node[2].name = model.graph.node[4].name = "twice"
+    onnx.save(model, path)
+    with open_model(path) as opened:
+        for inputs, outputs, values in (
+            (("node/m3",), ("node/r4",), (("r2",), ("r4",))),
+            ((), ("node/left",), ((), ("left", "right"))),
+            (("node/chosen",), ("node/chosen", "chosen"), (("choice", "r1", "r2"), ("chosen",))),
+        ):
+            assert extract(opened, inputs, outputs) == extract(opened, *values), (inputs, outputs)
+        with pytest.raises(InvalidInput, match="2 nodes are named 'twice': name values"):
+            extract(opened, (), ("twice",))
+        with pytest.raises(NotFound, match="no value or node 'node/m1'"):
+            extract(opened, (), ("node/m1",))
+
+
 @pytest.mark.parametrize(("inputs", "outputs"), [(("r1",), ("r3",)), (("x",), ("m2", "r0")), (("m5", "m4"), ("any",))])
 def test_parts_are_those_of_onnx(inputs: tuple[str, ...], outputs: tuple[str, ...], tmp_path: Path) -> None:
     path = layered(tmp_path)
@@ -134,8 +154,8 @@ def test_weights_stay_inputs_where_the_format_wants_them(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("inputs", "outputs", "error", "words"),
     [
-        (("nothing",), ("y",), NotFound, "no value 'nothing'"),
-        (("x",), ("nothing",), NotFound, "no value 'nothing'"),
+        (("nothing",), ("y",), NotFound, "no value or node 'nothing'"),
+        (("x",), ("nothing",), NotFound, "no value or node 'nothing'"),
         (("r2",), ("chosen",), InvalidInput, "need the value 'x'"),
         (("left",), ("y",), InvalidInput, "need the value 'x'"),
         (("x", "left"), ("y",), InvalidInput, "that makes the input 'left' also makes"),

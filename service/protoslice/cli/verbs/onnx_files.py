@@ -39,11 +39,15 @@ def extract(
     ],
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--input", metavar="VALUE", help="Value that becomes an input; repeatable."),
+        typer.Option(
+            "--input", metavar="NAME", help="Value that becomes an input, or node whose inputs do; repeatable."
+        ),
     ] = None,
     outputs: Annotated[
         list[str] | None,
-        typer.Option("--output", metavar="VALUE", help="Value that becomes an output; repeatable."),
+        typer.Option(
+            "--output", metavar="NAME", help="Value that becomes an output, or node whose outputs do; repeatable."
+        ),
     ] = None,
     align: Annotated[
         int, typer.Option(metavar="BYTES", help="Alignment of weights in weights.bin: a power of two.")
@@ -53,7 +57,7 @@ def extract(
 ) -> None:
     """Write an ONNX model, or a part of it, as runnable files.
 
-    A folder gets a small model and its weights, which runtimes load at any size. Without values, it is the whole model.
+    A folder gets a small model and its weights, which runtimes load at any size. Without names, it is the whole model.
 
     Example: protoslice extract model.onnx encoder/ --output encoder.out
     """

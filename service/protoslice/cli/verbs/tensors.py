@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -20,7 +21,7 @@ from protoslice.cli.options import FileName, Force, Json, Limit, MetaGraphTags, 
 from protoslice.cli.terminal.numbers import array_lines, reader_of
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say
-from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.selection import did_you_mean, natural, tags_of
@@ -146,9 +147,11 @@ def _key(sort: str | None) -> Callable[[TensorEntry], Any] | None:
 
 @contextmanager
 def _suggesting(subject: Subject, name: str) -> Iterator[None]:
-    """Add similar names to the error for a tensor that does not exist."""
+    """Add similar names to the error for a tensor that does not exist; a name of several is bad input."""
     try:
         yield
+    except Conflict as error:
+        raise InvalidInput(str(error)) from None
     except NotFound as error:
         with suppress(ProtosliceError):
             if (hint := did_you_mean(name, (row.name for row in subject.tensors(None, None)))) is not None:
@@ -202,9 +205,14 @@ def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str |
 
 
 def _show(rows: list[TensorEntry]) -> None:
+    counts = Counter(row.name for row in rows)
     table = [
-        [row.dtype or "?", _shape(row), "" if row.size is None else format_size(row.size), row.name] for row in rows
-    ]
+        [
+            row.dtype or "?", _shape(row), "" if row.size is None else format_size(row.size),
+            row.name if counts[row.name] == 1 else f"{row.name} ({row.address})",
+        ]
+        for row in rows
+    ]  # fmt: skip
     print_table(["dtype", "shape", "size", "name"], table, right=(2,))
     for row in rows:
         if row.problem is not None:

@@ -54,7 +54,10 @@ _CONSTANT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.(?
 
 @dataclass(frozen=True, slots=True)
 class SubModel:
-    """The part of a graph between `inputs` and `outputs`; those of the graph itself where none are named."""
+    """The part of a graph between `inputs` and `outputs`; those of the graph itself where none are named.
+
+    The name of a node stands for the values that it takes, as an input, or makes, as an output.
+    """
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -76,6 +79,7 @@ class OnnxNode:
     """Element types of the outputs of its first inner graph; 0 where unknown."""
     outer: Sequence[str] = ()
     """Values of the graph that its inner graphs use."""
+    name: str = ""
 
     @classmethod
     def of(cls, message: Any) -> Self:
@@ -87,7 +91,7 @@ class OnnxNode:
         )
         if message.attribute:
             attributes = {intern(each.name): int(each.i) for each in message.attribute}
-        return cls(intern(message.domain), intern(message.op_type), inputs, outputs, attributes)
+        return cls(intern(message.domain), intern(message.op_type), inputs, outputs, attributes, name=message.name)
 
 
 @dataclass
@@ -121,6 +125,14 @@ class Graph:
         return {name: number for number, node in enumerate(self.nodes) for name in node.outputs if name}
 
     @cached_property
+    def named(self) -> Mapping[str, Sequence[OnnxNode]]:
+        """Nodes by name."""
+        found = dict[str, list[OnnxNode]]()
+        for node in self.nodes:
+            found.setdefault(node.name, []).append(node)
+        return found
+
+    @cached_property
     def element_types(self) -> ElementTypes:
         """Element types of the values."""
         return ElementTypes(self.nodes, self.types, self.opsets, self.own)
@@ -137,10 +149,11 @@ def extracted(
     if len(part.inputs) + len(part.outputs) > _MOST_VALUES:
         raise InvalidInput(f"Name at most {_MOST_VALUES} inputs and outputs")
     graph = graph or graph_of(proto)
-    inputs = part.inputs or tuple(name for name in graph.inputs if name not in graph.initializers)
-    outputs = tuple(dict.fromkeys(part.outputs or graph.outputs))
+    asked = _values(graph, part.inputs, taken=True)
+    inputs = asked or tuple(name for name in graph.inputs if name not in graph.initializers)
+    outputs = _values(graph, part.outputs, taken=False) or tuple(dict.fromkeys(graph.outputs))
     nodes, initializers, needed = _needed(graph, inputs, outputs)
-    inputs = tuple(dict.fromkeys(inputs)) if part.inputs else tuple(name for name in inputs if name in needed)
+    inputs = asked or tuple(name for name in inputs if name in needed)
     for name in set(inputs).intersection(name for number in nodes for name in graph.nodes[number].outputs):
         raise InvalidInput(f"The node that makes the input {name[:200]!r} also makes a value that the outputs need")
     kept_nodes = [graph.nodes[number] for number in nodes]
@@ -159,12 +172,31 @@ def extracted(
     return [each for place, each in fields.items() if place in kept or place[0] in _ABOUT], new
 
 
+def _values(graph: Graph, names: Sequence[str], *, taken: bool) -> tuple[str, ...]:
+    """Return the values of these names, each once; a node has those that it takes, but for constants, or makes."""
+    found = dict[str, None]()
+
+    def is_constant(name: str) -> bool:
+        maker = graph.makers.get(name)
+        return name in graph.initializers or (maker is not None and graph.nodes[maker].operator == "Constant")
+
+    for name in names:
+        if name in graph.makers or name in graph.initializers or name in graph.inputs:
+            found[name] = None
+            continue
+        nodes = graph.named.get(name, ()) if name else ()
+        if len(nodes) > 1:
+            raise InvalidInput(f"{len(nodes)} nodes are named {name[:200]!r}: name values of them instead")
+        if not nodes:
+            raise NotFound(f"The graph has no value or node {name[:200]!r}")
+        values = [each for each in (*nodes[0].inputs, *nodes[0].outer) if not is_constant(each)]
+        found |= dict.fromkeys(filter(None, values if taken else nodes[0].outputs))
+    return tuple(found)
+
+
 def _needed(graph: Graph, inputs: Collection[str], outputs: Collection[str]) -> tuple[set[int], set[str], set[str]]:
     """Numbers of the nodes, names of the initializers, and those of the inputs, that `outputs` need."""
     makers = graph.makers
-    for name in (*inputs, *outputs):
-        if name not in makers and name not in graph.initializers and name not in graph.inputs:
-            raise NotFound(f"The graph has no value {name[:200]!r}")
     given, nodes, initializers, needed = set(inputs), set[int](), set[str](), set[str]()
     annotations, left, seen = dict(graph.annotations), list(outputs), set[str]()
     while left:

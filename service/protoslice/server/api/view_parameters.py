@@ -319,16 +319,16 @@ class OnnxQuery:
     inputs: Annotated[
         tuple[str, ...],
         Parameter(
-            description="Value that becomes an input of the model; repeatable. By default the inputs of the graph that "
-            "are needed.",
+            description="Value that becomes an input of the model, or node whose inputs do; repeatable. By default the "
+            "inputs of the graph that are needed.",
             examples=[["attention"]],
         ),
     ] = ()
     outputs: Annotated[
         tuple[str, ...],
         Parameter(
-            description="Value that becomes an output of the model; repeatable. Only what these need is in the model. "
-            "By default the outputs of the graph.",
+            description="Value that becomes an output of the model, or node whose outputs do; repeatable. Only what "
+            "these need is in the model. By default the outputs of the graph.",
             examples=[["logits"]],
         ),
     ] = ()
