@@ -21,6 +21,8 @@ from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.writing.new_objects import NewObjects
 
 _TRIES: Final = 8
+_FOUND: Final = 100
+"""Files of a store by which it is found."""
 
 
 class Publisher:
@@ -120,5 +122,5 @@ def _new_store(manifest: Manifest, request: IngestRequest, objects: NewObjects) 
         shared=ids - {each.id for each in own},
         digests=found_by_digest(manifest),
         of_commits=request.of_commit,
-        paths=[*filter(None, [manifest.root]), *(each.path for each in manifest.files if each.path != manifest.root)],
+        paths=list(dict.fromkeys(filter(None, (manifest.root, *(each.path for each in manifest.files[:_FOUND]))))),
     )
