@@ -36,7 +36,13 @@ NAMES = (
     "' || touch PWNED || '",
     '"); __import__("os").system("touch PWNED"); ("',
 )
-SHELL_WAYS = ("curl", "CLI", "Hugging Face", "oras")
+SHELL_WAYS = ("curl", "CLI", "Hugging Face", "oras", "git")
+RUNTIME = """from pathlib import Path
+class InferenceSession:
+    def __init__(self, path): self.path = Path(path)
+    def get_inputs(self): return [] if self.path.stat().st_size else None
+"""
+"""Stands for ONNX Runtime, which takes a model without nodes for none."""
 HUB = "huggingface_hub==2.4.0"
 ORAS = Path(__file__).parents[2] / ".make"
 """Folder of oras, which `make browser` builds."""
@@ -68,8 +74,12 @@ def _run(what: str, line: str, folder: Path) -> None:
     clients = [str(python_of(HUB, *BESIDE).parent)] if what == "Hugging Face" else []
     path = os.pathsep.join([*clients, str(Path(sys.executable).parent), str(ORAS), os.environ["PATH"]])
     command = ["sh", "-c", line] if what in SHELL_WAYS else [sys.executable, "-c", line]
+    home = folder.with_name(f"{folder.name}-home")
+    home.mkdir()
+    (home / "onnxruntime.py").write_text(RUNTIME)
+    given = {"PATH": path, "HOME": str(home), "PYTHONPATH": str(home)}
     done = subprocess.run(
-        command, cwd=folder, env=os.environ | {"PATH": path}, capture_output=True, text=True, timeout=60, check=False
+        command, cwd=folder, env=os.environ | given, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, (line, done.stderr)
     assert not [each for each in folder.rglob("*") if each.name == "PWNED"], line
@@ -78,12 +88,15 @@ def _run(what: str, line: str, folder: Path) -> None:
 def _check(context: BrowserContext, place: str, tmp_path: Path, data: bytes, *more: str) -> None:
     """Run every line that a page prints; asserts that each fetches `data`."""
     lines = list(_ways(context, place))
-    assert {what for what, _ in lines} == {"curl", "Python", "CLI", *more}
+    assert {what for what, _ in lines} == {"curl", "Python", "CLI", "NumPy", "ONNX Runtime", *more}
     for number, (what, line) in enumerate(lines):
         folder = tmp_path / str(number)
         folder.mkdir()
         _run(what, line, folder)
         files = [each for each in folder.rglob("*") if each.is_file()]
+        if what == "NumPy":
+            assert files == []
+            continue
         assert any(each.read_bytes() == data for each in files), (line, files)
         assert not [each for each in folder.iterdir() if each.name[0] in ".-~"], (line, files)
 
@@ -127,7 +140,7 @@ def test_commands_of_registries_fetch_the_model(
     with httpx.Client(base_url=service.url, timeout=60) as client:
         client.post("/api/repos/create", json={"organization": "ann", "name": "m.o-del_1"})
         assert commit(client, "models/ann/m.o-del_1", {"model.onnx": DATA}).status_code == 200
-    _check(context, "/m/ann%2Fm.o-del_1%40main", tmp_path, DATA, "Hugging Face", "oras")
+    _check(context, "/m/ann%2Fm.o-del_1%40main", tmp_path, DATA, "Hugging Face", "oras", "git")
 
 
 README = """---
@@ -184,6 +197,17 @@ def test_a_readme_does_not_freeze_the_page(context: BrowserContext, service: Ser
     page.get_by_role("button", name="README").click()
     expect(page.locator(".markdown").get_by_role("heading", name="End")).to_be_attached()
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
+
+
+def test_a_quantized_model_of_a_repository_is_run_by_ollama(context: BrowserContext, service: ServiceProcess) -> None:
+    """`tests/clients/ollama.py` pulls such a name with Ollama itself."""
+    model = (Path(__file__).parents[1] / "golden/models/gguf_types/a.gguf").read_bytes()
+    with httpx.Client(base_url=service.url, timeout=60) as client:
+        client.post("/api/repos/create", json={"organization": "ann", "name": "tiny"})
+        assert commit(client, "models/ann/tiny", {"tiny.gguf": model}).status_code == 200
+    lines = dict(_ways(context, "/m/ann%2Ftiny%40main"))
+    assert lines["Ollama"] == f"ollama run --insecure {service.url}/ann/tiny:main"
+    assert "ONNX Runtime" not in lines
 
 
 def test_a_readme_is_text_with_links_to_the_web_alone(context: BrowserContext, service: ServiceProcess) -> None:

@@ -232,15 +232,27 @@ function Readme({ store, path }: { store: Store; path: string }) {
 
 interface Way { what: string; line: string }
 
+/** A commit's id, which a client may not take for a branch or tag. */
+const COMMIT = /^[0-9a-f]{40}$/;
+
 /** Commands of the clients that know one of the store's names. */
 function registryWays(store: Store, service: string): Way[] {
-  const named = store.names.filter(({ protocol }) => protocol === "hub" || protocol === "oci").map(({ name }) => /^([\w.-]+\/[\w.-]+)[@:]([\w.-]+)$/.exec(name)).find(Boolean);
+  const names = store.names.filter(({ protocol }) => protocol === "hub" || protocol === "oci")
+    .map(({ protocol, name }) => ({ protocol, found: /^([\w.-]+\/[\w.-]+)[@:]([\w.-]+)$/.exec(name) })).filter(({ found }) => found);
+  const named = names.find(({ found }) => !COMMIT.test(found![2]!)) ?? names[0];
   if (!named) return [];
-  const [, repository = "", ref = ""] = named;
-  const found = [{ what: "Hugging Face", line: `HF_ENDPOINT=${quoted(service)} ${shell("hf", "download", repository, "--revision", ref, "--local-dir", "here/")}` }];
+  const [, repository = "", ref = ""] = named.found!;
+  const plain = location.protocol === "http:";
+  const ways = [{ what: "Hugging Face", line: `HF_ENDPOINT=${quoted(service)} ${shell("hf", "download", repository, "--revision", ref, "--local-dir", "here/")}` }];
+  if (named.protocol === "hub" && !COMMIT.test(ref)) ways.push({ what: "git", line: `git lfs install && ${shell("git", "clone", "--branch", ref, `${service}/${repository}`, "here/")}` });
   // OCI clients look for repositories only at the root of a host.
-  if (!SPACE) found.push({ what: "oras", line: shell("oras", "pull", ...(location.protocol === "http:" ? ["--plain-http"] : []), "--output", "here/", `${location.host}/${repository}:${ref}`) });
-  return found;
+  if (SPACE) return ways;
+  ways.push({ what: "oras", line: shell("oras", "pull", ...(plain ? ["--plain-http"] : []), "--output", "here/", `${location.host}/${repository}:${ref}`) });
+  // Ollama does not read split files.
+  if (store.files.some(({ path }) => /\.gguf$/i.test(path) && !/-of-\d+\.gguf$/i.test(path))) {
+    ways.push({ what: "Ollama", line: shell("ollama", "run", ...(plain ? ["--insecure"] : []), `${plain ? location.origin : location.host}/${repository}:${ref}`) });
+  }
+  return ways;
 }
 
 function Ways({ store, name }: { store: Store; name: string }) {
@@ -253,6 +265,8 @@ function Ways({ store, name }: { store: Store; name: string }) {
     { what: "curl", line: shell("curl", "--fail", "--output", fileName(root), `${base}/files/${root.split("/").map(encodeURIComponent).join("/")}`) },
     ...registryWays(store, service),
   ];
+  if (store.root !== null) ways.push({ what: "NumPy", line: `import protoslice; model = protoslice.open_model(${python(`${service}/m/${encodeURIComponent(name)}`)}); name = next(iter(model)); print(name, model[name][...])` });
+  if (store.type === "onnx.ModelProto") ways.push({ what: "ONNX Runtime", line: `import onnxruntime, protoslice; protoslice.Client(${python(service)}).download(${python(name)}, "here/"); print([each.name for each in onnxruntime.InferenceSession(${python(`here/${root}`)}).get_inputs()])` });
   const downloads: [string, string][] = [["all files as tar", view(store.id, ["archive.tar"])]];
   if (store.root) downloads.push(["safetensors", view(store.id, ["safetensors"])], [".cpb", view(store.id, ["cpb"])], ["without large fields", view(store.id, ["merge"], { omit_larger_than: "1KiB" })]);
   return (
