@@ -132,7 +132,7 @@ def test_what_is_persistable_and_in_no_file(tmp_path: Path) -> None:
 def test_a_signature_has_bounds(tmp_path: Path, count: int, name: str, dims: int) -> None:
     """Long names, a long shape that is named often, and very many ends."""
     message = schema.bundled().message_class
-    made = message(programs.PROGRAM).FromString(program([filled(name, "F32", (1,) * dims)]))
+    made: Any = message(programs.PROGRAM).FromString(program([filled(name, "F32", (1,) * dims)]))
     for number in range(0, count, 1000):
         feed = made.blocks[0].ops.add(type="feed").outputs.add(parameter="Out")
         feed.arguments.extend([name] * min(1000, count - number) if len(name) == 1 else [name])
