@@ -214,6 +214,18 @@ async def test_a_comparison_is_kept_by_both_ids(steps: Steps) -> None:
     assert found == []
 
 
+@pytest.mark.parametrize("name", ["nosuch", "model-00000-of-00002.safetensors", "model-00003-of-00002.safetensors"])
+async def test_a_shard_of_an_impossible_name_is_not_looked_for(steps: Steps, name: str) -> None:
+    async with open_service() as app:
+        target = f"/v1/stores/{await put(app, model(1), 'm.onnx')}/safetensors/{name}"
+        await ask(app, "GET", target)  # opens the store
+        steps.taken()
+        for query in ("shards=4KiB", "shards=8KiB", "name=layer.1*", "dtype=F16"):
+            answer = await ask(app, "GET", f"{target}?{query}")
+            assert (answer.status, b"model.safetensors" in answer.body) == (404, True)
+            assert steps.taken() < TENSORS, query
+
+
 async def test_a_process_that_made_no_view_answers_304_and_head_without_making_it(tmp_path: Path, steps: Steps) -> None:
     routes, found, dear = tuple(view.path for view in VIEWS), list[str](), 0
     heads = dict[str, Asked]()

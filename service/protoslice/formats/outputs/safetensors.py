@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from array import array
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,6 +39,7 @@ WHOLE: Final = "model.safetensors"
 """Name of the file of a model that is not cut."""
 INDEX: Final = f"{WHOLE}.index.json"
 """Name of the file that says which shard has which tensor."""
+_SHARD: Final = re.compile(r"model-([0-9]{5,9})-of-([0-9]{5,9})\.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +241,12 @@ class Safetensors:
         index = _json({"metadata": {"total_size": size}, "weight_map": places}).encode()
         found = {path: file.finish(names, self._metadata) for path, file in called.items()}
         return {INDEX: Rope.joined([index]), **found}
+
+
+def may_be_shard(name: str) -> bool:
+    """Return True for a name that `Safetensors.shards` may give to a file, whatever the tensors are."""
+    shard = _SHARD.fullmatch(name)
+    return name in {WHOLE, INDEX} if shard is None else 1 <= int(shard[1]) <= int(shard[2])
 
 
 def safetensors(tensors: Iterable[Tensor]) -> Rope:

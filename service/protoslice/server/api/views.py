@@ -9,6 +9,7 @@ from typing import Any, Final, TypeVar
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import RecordsSummary, TensorEntry, TensorStatistics
+from protoslice.formats.outputs.safetensors import INDEX, WHOLE, may_be_shard
 from protoslice.formats.selection import tags_of
 from protoslice.server.access.rules import SHOWN, Rule, add_rule
 from protoslice.server.api.encoding import records_summary_text
@@ -299,6 +300,8 @@ async def get_safetensors_shard(store: OpenStore, rest: str, query: ShardsQuery)
     """
     if query.shards is not None and query.shards < 1:
         raise InvalidInput("Invalid shards: use a size of at least one byte")
+    if not may_be_shard(rest):
+        raise NotFound(f"No file {rest[:100]!r} of these tensors: use {WHOLE}, or {INDEX}, which names the others")
     tensors = store.tensors_with(tags_of(query.tags))
     made = await tensors.shards(query.name, shard_bytes=query.shards, strict=query.strict, layout=query.layout)
     if rest not in made:
