@@ -163,6 +163,7 @@ async def _stores(db: InlineDatabase) -> None:
         await DerivedRecords(db, SPACE).put(row.id, name, None, own=own(objects, None).pop(1 + (name == "g")))
     await DerivedRecords(db, SPACE).get(row.id, "f")
     await table.remove("x")
+    await table.last_with("t")
     await table.restore("x")
     await SpaceTable(db).get(SPACE)
     await SpaceTable(db).page(3)

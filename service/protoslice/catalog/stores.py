@@ -34,6 +34,8 @@ from protoslice.errors import Conflict
 
 _TAGGED: Final = f"SELECT store FROM names WHERE {TAGS} AND name = :tag"
 _TRIES: Final = 5
+_CHANGES: Final = 100
+"""Changes of a tag that are looked at for its removal, the newest."""
 _NEWEST: Final = 8
 """Stores that have a file or a piece of one digest which are looked at, the newest."""
 
@@ -125,6 +127,15 @@ class StoreTable:
             ORDER BY digest LIMIT 2"""
         values = {"space": self._space, "prefix": prefix, "end": prefix + "~"}
         return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
+
+    async def last_with(self, tag: str) -> str | None:
+        """Return the digest of the store whose tag was removed last; None if the audit does not have it any more."""
+        order = "ORDER BY at DESC, change DESC, n DESC LIMIT"
+        sql = f"""
+            SELECT detail FROM (SELECT * FROM audit WHERE space = :space AND subject = :tag {order} {_CHANGES}) newest
+            WHERE what = 'tag.removed' {order} 1"""
+        row = await self._database.read(lambda tx: tx.first(sql, space=self._space, tag=tag))
+        return None if row is None else json.loads(row[0]).get("store")
 
     async def publish(self, new: StoreDraft, tags: Sequence[str], *, replaces: int | None = None) -> Published:
         """Insert a store and point tags at it, unless it exists already; return the one that is there.

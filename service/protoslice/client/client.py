@@ -215,7 +215,7 @@ class Client(Administration, ClosedAtEnd):
         return read_json(Removed, answer.json())
 
     def restore(self, id: str) -> Restored:
-        """Revert the removal of the store with this id, or with an id that begins so.
+        """Revert the removal of the store with this id, with an id that begins so, or that had this tag.
 
         Its tags come back too, except those that point at other stores by now. `NotFound` when there is nothing to
         restore; `Conflict` when needed objects have been collected.

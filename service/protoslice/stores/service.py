@@ -22,7 +22,6 @@ from protoslice.concurrency.gather import in_turns
 from protoslice.errors import (
     Conflict,
     DatabaseUnavailable,
-    InvalidInput,
     NotFound,
     StorageFull,
     StorageUnavailable,
@@ -383,12 +382,18 @@ class Stores:
     async def restore(self, store_id: str) -> Restored:
         """Undo the last removal of a store and set its tags again, except those that point elsewhere by now.
 
-        `store_id` may be the beginning of an id.
+        `store_id` may be the beginning of an id, or a tag that was removed with the store.
         """
         self._check_writable()
-        if not is_id_prefix(store_id):
-            raise InvalidInput(f"Invalid id {store_id!r}: give the id of the store, or its first 12 or more digits")
-        if not is_id(store_id):
+        tag = "" if is_id_prefix(store_id) else check_tag(store_id)
+        if tag:
+            last = await self._table.last_with(tag)
+            if last is None:
+                raise NotFound(f"No removed store had the tag {tag!r}: give the id of the store")
+            if await self._table.get(last) is not None:
+                raise Conflict(f"The store of the tag {tag!r} is not removed: set the tag to the store {last} again")
+            store_id = last
+        elif not is_id(store_id):
             store_id = await self._manifests.removed(store_id)
         found = await self._table.restore(store_id)
         if found is None:

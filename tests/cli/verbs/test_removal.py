@@ -163,6 +163,21 @@ def test_restore_takes_a_short_id(call: Any, service: str, push: Push) -> None:
     assert "No removed store has an id" in call("restore", store[:12], code=4).stderr
 
 
+def test_restore_takes_a_tag_that_was_removed(call: Any, service: str, push: Push) -> None:
+    older, newer = push("mine:1"), push("other:1")
+    for store in (older, newer):
+        call("tag", "both:1", store)
+        call("rm", "--yes", store)
+    assert call("restore", "@both:1").stdout == f"{service}/m/{newer}\n", "it was the last one with this tag"
+    assert call("restore", "mine:1").stdout == f"{service}/m/{older}\n"
+    assert tags_of(service, newer) == {"both:1", "other:1"}
+    assert tags_of(service, older) == {"mine:1"}
+    call("rm", "mine:1")
+    kept = call("restore", "mine:1", code=7).stderr
+    assert f"is not removed: set the tag to the store {older} again" in kept
+    assert "No removed store had the tag 'never:1'" in call("restore", "never:1", code=4).stderr
+
+
 def test_restore_of_an_ambiguous_id_asks_for_more(call: Any, storage: Path) -> None:
     with closing(sqlite3.connect(storage / "catalog.sqlite", timeout=60)) as catalogue, catalogue:
         catalogue.executemany(

@@ -162,7 +162,8 @@ def _tell(removal: _Removal, done: dict[str, Any]) -> None:
 
 def restore(
     store: Annotated[
-        str, typer.Argument(metavar="ID", help="Id of the removed store, or its first 12 or more digits.")
+        str,
+        typer.Argument(metavar="STORE", help="Id of the removed store, its first 12 or more digits, or a tag it had."),
     ],
     url: ServiceUrl = None,
     as_json: Json = False,
@@ -171,7 +172,7 @@ def restore(
 
     Tags that now point at another store are not restored.
 
-    Example: protoslice restore 9f0c5bd1e4a72f36886b10d3ca95e7424c1d8a6f0b39e527d461f8a09c3be715
+    Example: protoslice restore resnet50:3
     """
     address = store_of(store, url)
     with client_of(address.service) as client:

@@ -230,7 +230,8 @@ async def delete_store(
 async def restore_store(request: Request, services: Given, id: str) -> Response:
     """Restore a removed store, and its tags that do not point at another store now.
 
-    Possible until `gc` deletes its objects.
+    `id` may be the beginning of an id, or a tag that was removed with the store. Possible until `gc` deletes the
+    objects.
     """
     restored = await services.stores.restore(id)
     return json_answer(request, await restored_body(services.stores, restored))
