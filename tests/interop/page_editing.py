@@ -73,7 +73,7 @@ def test_the_history_shows_which_layers_moved_and_links_each(context: BrowserCon
     for n, data in enumerate((onnx(100, 200, seed=1), onnx(100, 200, seed=2), onnx(100, 300, 50, seed=2)), 1):
         put(http, f"layered:{n}", data)
     page = opened(context, "/m/layered:3")
-    page.locator("summary", has_text="History").click()
+    page.get_by_role("button", name="History").click()
     rows = page.locator(".history").get_by_role("group")
     expect(rows).to_have_count(2)
     expect(rows.nth(0)).to_have_attribute("aria-label", re.compile("^Layers that moved since layered:2"))
@@ -117,7 +117,7 @@ def test_the_history_of_many_versions_comes_in_pages_the_newest_first(
         put(http, f"many:{n}", b"version %d" % n)
     put(http, "too-many:1", b"of another name")
     page = opened(context, "/m/many:53")
-    page.locator("summary", has_text="History").click()
+    page.get_by_role("button", name="History").click()
     steps = page.locator(".history li")
     expect(steps).to_have_count(50)
     assert {f"many:{n}" for n in range(4, 54)} == {step.locator("a").first.inner_text() for step in steps.all()}
