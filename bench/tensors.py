@@ -17,7 +17,8 @@ from bench.timing import Row, pair, seconds
 from onnx import TensorProto, helper, numpy_helper
 
 import protoslice
-from protoslice.formats.outputs.statistics import statistics as statistics_of
+from protoslice.concurrency import finish
+from protoslice.formats.outputs.statistics import statistics_job
 
 GIB = 1 << 30
 COUNT = 256
@@ -71,7 +72,7 @@ def _statistics(path: Path, size: int) -> Row:
         def by_numpy() -> object:
             return array.mean(dtype="f8"), array.min(), array.max(), np.histogram(array, 64)
 
-        ours, theirs = pair(partial(statistics_of, tensor, sample=0), by_numpy)
+        ours, theirs = pair(lambda: finish(statistics_job(tensor, sample=0)), by_numpy)
     what = f"statistics of {size >> 20} MiB of F32, speed against NumPy's mean, min, max and histogram"
     return Row(what, seconds(ours), seconds(theirs), theirs / ours, 1)
 

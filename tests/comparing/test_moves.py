@@ -8,7 +8,8 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from protoslice.comparing.moves import steps_of_move, steps_of_pairs
+from protoslice.comparing.moves import move_job, pairs_job
+from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel
 from protoslice.facts import TensorMove
 from protoslice.formats.model import Fault, Stored, Tensor, Tensors
@@ -31,8 +32,7 @@ def listed(*named: str | tuple[str, int]) -> Tensors:
 
 def pairs(before: Tensors, after: Tensors) -> list[tuple[str | None, str | None]]:
     """The names of all pairs."""
-    *_, found = steps_of_pairs(before, after)
-    assert found is not None
+    found = finish(pairs_job(before, after))
     return [(None if a is None else before[a].name, None if b is None else after[b].name) for a, b in found]
 
 
@@ -112,7 +112,7 @@ def test_renamed_layers_are_paired_by_the_end_of_their_names() -> None:
 
 def move(before: Tensor | None, after: Tensor | None) -> TensorMove:
     """How far a tensor moved."""
-    *_, found = steps_of_move(before, after, 4096, lambda tensor: tensor)
+    found = finish(move_job(before, after, 4096, lambda tensor: tensor))
     assert found is not None
     return found
 

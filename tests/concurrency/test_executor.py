@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from protoslice.concurrency import Job, coarse, finish
 from protoslice.concurrency.executor import Executor, Worker
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import NotFound, StorageUnavailable
@@ -78,6 +79,28 @@ async def test_long_works_take_turns() -> None:
     async with opened_worker(threads=1) as worker:
         await asyncio.gather(all_of(worker, slices("a")), all_of(worker, slices("b")))
     assert order == ["a", "b"] * 5
+
+
+async def test_jobs_take_turns_and_return_their_results() -> None:
+    order: list[str] = []
+
+    def job(name: str) -> Job[str]:
+        for _ in range(3):
+            order.append(name)
+            yield
+        return name
+
+    def failing() -> Job[str]:
+        yield
+        raise NotFound("it is gone")
+
+    async with opened_worker(threads=1) as worker:
+        assert await asyncio.gather(worker.finish(job("a")), worker.finish(job("b"))) == ["a", "b"]
+        with pytest.raises(NotFound, match="gone"):
+            await worker.finish(failing())
+    assert order == ["a", "b"] * 3
+    assert finish(job("c")) == finish(coarse(job("c"), 2)) == "c"
+    assert len([*coarse(job("c"), 2)]) == 1
 
 
 async def test_no_slice_begins_that_nobody_waits_for() -> None:

@@ -13,9 +13,10 @@ import pytest
 from tests.support.stores import in_memory, upload
 
 from protoslice import open_model
+from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel, NotFound, Unsupported
 from protoslice.formats.model import Fault, Later
-from protoslice.formats.outputs.statistics import statistics
+from protoslice.formats.outputs.statistics import statistics_job
 from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
 
@@ -299,4 +300,4 @@ def test_palettes_are_read_as_coremltools_writes_them(tmp_path: Path, kind: str,
     assert model.read("c").read() == bytes(number % 2**bits for number in range(20))
     assert model.read("c", "1,::2").read() == bytes(number % 2**bits for number in (5, 7, 9))
     assert model.read("c", form="packed").read() == bytes.fromhex(stored)
-    assert statistics(model.tensor("c")).max == min(19, 2**bits - 1)
+    assert finish(statistics_job(model.tensor("c"))).max == min(19, 2**bits - 1)

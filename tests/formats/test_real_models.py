@@ -18,8 +18,9 @@ import pytest
 from onnx import numpy_helper
 
 from protoslice import LocalModel, _core, open_model, schema
+from protoslice.concurrency import finish
 from protoslice.formats.model import Fault
-from protoslice.formats.report import report_on
+from protoslice.formats.report import report_job
 
 PACKAGES = Path(__file__).parents[2] / ".make" / "models"
 PITCH = "basic_pitch/saved_models/icassp_2022"
@@ -216,7 +217,7 @@ def test_inputs_and_outputs(unpacked: Path, name: str, inputs: list[str], output
 
 def test_optimizers_and_constants_are_no_parameters(unpacked: Path) -> None:
     with open_model(unpacked / PITCH / "nmp") as model:
-        totals = {total.role: total.elements for total in report_on(model.model).totals}
+        totals = {total.role: total.elements for total in finish(report_job(model.model)).totals}
         assert totals == {"weight": 16_864, "optimizer": 33_569, "constant": 24_693, "other": 9}
         (moment,) = model.matching("layer_with_weights-1/bias/.OPTIMIZER_SLOT/optimizer/v/.ATTRIBUTES/VARIABLE_VALUE")
         assert moment.use == ("optimizer", "convolution")

@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from tests.support.bundles import Layout, Variable, bundle
+from tests.support.tensors import in_slices
 
 from protoslice import open_model, schema
+from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel, StorageUnavailable
 from protoslice.facts import DtypeTotal, ModelReport, RoleTotal
 from protoslice.formats import report as reports
-from protoslice.formats.report import report_on, steps_of_report
+from protoslice.formats.report import report_job
 
 MESSAGE: Any = schema.bundled().message_class("onnx.ModelProto")
 
@@ -37,7 +39,7 @@ def onnx(folder: Path, tensors: list[dict[str, Any]]) -> Path:
 
 def report(path: Path, **options: Any) -> ModelReport:
     with open_model(path) as model:
-        return report_on(model.model, **options)
+        return finish(report_job(model.model, **options))
 
 
 def test_a_sound_model(tmp_path: Path) -> None:
@@ -153,9 +155,8 @@ def test_so_many_tensors_are_looked_at(tmp_path: Path, compare: bool) -> None:
 def test_the_work_comes_in_slices(tmp_path: Path) -> None:
     path = onnx(tmp_path, [{"name": f"t{number}"} for number in range(1000)])
     with open_model(path) as model:
-        *slices, found = steps_of_report(model.model)
-    assert slices == [None] * 3
-    assert found is not None
+        slices, found = in_slices(report_job(model.model))
+    assert (slices, found.tensors) == (3, 1000)
 
 
 def test_further_checks_are_told_of(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 from tests.support.streams import FRAMED
 
 from protoslice import _core
+from protoslice.concurrency import finish
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.riegeli import RecordWriter
 from protoslice.sources.files import BytesSource
@@ -24,8 +25,7 @@ def index(room: int = 1 << 20, path: str = "2", most: int = 10, values: list[byt
     sources = _core.Sources([BytesSource(FRAMED["u32le"](records))])
     kind = RecordType(None, None)
     found = KeyIndex(_core.Records(_core.index_records(sources, "u32le")), sources, kind, path, room, most)
-    for _ in found.steps():
-        pass
+    finish(found.steps())
     return found
 
 
@@ -87,6 +87,5 @@ def test_keys_of_a_packed_file_are_read_chunk_by_chunk() -> None:
     all = [b"\x12\x04%04d\x1a\x64" % number + bytes(100) for number in range(5000)]
     records, sources = chunked(all, "brotli:1,chunk_size:20k", held=100_000)
     found = KeyIndex(records, sources, RecordType(None, None), "2", 1 << 20, 10)
-    for _ in found.steps():
-        pass
+    finish(found.steps())
     assert [list(numbers) for numbers in found.numbers(["0007", "4999", "5000"])] == [[7], [4999], []]

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
+from protoslice.concurrency import Job
 from protoslice.formats.model import Data, Encoding, Stored, Tensor
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
+
+T = TypeVar("T")
 
 
 def stored(data: bytes, encoding: Encoding = Encoding.PLAIN) -> Stored:
@@ -24,3 +28,14 @@ def tensor(data: Data | bytes, dtype: str, shape: Sequence[int], *, name: str = 
 def content(found: Rope) -> bytes:
     """The bytes themselves."""
     return bytes(found)
+
+
+def in_slices(job: Job[T]) -> tuple[int, T]:
+    """The number of times that `job` gave way to others, and its result."""
+    slices = 0
+    while True:
+        try:
+            next(job)
+        except StopIteration as end:
+            return slices, end.value
+        slices += 1

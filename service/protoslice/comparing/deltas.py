@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import isfinite, prod
 
 from protoslice import _core
+from protoslice.concurrency import Job
 from protoslice.errors import Unsupported
 from protoslice.facts import TensorDelta
 from protoslice.formats.model import Tensor
@@ -16,10 +16,8 @@ from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import read
 
 
-def steps_of_delta(
-    before: Tensor, after: Tensor, sample: int | None = None, most_runs: int = RUNS
-) -> Iterator[TensorDelta | None]:
-    """Yields None after each slice of work, and at the end the distances of the elements of two tensors.
+def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_runs: int = RUNS) -> Job[TensorDelta]:
+    """Return the distances of the elements of two tensors.
 
     Varints of both have been counted (`ready`). Of tensors of more than `sample` elements runs are compared that are
     spread evenly, at most `most_runs`; 0 compares all elements. Floats of different types, and quantized ones, are
@@ -42,12 +40,12 @@ def steps_of_delta(
     for start, end in runs:
         for first, last in slices_of(start, end, width):
             found.read(*sides, first, last)
-            yield None
+            yield
     if repeated:
         one_element, its_twin = (each.read(each.size - width, width) for each in data)
         found.repeat(one_element, its_twin, repeated)
     (looked_at, changed, incomparable, finite), most, total, relative, cosine = found.found()
-    yield TensorDelta(
+    return TensorDelta(
         dtype=one.dtype.name,
         shape=one.shape,
         elements=prod(one.shape) * (one.dtype.width // one.dtype.part),

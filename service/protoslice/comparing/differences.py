@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import chain
 from typing import Final
 
-from protoslice.comparing.equality import Equality, Verdict
-from protoslice.comparing.moves import Pair, elements_of, steps_of_pairs
+from protoslice.comparing.equality import Equality
+from protoslice.comparing.moves import Pair, elements_of, pairs_job
 from protoslice.comparing.parts import parts_that_differ
 from protoslice.comparing.sides import ComparedModel
 from protoslice.comparing.streams import records_that_differ
+from protoslice.concurrency import Job
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Change, Difference
 from protoslice.formats.model import Fault, Tensor, Tensors
@@ -30,7 +31,7 @@ def steps_of_differences(
 ) -> Found:
     """Yield each difference of `after` from `before`, and None after each slice of work without one.
 
-    Nothing differs where both are the same, byte for byte. `pairs` are those of `steps_of_pairs`, if known.
+    Nothing differs where both are the same, byte for byte. `pairs` are those of `pairs_job`, if known.
     """
     return _Models(before, after, equality, pairs).differences()
 
@@ -65,7 +66,7 @@ class _Models:
             return replace(file, detail="equal content, encoded differently")
         return file
 
-    def _files(self) -> Generator[None, None, list[Difference]]:
+    def _files(self) -> Job[list[Difference]]:
         """Files that differ. The roots are a pair, whatever they are called."""
         before, after = self._sides
         found: list[Difference] = []
@@ -87,7 +88,7 @@ class _Models:
                 found.append(Difference("file", name, "changed", before.files[name].size, after.files[name].size))
         return found
 
-    def _same_roots(self, before: str, after: str) -> Verdict:
+    def _same_roots(self, before: str, after: str) -> Job[bool]:
         if self._same_digest(before, after):
             return True
         protos = [side.model.proto for side in self._sides]
@@ -96,7 +97,7 @@ class _Models:
         whole = (Rope(proto.document.view("", None, None)[2], proto.sources) for proto in protos if proto is not None)
         return (yield from self._equality.same(*whole))
 
-    def _same_file(self, one: str, other: str) -> Verdict:
+    def _same_file(self, one: str, other: str) -> Job[bool]:
         same = self._same_digest(one, other)
         before, after = (Rope.of(side.files[name]) for side, name in zip(self._sides, (one, other), strict=True))
         return (yield from self._equality.same(before, after)) if same is None else same
@@ -111,10 +112,7 @@ class _Models:
         before, after = (_Keyed(side.tensors) for side in self._sides)
         pairs = self._pairs
         if pairs is None:
-            for found in steps_of_pairs(before.tensors, after.tensors, local=self._equality.is_local):
-                pairs = found
-                yield None
-            assert pairs is not None, "the pairs come last"
+            pairs = yield from pairs_job(before.tensors, after.tensors, local=self._equality.is_local)
         twins = {new: old for old, new in pairs if new is not None}
         gone = sorted(old for old, new in pairs if old is not None and new is None)
         for number in range(len(after.tensors)):
@@ -131,7 +129,7 @@ class _Models:
             self._cover(tensor)
             yield _of_tensor(before.key(number), "removed", tensor, None)
 
-    def _paired(self, key: str, before: Tensor, after: Tensor) -> Generator[None, None, Difference | None]:
+    def _paired(self, key: str, before: Tensor, after: Tensor) -> Job[Difference | None]:
         detail = yield from self._detail(before, after)
         if before.name == after.name:
             if detail is None:
@@ -143,7 +141,7 @@ class _Models:
         more = "values differ" if detail == "" else detail
         return _of_tensor(key, change, before, after, "; ".join(filter(None, (f"was {before.name}", more))))
 
-    def _detail(self, before: Tensor, after: Tensor) -> Generator[None, None, str | None]:
+    def _detail(self, before: Tensor, after: Tensor) -> Job[str | None]:
         """In what two tensors differ beside their elements; None when they are the same."""
         facts, now = _facts(before), _facts(after)
         if facts != now:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from protoslice._core import Computed
+from protoslice.concurrency import Job
 from protoslice.formats.tensors.budget import allow
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
@@ -22,8 +23,6 @@ Stretches = list[tuple[int, int]]
 """Offset and length of stretches of bytes."""
 Undecided = Callable[[Extent, Extent, int], Stretches | None]
 """Stretches of two extents of one length that no digest decides; None if the extents differ."""
-Verdict = Generator[None, None, bool]
-"""Yields None after each slice of work, and returns whether both sides are the same."""
 
 
 class Equality:
@@ -46,7 +45,7 @@ class Equality:
         self._equal: dict[tuple[RangeSource, RangeSource, int], tuple[int, int]] = {}
         """Stretch that was read and is equal, by two sources and how far one is shifted in the other."""
 
-    def same(self, one: Rope, other: Rope) -> Verdict:
+    def same(self, one: Rope, other: Rope) -> Job[bool]:
         """True if both are the same bytes; bytes that no digest tells about are read."""
         key = _key(one, other)
         if key is None:
@@ -55,7 +54,7 @@ class Equality:
             self._seen[key] = yield from self._same(one, other)  # long bytes are read only once
         return self._seen[key]
 
-    def known(self, one: Rope, other: Rope) -> Generator[None, None, bool | None]:
+    def known(self, one: Rope, other: Rope) -> Job[bool | None]:
         """True or False when digests or a cheap read decide; None when only a costly read would."""
         if one.size != other.size:
             return False
@@ -64,13 +63,13 @@ class Equality:
         left = self._left_open(one, other)
         return False if left is None else True if not left else None
 
-    def alike(self, one: Rope, other: Rope) -> Verdict:
+    def alike(self, one: Rope, other: Rope) -> Job[bool]:
         """True if both are known to be equal; reads everything only where reading costs nothing but time."""
         if self.is_local:
             return (yield from self.same(one, other))
         return bool((yield from self.known(one, other)))
 
-    def _same(self, one: Rope, other: Rope) -> Verdict:
+    def _same(self, one: Rope, other: Rope) -> Job[bool]:
         if one.size != other.size:
             return False
         left = self._left_open(one, other)

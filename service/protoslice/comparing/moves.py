@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from difflib import SequenceMatcher
 from typing import Final
 
-from protoslice.comparing.deltas import steps_of_delta
+from protoslice.comparing.deltas import delta_job
+from protoslice.concurrency import Job
 from protoslice.errors import ProtosliceError
 from protoslice.facts import EqualTensors, Kind, Move, TensorDelta, TensorMove
 from protoslice.formats.model import Fault, Strings, Tensor, Tensors
@@ -37,8 +39,8 @@ Pair = tuple[int | None, int | None]
 """Numbers of a tensor before and after; None where it is missing."""
 
 
-def steps_of_pairs(before: Tensors, after: Tensors, *, local: bool = True) -> Iterator[Sequence[Pair] | None]:
-    """Yield None after each slice of work, and at the end the pairs, in the order of the names after.
+def pairs_job(before: Tensors, after: Tensors, *, local: bool = True) -> Job[Sequence[Pair]]:
+    """Return the pairs of the tensors of two models, in the order of the names after.
 
     Tensors of one name are a pair. Where numbers in names changed, as those of a graph exported again do, tensors are
     paired in the order of these numbers, by type and shape. Of the others, those are a pair that have the same end of
@@ -53,18 +55,18 @@ def steps_of_pairs(before: Tensors, after: Tensors, *, local: bool = True) -> It
             names[side].append(name)
             families.setdefault(_NUMBER.sub("#", name), ([], []))[side].append(number)
             if not number % _AT_ONCE:
-                yield None
+                yield
     pairs = list[Pair]()
     for olds, news in families.values():
         olds.sort(key=lambda number: natural(names[0][number]))
         news.sort(key=lambda number: natural(names[1][number]))
         pairs += _paired(before, after, olds, news, names)
-        yield None
+        yield
     pairs = [*_rematched(pairs, lambda side, number: _trait(names[side][number], (before, after)[side][number]))]
-    yield None
+    yield
     looks = yield from _looks_of_single(before, after, pairs, None if local else _MOST_FETCHED)
     pairs = [*_rematched(pairs, lambda side, number: looks[side].get(number), several=True)]
-    yield sorted(pairs, key=lambda pair: natural(names[0][pair[0] or 0] if pair[1] is None else names[1][pair[1]]))
+    return sorted(pairs, key=lambda pair: natural(names[0][pair[0] or 0] if pair[1] is None else names[1][pair[1]]))
 
 
 def _paired(
@@ -124,8 +126,8 @@ def _single(pairs: Sequence[Pair]) -> Iterator[tuple[int, int]]:
 
 def _looks_of_single(
     before: Tensors, after: Tensors, pairs: Sequence[Pair], most: int | None
-) -> Generator[None, None, tuple[Mapping[int, str], Mapping[int, str]]]:
-    """Yield None after each slice of work; return type, shape and bytes at the ends of tensors without a twin.
+) -> Job[tuple[Mapping[int, str], Mapping[int, str]]]:
+    """Return type, shape and bytes at the ends of tensors without a twin.
 
     Tensors without elements have no look, nor has any if more than `most` would have to be read.
     """
@@ -135,7 +137,7 @@ def _looks_of_single(
         if tensor.size and not isinstance(tensor.data, Fault):
             facts[side][number] = _look(tensor)
         if not turn % _AT_ONCE:
-            yield None
+            yield
     both = {*facts[0].values()} & {*facts[1].values()}
     wanted = [(side, number) for side in (0, 1) for number, look in facts[side].items() if look in both]
     looks: tuple[dict[int, str], dict[int, str]] = ({}, {})
@@ -145,7 +147,7 @@ def _looks_of_single(
         except ProtosliceError:  # what cannot be read has no twin
             continue
         if not turn % _READ_AT_ONCE:
-            yield None
+            yield
     return looks
 
 
@@ -182,10 +184,10 @@ def _occurrences(numbers: Sequence[int], names: Sequence[str]) -> list[tuple[str
     return found
 
 
-def steps_of_move(
+def move_job(
     before: Tensor | None, after: Tensor | None, sample: int | None, make_ready: Callable[[Tensor], Tensor]
-) -> Iterator[TensorMove | None]:
-    """Yield None after each slice of work, and at the end how far a tensor moved, by `sample` of its elements."""
+) -> Job[TensorMove]:
+    """Return how far a tensor moved, by `sample` of its elements."""
     shown = after or before
     assert shown is not None
     change: Move
@@ -197,13 +199,9 @@ def steps_of_move(
     else:
         change = "renamed" if before.name != after.name else "compared"
         if after.size is not None and not isinstance(before.data, Fault) and not isinstance(after.data, Fault):
-            try:
-                for found in steps_of_delta(make_ready(before), make_ready(after), sample, _RUNS):
-                    delta = found
-                    yield None
-            except ProtosliceError:  # what cannot be read is listed without figures
-                delta = None
-    yield TensorMove(
+            with suppress(ProtosliceError):  # what cannot be read is listed without figures
+                delta = yield from delta_job(make_ready(before), make_ready(after), sample, _RUNS)
+    return TensorMove(
         name=shown.name,
         address="" if after is None else after.address,
         was=None if before is None or after is None or before.name == after.name else before.name,

@@ -8,6 +8,7 @@ from collections.abc import Generator, Sequence, Set
 from typing import Any, Final
 
 from protoslice.comparing.equality import Equality
+from protoslice.concurrency import Job
 from protoslice.facts import Difference, Node
 from protoslice.formats.model import RootProto
 from protoslice.library.documents import FileDocument
@@ -97,7 +98,7 @@ def _without(nodes: Sequence[Node], others: Sequence[Node]) -> list[Node]:
     return [node for node in nodes if node.path not in paths]
 
 
-def _children(proto: FileDocument, path: str, elements: bool) -> Generator[None, None, dict[str, Node]]:
+def _children(proto: FileDocument, path: str, elements: bool) -> Job[dict[str, Node]]:
     """Nodes directly below `path`, by name; those without a unique name by step, elements by content."""
     nodes = [node_at(path, row) for row in proto.document.children(path, 0, 1 << 40)[0]]
     names = Counter(_name(node) for node in nodes)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Final
 
 from protoslice import _core
-from protoslice.comparing.equality import Equality, Verdict
+from protoslice.comparing.equality import Equality
 from protoslice.comparing.parts import Found, parts_below
+from protoslice.concurrency import Job
 from protoslice.errors import LimitExceeded, ProtosliceError, Unsupported
 from protoslice.facts import Change, Difference
 from protoslice.library.documents import FileDocument, stream_document
@@ -60,9 +61,7 @@ class _Streams:
         yield from self._alone("removed", 0, begin + paired, left - paired)
         yield from self._alone("added", 1, begin + paired, right - paired)
 
-    def _alike(
-        self, most: int, place: Callable[[int], tuple[int, int]], *, backwards: bool = False
-    ) -> Generator[None, None, int]:
+    def _alike(self, most: int, place: Callable[[int], tuple[int, int]], *, backwards: bool = False) -> Job[int]:
         """Number of equal records from one end on, in runs; of the run that differs, halves are looked at."""
         at, run = 0, min(_RUN, most)
         while run and at < most:
@@ -115,7 +114,7 @@ class _Streams:
             detail = "" if count == 1 else f"{count} records"
             yield Difference("part", path, change, before, after, detail, path, path)
 
-    def _same(self, one: int, other: int, count: int) -> Verdict:
+    def _same(self, one: int, other: int, count: int) -> Job[bool]:
         # With a length before each: the same bytes may be other records.
         ropes = (self._rope(side, at, count, "delimited") for side, at in ((0, one), (1, other)))
         mine, theirs = (Rope(rope, files) for rope, files in zip(ropes, self._files, strict=True))

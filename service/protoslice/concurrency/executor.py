@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from time import thread_time
 from typing import Final, TypeVar
 
+from protoslice.concurrency import Job
 from protoslice.errors import StorageUnavailable
 
 T = TypeVar("T")
@@ -129,6 +130,21 @@ class Worker(Executor):
             if made is _END:
                 return
             yield made  # type: ignore[misc]
+
+    async def finish(self, job: Job[T]) -> T:
+        """Return the result of `job`, whose slices wait for their turns as those of `bulk` do."""
+
+        def run() -> StopIteration | None:
+            try:
+                next(job)
+            except StopIteration as end:
+                return end
+            return None
+
+        while (end := await self.bulk(run)) is None:
+            pass
+        found: T = end.value
+        return found
 
     def wait_for(self, work: Coroutine[object, object, T]) -> T:
         """Result of the coroutine `work`, run on the loop; for callers in a thread, which blocks."""

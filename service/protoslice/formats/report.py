@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from math import prod
 from typing import Final, get_args
 
+from protoslice.concurrency import Job
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Damage, DtypeTotal, ModelReport, Role, RoleTotal
 from protoslice.formats.model import Fault, MissingFile, Model, Strings, Tensor, Tensors
@@ -30,31 +31,19 @@ _LISTED_AT_ONCE: Final = 256
 _READ_AT_ONCE: Final = 8 << 20
 
 
-def report_on(
-    model: Model, *, most: int | None = MOST_LISTED, compare: bool = False, checks: Iterable[tuple[str, Check]] = ()
-) -> ModelReport:
-    """The report on `model`, after a look at the first `most` tensors; None looks at all.
-
-    With `compare`, tensors are read and compared with the checksums that the model holds of them, as long as together
-    they have no more bytes than the model's files; otherwise no elements are read. `checks` are further comparisons,
-    each with the name of the part it is about.
-    """
-    *_, report = steps_of_report(model, most=most, compare=compare, checks=checks)
-    assert report is not None, "the report comes last"
-    return report
-
-
-def steps_of_report(
+def report_job(
     model: Model,
     *,
     most: int | None = MOST_LISTED,
     compare: bool = False,
     checks: Iterable[tuple[str, Check]] = (),
     listed: Tensors | None = None,
-) -> Iterator[ModelReport | None]:
-    """As `report_on`, in slices of work: yields None after each slice, and the report at the end.
+) -> Job[ModelReport]:
+    """Return the report on `model`, after a look at the first `most` tensors; None looks at all.
 
-    `listed` are the tensors of the model; without them they are looked for.
+    With `compare`, tensors are read and compared with the checksums that the model holds of them, as long as together
+    they have no more bytes than the model's files; otherwise no elements are read. `checks` are further comparisons,
+    each with the name of the part it is about. `listed` are the tensors of the model; without them they are looked for.
     """
     survey, read = _Survey(), 0
     found = listed if listed is not None else survey.tensors_of(model)
@@ -68,11 +57,11 @@ def steps_of_report(
             read += size
         if number % _LISTED_AT_ONCE == 0 or read >= _READ_AT_ONCE:
             read = 0
-            yield None
+            yield
     for part, check in checks:
-        yield None
+        yield
         survey.check(part, check)
-    yield survey.report(model, found, complete=most is None or found is None or len(found) <= most)
+    return survey.report(model, found, complete=most is None or found is None or len(found) <= most)
 
 
 def comparing(tensor: Tensor) -> Check | None:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import Final
 
+from protoslice.concurrency import Job
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.formats.model import Row, Tensor, TensorList, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES
@@ -64,20 +65,22 @@ def keys(found: TensorList[Row]) -> Iterator[str]:
         yield name if list(found.numbers(name)) == [number] else address
 
 
-def chosen(found: Tensors, names: Sequence[str]) -> Iterator[Sequence[int]]:
-    """The numbers of the tensors that match any of `names`, slice by slice, unordered and with duplicates.
+def chosen_job(found: Tensors, names: Sequence[str]) -> Job[Sequence[int]]:
+    """Return the numbers of the tensors that match any of `names`, in order.
 
     `NotFound` for a name without a match, `InvalidInput` for more than 64 names with a `*`.
     """
     patterns = {name: pattern(name) for name in names if "*" in name}
     if len(patterns) > _MOST_PATTERNS:
         raise InvalidInput(f"At most {_MOST_PATTERNS} names may contain *: ask for fewer at a time")
-    yield [number for name in names if "*" not in name for number in _exactly(found, name)]
+    numbers = {number for name in names if "*" not in name for number in _exactly(found, name)}
     met: set[str] = set()
     for first in range(0, len(found), _SLICE) if patterns else ():
-        yield _fitting_any(patterns, found, range(first, min(first + _SLICE, len(found))), met)
+        yield
+        numbers.update(_fitting_any(patterns, found, range(first, min(first + _SLICE, len(found))), met))
     for name in patterns.keys() - met:
         raise NotFound(no_tensor(name))
+    return sorted(numbers)
 
 
 def _fitting_any(

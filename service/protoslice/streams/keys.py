@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from protoslice import _core
+from protoslice.concurrency import Job
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.sources.files import BytesSource
 from protoslice.streams.joined import AnyRecords, batch_end, by_shard
@@ -49,7 +50,7 @@ class KeyIndex:
         """Bytes of memory of the table, exactly."""
         return self._table.weight
 
-    def steps(self) -> Iterator[None]:
+    def steps(self) -> Job[None]:
         """Read the keys of all records, one batch in each step.
 
         `NotFound` if no record has a value at the path, `LimitExceeded` for more keys than the memory holds.

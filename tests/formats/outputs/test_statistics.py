@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.support.tensors import stored, tensor
+from tests.support.tensors import in_slices, stored, tensor
 
+from protoslice.concurrency import finish
 from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
 from protoslice.facts import TensorStatistics
-from protoslice.formats.model import Encoding, Strings
-from protoslice.formats.outputs.statistics import SAMPLE, statistics, statistics_text, steps_of_statistics
+from protoslice.formats.model import Encoding, Strings, Tensor
+from protoslice.formats.outputs.statistics import SAMPLE, statistics_job, statistics_text
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
@@ -31,6 +32,10 @@ NARROW = {"I4": "i1", "I2": "i1", "I1": "i1", "U6": "u1", "U4": "u1", "U3": "u1"
 """Types that NumPy lacks, by those whose bytes are the same where each element takes one."""
 NUMERIC = [name for name, dtype in DTYPES.items() if dtype.bits and dtype.block is None]
 RANDOM = np.random.default_rng(3)
+
+
+def statistics(tensor: Tensor, slice_: str | None = None, sample: int | None = None) -> TensorStatistics:
+    return finish(statistics_job(tensor, slice_, sample))
 
 
 def kind_of(name: str) -> Any:
@@ -136,12 +141,11 @@ def test_a_tensor_of_any_size_costs_a_sample_in_slices() -> None:
     source = Endless(1 << 45)
     huge = tensor(stored(b""), "F32", (1 << 43,))
     huge = replace(huge, data=replace(stored(b""), bytes=Rope.of(source)))
-    steps = list(steps_of_statistics(huge))
-    assert len(steps) > 8
+    slices, found = in_slices(statistics_job(huge))
+    assert slices > 7
     assert source.sum == SAMPLE * 4
     assert source.most <= 1 << 20
-    assert steps[-1] is not None
-    assert steps[-1].looked_at == SAMPLE
+    assert found.looked_at == SAMPLE
 
 
 def test_what_has_no_statistics_is_refused() -> None:

@@ -13,8 +13,9 @@ from safetensors.numpy import save, save_file
 from tests.support.stores import open_stores, upload
 
 from protoslice import open_model
+from protoslice.concurrency import finish
 from protoslice.formats.model import MissingFile
-from protoslice.formats.report import report_on
+from protoslice.formats.report import report_job
 from protoslice.storage import MemoryStorage
 
 NAME = "diffusion_pytorch_model"
@@ -54,14 +55,14 @@ def test_a_component_is_one_variant_with_all_its_shards(case: str, tmp_path: Pat
         written(tmp_path / "unet", order)
     with open_model(tmp_path) as model:
         assert sorted(each.name for each in model.matching()) == sorted(f"unet/{name}" for name in expected)
-        assert report_on(model.model).missing == ()
+        assert finish(report_job(model.model)).missing == ()
 
 
 def test_a_shard_that_a_component_lacks_is_missing(tmp_path: Path) -> None:
     (tmp_path / "model_index.json").write_text(json.dumps({"_class_name": "X", "unet": ["diffusers", "U"]}))
     written(tmp_path / "unet", NEW[:1])
     with open_model(tmp_path) as model:
-        assert report_on(model.model).missing == (f"unet/{NEW[1]}.safetensors",)
+        assert finish(report_job(model.model)).missing == (f"unet/{NEW[1]}.safetensors",)
         with pytest.raises(MissingFile, match=r"fp16-00002-of-00002\.safetensors"):
             len(model.tensors)
 

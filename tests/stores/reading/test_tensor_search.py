@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.facts import TensorBranch, TensorEntry, TensorGroup
 from protoslice.formats.model import Fault, Tensor, Tensors
@@ -19,7 +20,7 @@ from protoslice.stores.paging import PageBudget, ResultPage
 from protoslice.stores.reading.tensors import groups as grouping
 from protoslice.stores.reading.tensors import searching
 from protoslice.stores.reading.tensors.groups import NamedTensors, totals_of
-from protoslice.stores.reading.tensors.searching import NameSearch, steps_of_page
+from protoslice.stores.reading.tensors.searching import NameSearch, page_job
 
 T = TypeVar("T")
 NAMES = st.lists(st.text("ab12./", min_size=1, max_size=8), max_size=25)
@@ -35,25 +36,18 @@ def tensors(names: Sequence[str]) -> Tensors:
     return Tensors.of(found)
 
 
-def last(steps: Any) -> ResultPage[Any]:
-    """The page that comes last."""
-    *_, page = steps
-    assert isinstance(page, ResultPage)
-    return page
-
-
 def page_of(
     found: Tensors, order: Sequence[int], search: NameSearch, limit: int, first: int = 0
 ) -> ResultPage[TensorEntry]:
     """The page of the tensors that `search` finds."""
-    return last(steps_of_page(found, order, first, search, lambda tensor: True, PageBudget(limit)))
+    return finish(page_job(found, order, first, search, lambda tensor: True, PageBudget(limit)))
 
 
 def groups(names: Sequence[str], prefix: str, limit: int = 1000) -> list[TensorGroup]:
     """All groups below `prefix`, in pages of `limit`."""
     listed, cursor = list[TensorGroup](), 0
     while True:
-        page = last(named(names).page(prefix, limit, cursor))
+        page = finish(named(names).page(prefix, limit, cursor))
         listed += page.items
         if page.next is None:
             return listed
@@ -72,9 +66,7 @@ def tree(
     names: Sequence[str], prefix: str = "", start: int = 0, end: int = 1 << 40, limit: int = 10_000
 ) -> TensorBranch:
     """The tree of the tensors with `prefix`."""
-    *_, root = named(names).tree(prefix, start, end, limit)
-    assert isinstance(root, TensorBranch)
-    return root
+    return finish(named(names).tree(prefix, start, end, limit))
 
 
 def leaves(branch: TensorBranch, above: str = "") -> list[tuple[str, TensorBranch]]:

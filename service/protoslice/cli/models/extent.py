@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from protoslice.cli.models.files import NamedFiles
-from protoslice.formats.report import report_on
+from protoslice.concurrency import finish
+from protoslice.formats.report import report_job
 from protoslice.library.models import LocalModel
 
 
@@ -36,7 +37,7 @@ class Extent:
 
 def extent_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> Extent:
     """Extent of `model`: its root and the files with its tensors, wherever it was opened; `place` is the folder."""
-    root, report = model.model.root, report_on(model.model, most=None)
+    root, report = model.model.root, finish(report_job(model.model, most=None))
     others = (ExtentFile(path, model.model.files[path].size) for path in report.files if path != root)
     parts = (ExtentFile(root, root_size), *others)
     folder = None

@@ -15,6 +15,7 @@ from protoslice.cli.models.extent import Extent, extent_of
 from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, named_files, opened
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.cli.models.types import RootType
+from protoslice.concurrency import finish
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
@@ -22,8 +23,8 @@ from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.safetensors import Safetensors
-from protoslice.formats.outputs.statistics import statistics
-from protoslice.formats.report import report_on
+from protoslice.formats.outputs.statistics import statistics_job
+from protoslice.formats.report import report_job
 from protoslice.graphs import Question
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.library.documents import (
@@ -224,7 +225,7 @@ class LocalSubject(Subject):
         return PathContent(View(rope, found.sources, kind, type_name), kind, type_name)
 
     def summary(self) -> ModelReport | None:
-        report = report_on(self._around.model, most=None)
+        report = finish(report_job(self._around.model, most=None))
         return None if report.tensors is None else report
 
     def largest(self, limit: int) -> Sequence[TensorEntry]:
@@ -243,7 +244,7 @@ class LocalSubject(Subject):
         return self._model.read(name, slice_, form)
 
     def statistics(self, name: str, slice_: str | None, sample: int | None) -> TensorStatistics:
-        return statistics(self._model.tensor(name), slice_, sample)
+        return finish(statistics_job(self._model.tensor(name), slice_, sample))
 
     def safetensors(self, name: str | None, *, strict: bool = False) -> tuple[Rope, Omitted | None]:
         matching = self._model.matching(name)

@@ -13,6 +13,7 @@ from protoslice.cli.models.remote import RemoteContent, client_of
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
+from protoslice.concurrency import finish
 from protoslice.errors import NotFound, Unsupported
 from protoslice.facts import RecordsSummary
 from protoslice.library.documents import StreamDocument
@@ -106,8 +107,7 @@ class _LocalStream:
         """The records by the value at `key`: one pass over the stream."""
         kind = RecordType(self._records.type if flat is not None else None, flat)
         index = KeyIndex(self._records.core, read, kind, key, _KEY_ROOM, _KEY_RECORDS)
-        for _ in index.steps():
-            pass
+        finish(index.steps())
         return index
 
     def _flat(self) -> _core.Schema | None:

@@ -19,7 +19,8 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
 from protoslice.cli.terminal.show import Colour, note, print_json, print_table, say
-from protoslice.comparing.deltas import steps_of_delta
+from protoslice.comparing.deltas import delta_job
+from protoslice.concurrency import finish
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import Difference, TensorDelta
 from protoslice.formats.model import Tensors
@@ -106,9 +107,7 @@ def _compared(before: str, after: str, root: RootType) -> Iterator[tuple[list[Di
 
 def _delta(before: Tensors, after: Tensors, each: Difference) -> TensorDelta:
     one, other = ready(single(before, each.was))[0], ready(single(after, each.address))[0]
-    *_, found = steps_of_delta(one, other, _SAMPLE, _RUNS)
-    assert found is not None, "the distances come last"
-    return found
+    return finish(delta_job(one, other, _SAMPLE, _RUNS))
 
 
 def _distances(found: list[Difference], delta_of: DeltaOf) -> dict[str, TensorDelta]:

@@ -33,9 +33,10 @@ from protoslice.cli.options import (
 from protoslice.cli.terminal.commands import command
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import escaped, note, print_json, say
+from protoslice.concurrency import finish
 from protoslice.defaults import LARGEST_MESSAGE
 from protoslice.errors import NotFound, ProtosliceError, Unsupported
-from protoslice.formats.report import report_on
+from protoslice.formats.report import report_job
 from protoslice.library.chunk_sizes import LargeChunkWarning
 from protoslice.references import is_address
 from protoslice.sizes import format_size, parse_size
@@ -200,7 +201,7 @@ def _name_external(file: str, root: RootType) -> None:
     if file == STDIO or is_address(file):
         return
     with suppress(ProtosliceError), opened_model(file, root) as model:
-        report = report_on(model.model, most=None)
+        report = finish(report_job(model.model, most=None))
         if others := [*report.files, *report.missing]:
             shown = ", ".join(escaped(each) for each in others[:_NAMED])
             more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""

@@ -9,6 +9,7 @@ from math import isfinite, prod
 from typing import Final
 
 from protoslice import _core
+from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorStatistics
 from protoslice.formats.model import Tensor
@@ -25,23 +26,14 @@ RUNS: Final = 64
 _READ_AT_ONCE: Final = 8 << 20
 
 
-def statistics(tensor: Tensor, slice_: str | None = None, sample: int | None = None) -> TensorStatistics:
-    """The statistics of `tensor`, or of a slice of it; see `steps_of_statistics`."""
-    counted = tensor if is_ready(tensor) else ready(tensor)[0]
-    *_, found = steps_of_statistics(counted, slice_, sample)
-    assert found is not None, "the statistics come last"
-    return found
+def statistics_job(tensor: Tensor, slice_: str | None = None, sample: int | None = None) -> Job[TensorStatistics]:
+    """Return the statistics of `tensor`, or of a slice of it.
 
-
-def steps_of_statistics(
-    tensor: Tensor, slice_: str | None = None, sample: int | None = None
-) -> Iterator[TensorStatistics | None]:
-    """Yields None after each slice of work, and the statistics at the end.
-
-    Varints of `tensor` have been counted (`ready`). A tensor of more than `sample` elements is sampled in runs that are
+    A tensor of more than `sample` elements is sampled in runs that are
     spread evenly; 0 reads all elements. An element that repeats up to the end is read once. `OverBudget` for more
     computed elements than a request may have.
     """
+    tensor = tensor if is_ready(tensor) else ready(tensor)[0]
     # Statistics of quantized elements are those of the numbers that they stand for.
     quantized = tensor.dtype is not None and tensor.dtype.block is not None
     reading = read(dequantized(tensor) if quantized else tensor, slice_, compare=False)
@@ -54,10 +46,10 @@ def steps_of_statistics(
     for start, end in runs:
         for first, last in slices_of(start, end, width):
             found.read(data.core, data.sources, first, last)
-            yield None
+            yield
     if repeated:
         found.repeat(data.read(data.size - width, width), repeated)
-    yield _found(found, tensor, reading)
+    return _found(found, tensor, reading)
 
 
 def statistics_text(found: TensorStatistics) -> bytes:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.comparing.deltas import steps_of_delta
+from protoslice.comparing.deltas import delta_job
 from protoslice.comparing.differences import steps_of_differences
 from protoslice.comparing.equality import Equality
-from protoslice.comparing.moves import Pair, runs_of, steps_of_move, steps_of_pairs
+from protoslice.comparing.moves import Pair, move_job, pairs_job, runs_of
 from protoslice.comparing.pieces import ComparedPiece, PieceList
-from protoslice.comparing.sides import ComparedModel
+from protoslice.concurrency import Job, coarse
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
@@ -105,16 +104,14 @@ class Comparisons:
     async def delta(self, before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
         """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
 
-        `sample` as in `steps_of_delta`.
+        `sample` as in `delta_job`.
         """
         view = (before.info.id, after.info.id, was, name, sample)
 
         async def made() -> tuple[TensorDelta, int]:
             one, other = [await store.tensors.ready(called) for store, called in ((before, was), (after, name))]
-            async for found in self._worker.steps(steps_of_delta(one, other, sample)):
-                if found is not None:
-                    return found, _WEIGHT + sum(map(len, (was, name)))
-            raise AssertionError("the distances come last")  # pragma: no cover
+            found = await self._worker.finish(delta_job(one, other, sample))
+            return found, _WEIGHT + sum(map(len, (was, name)))
 
         return await self._deltas.get(view, made)
 
@@ -127,12 +124,10 @@ class Comparisons:
         async def made() -> tuple[TensorMoves, int]:
             one, other = [await _tensors_of(store) for store in (before, after)]
             pairs = await self._paired(before, after, one, other)
-            steps = self._worker.steps(_steps_of_moves(pairs, one, other, sample, PageBudget(limit), first))
-            async for page in steps:
-                if page is not None:
-                    names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
-                    return page, 3 * names + _WEIGHT * (2 * len(page.items) + len(page.equal))
-            raise AssertionError("the page comes last")  # pragma: no cover
+            job = _moves_job(pairs, one, other, sample, PageBudget(limit), first)
+            page = await self._worker.finish(coarse(job, _STEPS))  # each is a short read
+            names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
+            return page, 3 * names + _WEIGHT * (2 * len(page.items) + len(page.equal))
 
         return await self._moves.get((before.info.id, after.info.id, sample, limit, first), made)
 
@@ -140,10 +135,8 @@ class Comparisons:
         """Pairs of tensors of both stores, the same for each comparison of them."""
 
         async def paired() -> tuple[Sequence[Pair], int]:
-            async for found in self._worker.steps(steps_of_pairs(one, other, local=_are_local(before, after))):
-                if found is not None:
-                    return found, _PAIR * len(found)
-            raise AssertionError("the pairs come last")  # pragma: no cover
+            found = await self._worker.finish(pairs_job(one, other, local=_are_local(before, after)))
+            return found, _PAIR * len(found)
 
         return await self._pairs.get((before.info.id, after.info.id), paired)
 
@@ -156,7 +149,9 @@ class Comparisons:
             evidence = ByteEvidence(pieces, checksums=checksums)
             stored = before.info.size + after.info.size
             equality = Equality(evidence.undecided, lambda _: None, local=True, stored=stored)
-            found = await self._found(one, other, pairs, equality, None if pieces or local else MOST_CONFIRMED)
+            differences = steps_of_differences(one, other, equality, pairs)
+            most = None if pieces or local else MOST_CONFIRMED
+            found = await self._worker.finish(_counted_job(differences, equality, most))
             read += equality.read
             if found is not None:
                 counts, listed, weight = found
@@ -164,24 +159,6 @@ class Comparisons:
                 return StoreComparison(*ids, counts, listed, read, evidence.assumed), weight
             read += sum([each.info.size for each in (before, after) if not await self._pieces.known(each)])
             pieces = await self._digested(before, after)
-
-    async def _found(
-        self,
-        before: ComparedModel,
-        after: ComparedModel,
-        pairs: Sequence[Pair] | None,
-        equality: Equality,
-        most: int | None,
-    ) -> Counted | None:
-        """Differences, counted; None once more than `most` bytes were read and found equal."""
-        found_in_steps = _counted(steps_of_differences(before, after, equality, pairs))
-        async with aclosing(self._worker.steps(found_in_steps)) as steps:
-            async for found in steps:
-                if found is not None:
-                    return found
-                if most is not None and equality.confirmed > most:
-                    return None
-        raise AssertionError("what was found comes last")  # pragma: no cover
 
     async def _kept(self, *stores: OpenStore) -> PieceLists:
         """Pieces of large stores, when those of all have been digested; else empty."""
@@ -231,20 +208,15 @@ async def _tensors_of(store: OpenStore) -> Tensors:
         return Tensors.of([])
 
 
-def _steps_of_moves(
+def _moves_job(
     pairs: Sequence[Pair], before: Tensors, after: Tensors, sample: int, room: PageBudget, first: int
-) -> Iterator[TensorMoves | None]:
-    """Yield None after each slice of work, and at the end the page that begins with pair `first`."""
-    items, left, turn, last = list[TensorMove](), _MOST_COMPARED if first else _MOST_COMPARED // 4, 0, first
+) -> Job[TensorMoves]:
+    """Return the page that begins with pair `first`."""
+    items, left, last = list[TensorMove](), _MOST_COMPARED if first else _MOST_COMPARED // 4, first
     equal, room_of_equal = Counter[tuple[str, Kind]](), PageBudget(len(pairs))
     for old, new in pairs[first:]:
-        found: TensorMove | None = None
         tensors = None if old is None else before[old], None if new is None else after[new]
-        for step in steps_of_move(*tensors, sample, _ready):
-            found, turn = step, turn + 1
-            if not turn % _STEPS:  # one is a short read
-                yield None
-        assert found is not None, "the move comes last"
+        found = yield from move_job(*tensors, sample, _ready)
         cell = found.layer, found.kind
         is_equal = found.change == "compared" and found.delta is not None and not found.delta.changed
         if is_equal:
@@ -260,7 +232,7 @@ def _steps_of_moves(
         last += 1
         left -= _PAIR + (found.delta.looked_at if found.delta is not None else 0)
     following = str(last) if last < len(pairs) else None
-    yield TensorMoves(tuple(items), tuple(runs_of(equal)), last - first, len(pairs), following)
+    return TensorMoves(tuple(items), tuple(runs_of(equal)), last - first, len(pairs), following)
 
 
 def _ready(tensor: Tensor) -> Tensor:
@@ -280,18 +252,20 @@ def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
     return {id(store.model.files[path]): PieceList(each) for path, each in pieces.items()}
 
 
-def _counted(steps: Iterator[Difference | None]) -> Iterator[Counted | None]:
-    """Yields None after each slice of work, and at the end counts, listed differences, and their bytes."""
+def _counted_job(differences: Iterable[Difference | None], equality: Equality, most: int | None) -> Job[Counted | None]:
+    """Return counts, listed differences, and their bytes; None once more than `most` bytes were read and are equal."""
     counts, listed, weight = Counter[tuple[str, str]](), list[Difference](), _WEIGHT
-    for each in steps:
+    for each in differences:
         if each is None:
-            yield None
+            if most is not None and equality.confirmed > most:
+                return None
+            yield
         else:
             counts[each.what, each.change] += 1
             if len(listed) < MOST_LISTED:
                 listed.append(each)
                 weight += _weight(each)
-    yield counts, listed, weight
+    return counts, listed, weight
 
 
 def _weight(each: Difference) -> int:

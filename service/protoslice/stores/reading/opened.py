@@ -20,7 +20,7 @@ from protoslice.file_names import without_version_control
 from protoslice.formats import model as formats
 from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.registry import formats_of, tensors_of
-from protoslice.formats.report import MOST_LISTED, steps_of_report
+from protoslice.formats.report import MOST_LISTED, report_job
 from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
 from protoslice.identity import ARCHIVES, READERS
 from protoslice.library.documents import Document
@@ -56,7 +56,7 @@ from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.tensors.signatures import signatures_page
 from protoslice.stores.reading.tensors.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
-from protoslice.stores.reading.treemap import steps_of_treemap
+from protoslice.stores.reading.treemap import treemap_job
 
 DEPTH = 16
 _MERGE_PLANS = 1024
@@ -299,10 +299,7 @@ class OpenStore:
         if not 1 <= depth <= DEPTH:
             raise InvalidInput(f"depth must be from 1 to {DEPTH}")
         document = self._known().document
-        async for found in self._worker.steps(steps_of_treemap(document, path, depth, min_share)):
-            if found is not None:
-                return found
-        raise AssertionError("the treemap comes last")  # pragma: no cover
+        return await self._worker.finish(treemap_job(document, path, depth, min_share))
 
     async def signatures(self, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
         """A page of the signatures of a SavedModel, or of its meta graph with exactly `tags`."""
@@ -412,11 +409,8 @@ class OpenStore:
         """Report on the model; `compare` also reads all parts that the model itself has checksums of."""
         root = self._files.get(self.manifest.root or "")
         checks = [(root[0].path, partial(_verify_records, *root))] if compare and root is not None else []
-        steps = steps_of_report(self.model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
-        async for report in self._worker.steps(steps):
-            if report is not None:
-                return report
-        raise AssertionError("the report comes last")  # pragma: no cover
+        job = report_job(self.model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
+        return await self._worker.finish(job)
 
     async def summary(self) -> ModelReport:
         """The report on all tensors, without a look at their elements."""
@@ -424,11 +418,7 @@ class OpenStore:
         # The report tells why tensors cannot be listed.
         with suppress(CorruptModel, Unsupported, NotFound, LimitExceeded):
             listed = await self.tensors.all()
-        steps = steps_of_report(self.model, most=None, listed=listed)
-        async for report in self._worker.steps(steps):
-            if report is not None:
-                return report
-        raise AssertionError("the report comes last")  # pragma: no cover
+        return await self._worker.finish(report_job(self.model, most=None, listed=listed))
 
     def _tensors(self, model: formats.Model) -> formats.Tensors:
         """Tensors of `model`; `NoRoot` when there is no root and no format recognizes the files."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
 from typing import Final
 
 from protoslice import _core
+from protoslice.concurrency import Job
 from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.identity import RECORDS
 from protoslice.stores.catalog.derived_facts import DerivedFacts
@@ -39,13 +39,12 @@ class RecordIndexes:
             sources = _core.Sources([stored])
             return await self._worker.bulk(lambda: _core.index_records(sources, framing, limits=limits))
         scanner = _core.RecordScanner(framing, limits=limits)
-        async for _ in self._worker.steps(_scanned(scanner, stored)):
-            pass
+        await self._worker.finish(_scan_job(scanner, stored))
         return await self._worker.bulk(lambda: scanner.finish(stored.size))
 
 
-def _scanned(scanner: _core.RecordScanner, stored: StoredFile) -> Iterator[None]:
-    """Show `scanner` the bytes of `stored`, but for those of long records; yields after each read."""
+def _scan_job(scanner: _core.RecordScanner, stored: StoredFile) -> Job[None]:
+    """Show `scanner` the bytes of `stored`, but for those of long records."""
     at, length = 0, _HEADS
     while at < stored.size:
         scanner.feed(stored.read(at, min(length, stored.size - at)))

@@ -156,8 +156,7 @@ class StoreRecords:
             # Each pass reads the whole stream: whoever asks for many fields waits for one after the other.
             with self._passes.one(request.client):
                 async with self._turns:
-                    async for _ in self._worker.steps(index.steps()):
-                        pass
+                    await self._worker.finish(index.steps())
             return index, index.weight
 
         fingerprint = own.fingerprint if own is not None else name

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from typing import Final
 
 from protoslice import _core
+from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput
 from protoslice.facts import Node
 from protoslice.library.proto import node_at
@@ -38,8 +38,8 @@ class _Cell:
         return replace(self.node, children=children, more=self.total - len(children))
 
 
-def steps_of_treemap(document: _core.Document, path: str, depth: int, min_share: float) -> Iterator[Node | None]:
-    """Yields None after each node that was opened, and at the end the node at `path` with its parts.
+def treemap_job(document: _core.Document, path: str, depth: int, min_share: float) -> Job[Node]:
+    """Return the node at `path` with its parts; a slice of work opens one node.
 
     The largest node is opened first, so that a treemap that is full has the details where the bytes are. Parts of less
     than `min_share` of the bytes at `path` are left out; `more` of the node above counts them.
@@ -64,5 +64,5 @@ def steps_of_treemap(document: _core.Document, path: str, depth: int, min_share:
             if child.node.deeper and child.depth > 0:
                 number += 1
                 heappush(waiting, (-child.node.size, number, child))
-        yield None
-    yield top.finished()
+        yield
+    return top.finished()

@@ -148,7 +148,7 @@ def test_statistics_stop_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> N
             begun.append(1)
             yield None
 
-    monkeypatch.setattr("protoslice.stores.reading.tensors.tensors.steps_of_statistics", endless)
+    monkeypatch.setattr("protoslice.stores.reading.tensors.tensors.statistics_job", endless)
 
     async def work(store: OpenStore, calls: list[Call]) -> None:
         task = asyncio.create_task(store.tensors.one("ids", None, "stats"))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import zip_longest
 from typing import Final, TypeVar
 
+from protoslice.concurrency import Job
 from protoslice.facts import Kind, TensorBranch, TensorGroup
 from protoslice.formats.model import Tensors
 from protoslice.formats.outputs.listing import entry_of
@@ -100,8 +101,8 @@ class NamedTensors:
         self._called = found.key
         self._totals = totals
 
-    def page(self, prefix: str, limit: int, first: int) -> Iterator[ResultPage[TensorGroup] | None]:
-        """Yield None after each group, and at the end a page of the groups below `prefix`.
+    def page(self, prefix: str, limit: int, first: int) -> Job[ResultPage[TensorGroup]]:
+        """Return a page of the groups below `prefix`.
 
         A group goes as far as all of its names have steps in common; a group of one tensor is that tensor.
         """
@@ -113,15 +114,14 @@ class NamedTensors:
             tensor = entry_of(self._found[order[at]]) if after == at + 1 else None
             group = TensorGroup(shared, after - at, sizes[after] - sizes[at], tensor)
             if not room.takes(_ALONE + 2 * len(shared)):
-                yield ResultPage(groups, str(at - begin))
-                return
+                return ResultPage(groups, str(at - begin))
             groups.append(group)
             at = after
-            yield None
-        yield ResultPage(groups, None)
+            yield
+        return ResultPage(groups, None)
 
-    def tree(self, prefix: str, start: int, end: int, limit: int) -> Iterator[TensorBranch | None]:
-        """Yield None after some work, and at the end a tree of about `limit` nodes.
+    def tree(self, prefix: str, start: int, end: int, limit: int) -> Job[TensorBranch]:
+        """Return a tree of about `limit` nodes.
 
         Its root are the tensors from place `start` to `end` whose names begin with `prefix`. The largest nodes are
         opened first.
@@ -140,8 +140,8 @@ class NamedTensors:
                 count += 1
                 if child.end - child.start > 1 and child.depth < _DEPTH:
                     heappush(waiting, (-self._bulk(child.start, child.end), count, child))
-            yield None
-        yield self._branch(root, "")
+            yield
+        return self._branch(root, "")
 
     def _children(self, node: _Opened) -> list[_Opened]:
         """Return the groups of `node`; of many, small neighbours as one."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
+from protoslice.concurrency import Job
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput
@@ -115,23 +116,21 @@ class TensorOrder:
 
     async def _names(self, found: Tensors) -> list[str]:
         called, names = found.key, list[str]()
-        async for _ in self._worker.steps(_slices(lambda number: names.append(natural(called(number)[0])), len(found))):
-            pass
+        await self._worker.finish(looks_job(lambda number: names.append(natural(called(number)[0])), range(len(found))))
         return names
 
     async def _facts_of(self, found: Tensors) -> _Facts:
         async def made() -> tuple[_Facts, int]:
             facts = _Facts()
-            async for _ in self._worker.steps(_slices(lambda number: facts.take(found[number]), len(found))):
-                pass
+            await self._worker.finish(looks_job(lambda number: facts.take(found[number]), range(len(found))))
             return facts, facts.weight
 
         return await self._facts.get(None, made)
 
 
-def _slices(look: Callable[[int], None], count: int) -> Iterator[None]:
-    """Call `look` for all numbers below `count`; yields after some of them."""
-    for at in range(0, count, _AT_ONCE):
-        for number in range(at, min(at + _AT_ONCE, count)):
+def looks_job(look: Callable[[int], object], numbers: Sequence[int]) -> Job[None]:
+    """Call `look` for all `numbers`."""
+    for at in range(0, len(numbers), _AT_ONCE):
+        for number in numbers[at : at + _AT_ONCE]:
             look(number)
         yield

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from protoslice import _core
+from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput
 from protoslice.facts import TensorEntry
 from protoslice.formats.model import Tensor, Tensors
@@ -57,15 +58,15 @@ class NameSearch:
         return all(word in folded for word in self._words)
 
 
-def steps_of_page(
+def page_job(
     found: Tensors,
     order: Sequence[int],
     first: int,
     search: NameSearch,
     fits: Callable[[Tensor], bool],
     room: PageBudget,
-) -> Iterator[ResultPage[TensorEntry] | None]:
-    """Yields None after each slice of work, and at the end a page of the tensors of `order` that fit.
+) -> Job[ResultPage[TensorEntry]]:
+    """Return a page of the tensors of `order` that fit.
 
     The page begins at `first`. A page may be empty and have a next one: only so many names are looked at for each.
     """
@@ -76,16 +77,14 @@ def steps_of_page(
             if tensor is not None and fits(tensor):
                 entry = entry_of(tensor)
                 if not room.takes(entry_weight(entry)):
-                    yield ResultPage(entries, str(place))
-                    return
+                    return ResultPage(entries, str(place))
                 entries.append(entry)
         left -= sum(map(len, names)) + _EACH * len(names)
         after = at + len(names)
         if left <= 0 and after < len(order):
-            yield ResultPage(entries, str(after))
-            return
-        yield None
-    yield ResultPage(entries, None)
+            return ResultPage(entries, str(after))
+        yield
+    return ResultPage(entries, None)
 
 
 def _slices(found: Tensors, order: Sequence[int], first: int) -> Iterator[tuple[int, list[str]]]:

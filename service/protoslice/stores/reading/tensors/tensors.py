@@ -18,8 +18,8 @@ from protoslice.formats.outputs.listing import entry_of, entry_weight
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
-from protoslice.formats.outputs.statistics import statistics_text, steps_of_statistics
-from protoslice.formats.selection import chosen, pattern, single, wanted
+from protoslice.formats.outputs.statistics import statistics_job, statistics_text
+from protoslice.formats.selection import chosen_job, pattern, single, wanted
 from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
 from protoslice.graphs import Weight
@@ -30,8 +30,8 @@ from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredObject
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.tensors.groups import NamedTensors
-from protoslice.stores.reading.tensors.order import TensorOrder
-from protoslice.stores.reading.tensors.searching import NameSearch, steps_of_page
+from protoslice.stores.reading.tensors.order import TensorOrder, looks_job
+from protoslice.stores.reading.tensors.searching import NameSearch, page_job
 
 T = TypeVar("T")
 
@@ -116,7 +116,7 @@ class StoreTensors:
         if sought.is_any and sort is None:
             return await self._worker.run(lambda: _page(found, name, dtype, limit, first))
         order = await self._order.by(found, sort)
-        return await self._last(steps_of_page(found, order, first, sought, means, PageBudget(limit)))
+        return await self._worker.finish(page_job(found, order, first, sought, means, PageBudget(limit)))
 
     async def weights(self, most: int) -> Sequence[Weight]:
         """Return all tensors as what nodes of a graph may use; none of a model with more than `most`."""
@@ -125,41 +125,30 @@ class StoreTensors:
             return ()
         elements, called, listed = await self._order.elements(found), found.key, list[Weight]()
 
-        def steps() -> Iterator[None]:
-            for number in range(len(found)):
-                listed.append(Weight(*called(number), max(elements[number], 0)))
-                if number % _AT_ONCE == 0:
-                    yield
+        def add(number: int) -> None:
+            listed.append(Weight(*called(number), max(elements[number], 0)))
 
-        async for _ in self._worker.steps(steps()):
-            pass
+        await self._worker.finish(looks_job(add, range(len(found))))
         return listed
 
     async def groups(self, prefix: str, limit: int, cursor: str | None) -> ResultPage[TensorGroup]:
         """A page of the groups of tensors whose names begin with `prefix`, by their next steps."""
         first, found = first_item(cursor), await self.all()
         named = NamedTensors(found, await self._order.totals(found))
-        return await self._last(named.page(prefix, limit, first))
+        return await self._worker.finish(named.page(prefix, limit, first))
 
     async def tree(self, prefix: str, start: int, end: int, limit: int) -> TensorBranch:
         """Return the tensors from place `start` to `end` with `prefix` as a tree of about `limit` nodes."""
         found = await self.all()
         named = NamedTensors(found, await self._order.totals(found))
-        return await self._last(named.tree(prefix, start, end, limit))
-
-    async def _last(self, steps: Iterator[T | None]) -> T:
-        """The item that comes last of `steps`."""
-        async for found in self._worker.steps(steps):
-            if found is not None:
-                return found
-        raise AssertionError("an item comes last")  # pragma: no cover
+        return await self._worker.finish(named.tree(prefix, start, end, limit))
 
     async def one(
         self, name: str, slice_text: str | None, form: str, sample: int | None = None, *, dequantize: bool = False
     ) -> Representation:
         """One tensor, or a slice of it, as `form`: raw bytes, `packed`, `npy`, `json`, `lod` or `stats`.
 
-        Statistics are of about `sample` elements; see `steps_of_statistics`. With `dequantize`, quantized elements and
+        Statistics are of about `sample` elements; see `statistics_job`. With `dequantize`, quantized elements and
         those of F16 and BF16 are given as F32.
         """
         found = await self.all()
@@ -196,12 +185,9 @@ class StoreTensors:
         """The statistics of a tensor in JSON, made once for all who wait, and for nobody once they left."""
 
         async def made() -> tuple[bytes, int]:
-            steps = steps_of_statistics(await self._counted(tensor), slice_text, sample)
-            async for found in self._worker.steps(steps):
-                if found is not None:
-                    text = statistics_text(found)
-                    return text, len(text)
-            raise AssertionError("the statistics come last")  # pragma: no cover
+            found = await self._worker.finish(statistics_job(await self._counted(tensor), slice_text, sample))
+            text = statistics_text(found)
+            return text, len(text)
 
         view = (tensor.address, slice_text, sample)
         text = await self._statistics.get(view, made)
@@ -230,7 +216,7 @@ class StoreTensors:
 
     async def _made(self, found: Tensors, names: Sequence[str], layout: FileLayout) -> tuple[Representation, int]:
         file = Safetensors(metadata=found.metadata, layout=layout)
-        held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
+        held = await self._fill(file, found, names)
         data = await self._worker.bulk(file.finish)
         name = self._model.root.rpartition("/")[2].rpartition(".")[0] or "model"
         etag = self.file_tag(names, layout)
@@ -256,7 +242,7 @@ class StoreTensors:
         self, found: Tensors, names: Sequence[str], shard_bytes: int, layout: FileLayout
     ) -> tuple[Mapping[str, Representation], int]:
         file = Safetensors(shard_bytes=shard_bytes, metadata=found.metadata, layout=layout)
-        held = await self._fill(file, found, await self._chosen(found, names) if names else range(len(found)))
+        held = await self._fill(file, found, names)
         made = dict[str, Representation]()
         for name, data in (await self._worker.bulk(file.shards)).items():
             etag = self.shard_tag(name, names, shard_bytes, layout)
@@ -264,17 +250,18 @@ class StoreTensors:
             held += weight
         return made, held
 
-    async def _fill(self, file: Safetensors, found: Tensors, numbers: Sequence[int]) -> int:
-        """Add tensors to a file; returns the bytes of memory that those hold, about."""
+    async def _fill(self, file: Safetensors, found: Tensors, names: Sequence[str]) -> int:
+        """Add all tensors, or those with these names, to a file; returns the bytes of memory that they hold, about."""
         held = 0
+        numbers = await self._worker.finish(chosen_job(found, names)) if names else range(len(found))
 
-        def add(number: int) -> int:
+        def add(number: int) -> None:
+            nonlocal held
             tensor, weight = looked_up(found[number])
             file.add(tensor)
-            return weight
+            held += weight
 
-        async for weights in self._worker.steps(_slices(add, numbers)):
-            held += weights
+        await self._worker.finish(looks_job(add, numbers))
         return held
 
     async def _as_file(self, data: Rope, name: str, etag: str, omitted: Omitted | None) -> tuple[Representation, int]:
@@ -282,10 +269,6 @@ class StoreTensors:
         weight = await self._worker.bulk(lambda: data.literals + _EXTENT_WEIGHT * data.core.piece_count)
         file = Representation(data.core, self.readable(data), etag, name, kind="safetensors", omitted=omitted)
         return file, weight
-
-    async def _chosen(self, found: Tensors, names: Sequence[str]) -> Sequence[int]:
-        slices = [numbers async for numbers in self._worker.steps(chosen(found, names))]
-        return await self._worker.bulk(lambda: sorted({number for some in slices for number in some}))
 
     async def references(self, base: str) -> tuple[bytes, Omitted | None]:
         """Kerchunk references in JSON onto URLs that begin with `base`, and tensors without one.
@@ -299,12 +282,7 @@ class StoreTensors:
             tensor_url=lambda address: f"{base}/tensors/{quote(address, safe='')}",
         )
 
-        def add(number: int) -> int:
-            made.add(found[number])
-            return 0
-
-        async for _ in self._worker.steps(_slices(add, range(len(found)))):
-            pass
+        await self._worker.finish(looks_job(lambda number: made.add(found[number]), range(len(found))))
         text = bytearray()
         async for piece in self._worker.steps(_pieces(made.text())):
             text += piece
@@ -354,12 +332,6 @@ def _named(found: Tensors, name: str, form: str) -> tuple[str, str]:
         if name.endswith(suffix) and form == "raw" and not found.numbers(name):
             return name.removesuffix(suffix), shown
     return name, form
-
-
-def _slices(add: Callable[[int], int], numbers: Sequence[int]) -> Iterator[int]:
-    """Call `add` for all `numbers`; yields the sum of its results for each `_AT_ONCE` of them."""
-    for at in range(0, len(numbers), _AT_ONCE):
-        yield sum(add(number) for number in numbers[at : at + _AT_ONCE])
 
 
 def _pieces(texts: Iterator[bytes]) -> Iterator[bytes]:
