@@ -53,6 +53,7 @@ NAMES: Final = {
         linear_0.w_0@2 linear_0.b_0@1 fc_0.w_0@2 roberta.classifier.out.weight@2 time_embedding.linear_1.bias@1
         down_blocks.0.attentions.0.transformer_blocks.0.ff.net.2.weight@2 encoder.0.weight@2
         pre_classifier.weight@2 backbone.layers.3.mixer.in_proj.weight@2 backbone.layers.3.mixer.out_proj.weight@2
+        df_gru.linear_in.0.weight@3 lstm.linear.bias@1
     """,
     "convolution": """
         conv1.weight@4 layer1.0.conv2.weight@4 layer4.2.conv3.weight@4 layer2.0.downsample.0.weight@4
@@ -99,6 +100,7 @@ NAMES: Final = {
         gru_1/recurrent_kernel@2 bidirectional/forward_lstm/lstm_cell/kernel@2
         lstm/lstm_cell/bias/.ATTRIBUTES/VARIABLE_VALUE@1 onnx::LSTM_209@3 onnx::GRU_2484@2
         decoder.rnn.weight_ih@2 decoder.rnn.bias_hh@1 rnn/basic_lstm_cell/kernel@2
+        dense_lstm.weight_hh_l0@2 lstm/while/lstm_cell/MatMul/ReadVariableOp@2
     """,
     "other": """
         logit_scale@0 layer_scale@1 temperature@0 _CHECKPOINTABLE_OBJECT_GRAPH@0

@@ -66,7 +66,7 @@ _ABOVE_SHAPES: Final = frozenset({"normalization", "quantization", "recurrent", 
 _SLOPES: Final = frozenset({"prelu", "alpha"})
 """Words of numbers that an activation learned."""
 _DENSE: Final = frozenset({"linear", "dense", "project"})
-"""Words of a layer that follows an embedding."""
+"""Words of a layer that follows an embedding, or is inside a recurrent block."""
 _FORWARD: Final = frozenset({"ff", "mlp", "ffn", "feedforward"})
 """Words of a layer that follows attention within a block of that name."""
 _FOLDED: Final = re.compile(r"(?:^|/)Constant(?:_[0-9]+)?(?:_output_[0-9]+)?$")
@@ -142,14 +142,24 @@ def kind_named(name: str, rank: int | None = None) -> Kind:
     return _kind_named(_NUMBER.sub("0", name), rank)
 
 
-@lru_cache(1 << 14)
-def _kind_named(name: str, rank: int | None) -> Kind:
-    name = _CONTAINER.sub("", name)
-    words = words_of(name)
+def _kinds_said(name: str, words: Sequence[str]) -> set[Kind]:
+    """Return the kinds that the words of a name say."""
     found = {kind for kind, known in _WORDS.items() if not known.isdisjoint(words)}
     found |= {kind for kind, pairs in _PAIRS.items() if not pairs.isdisjoint(pairwise(words))}
     if _QUERY.search(name):
         found.add("attention")
+    if "recurrent" in found:
+        last = max(at for at, word in enumerate(words) if word in _WORDS["recurrent"])
+        if not _DENSE.isdisjoint(words[last:]):
+            found.discard("recurrent")
+    return found
+
+
+@lru_cache(1 << 14)
+def _kind_named(name: str, rank: int | None) -> Kind:
+    name = _CONTAINER.sub("", name)
+    words = words_of(name)
+    found = _kinds_said(name, words)
     if "normalization" not in found and not _SLOPES.isdisjoint(words[-2:]):
         return "other"
     large = rank is not None and rank > 3
