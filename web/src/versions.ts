@@ -35,6 +35,17 @@ export const NUMBERS = new Intl.Collator("en", { numeric: true });
 export const byAge = (a: Store, b: Store): number =>
   Date.parse(b.created) - Date.parse(a.created) || NUMBERS.compare(nameOf(b), nameOf(a));
 
+/** Stores with tags of a family, the newest first: at least `most`, or all. */
+export async function storesOf(family: string, most: number, signal?: AbortSignal): Promise<Store[]> {
+  const known = new Map<string, Store>();
+  for (let cursor: string | null = ""; cursor !== null && known.size < most;) {
+    const page: Page<Store> = await getJson(url(["v1", "stores"], { name: `${family}:`, sort: "-created", names: "false", limit: 50, cursor }), signal);
+    for (const store of page.items.sort(byAge)) if (store.tags.some((tag) => familyOf(tag) === family)) known.set(store.id, store);
+    cursor = page.next;
+  }
+  return [...known.values()];
+}
+
 /** A branch or tag of a repository. */
 export interface Version { name: string; kind: "branch" | "tag"; ref: string; store: string; updated: string }
 

@@ -1,12 +1,12 @@
 /** The versions of a name, the newest first, and what changed at each step: in words, and by layer. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { getJson, uploaderOf, url, view, type Diff, type Page, type Store } from "../api";
+import { getJson, uploaderOf, view, type Diff } from "../api";
 import { useDark } from "../dark";
 import { ago, bytes, many } from "../format";
 import { Await, useLoaded, useSeen } from "../loading";
 import { diffPlace, modelPlace } from "../place";
-import { byAge, commitsOf, familyOf, shortened, versionsOf } from "../versions";
+import { commitsOf, familyOf, shortened, storesOf, versionsOf } from "../versions";
 import { columnsOf, farthest, loadMoves, stripOf, type Pairs, type Strip } from "../xray/moves";
 import { backgroundOf, Legend, movedIn, shortColumn, useWidth } from "../xray/strip";
 
@@ -32,17 +32,11 @@ async function stepsOf(family: string, repository: string, ref: string, most: nu
     if (commits.length) return commits.map(({ id, title, date, authors }) => ({ ref: id, names: [id.slice(0, 7)], time: date, size: null, about: [title, authors[0]?.user].filter(Boolean).join(" · ") }));
     return (await versionsOf(repository, signal)).map((each) => ({ ref: each.ref, names: [each.name], time: each.updated, size: null, about: "" }));
   }
-  const known = new Map<string, Step>();
-  for (let cursor: string | null = ""; cursor !== null && known.size < most;) {
-    const page: Page<Store> = await getJson(url(["v1", "stores"], { name: `${family}:`, sort: "-created", names: "false", limit: PAGE, cursor }), signal);
-    for (const store of page.items.sort(byAge)) {
-      const names = store.tags.filter((tag) => familyOf(tag) === family);
-      const about = [uploaderOf(store), store.description].filter(Boolean).join(" · ");
-      if (names.length) known.set(store.id, { ref: names.includes(ref) ? ref : names[0]!, names, time: store.created, size: store.size, about });
-    }
-    cursor = page.next;
-  }
-  return [...known.values()];
+  return (await storesOf(family, most, signal)).map((store) => {
+    const names = store.tags.filter((tag) => familyOf(tag) === family);
+    const about = [uploaderOf(store), store.description].filter(Boolean).join(" · ");
+    return { ref: names.includes(ref) ? ref : names[0]!, names, time: store.created, size: store.size, about };
+  });
 }
 
 export function History({ family, repository, name, title }: { family: string; repository: string; name: string; title: string }) {

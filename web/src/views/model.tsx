@@ -11,7 +11,7 @@ import { Await, useJson, useLoaded } from "../loading";
 import { firstWords, Markdown } from "../parts/markdown";
 import { diffPlace, go, modelPlace, ofRepository, SPACE, useParameter } from "../place";
 import { textAt, type Text } from "../texts";
-import { familyOf, NUMBERS, repositoryOf, shortened, titleOf, versionOf, versionsOf } from "../versions";
+import { familyOf, NUMBERS, repositoryOf, shortened, storesOf, titleOf, versionOf, versionsOf } from "../versions";
 import { dtypeColour } from "../weights/dtypes";
 import { Files } from "./files";
 
@@ -146,8 +146,7 @@ function Versions({ store, name, named }: { store: Store; name: string; named: s
   const others = useLoaded<Named[]>(family, async (signal) => {
     if (repository) return (await versionsOf(repository, signal)).map((each) => ({ ref: each.ref, short: each.name }));
     if (!family) return [];
-    const page = await getJson<Page<Store>>(url(["v1", "stores"], { tag: `${family}:`, limit: 50 }), signal);
-    const tags = new Set([...store.tags, ...page.items.flatMap((each) => each.tags)].filter((tag) => familyOf(tag) === family));
+    const tags = new Set([store, ...await storesOf(family, 50, signal)].flatMap((each) => each.tags).filter((tag) => familyOf(tag) === family));
     return [...tags].sort((a, b) => NUMBERS.compare(b, a)).map((tag) => ({ ref: tag, short: versionOf(tag) || tag }));
   });
   const versions = others.value ?? [];
