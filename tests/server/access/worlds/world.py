@@ -86,7 +86,7 @@ def history(seed: int, length: int) -> list[Step]:
 
 
 @asynccontextmanager
-async def _two_spaces(hook: str, **more: Any) -> AsyncIterator[tuple[Application, dict[str, str]]]:
+async def two_spaces(hook: str, **more: Any) -> AsyncIterator[tuple[Application, dict[str, str]]]:
     """A service that sends events to the URL `hook`, and the token of a caller of the space `own`."""
     allowed = (hook.removesuffix("hooks"),)
     async with closed_service(webhook_allow=allowed, webhook_networks=("127.0.0.0/8",), **more) as app:
@@ -96,7 +96,7 @@ async def _two_spaces(hook: str, **more: Any) -> AsyncIterator[tuple[Application
 async def play(steps: Sequence[Step], hook: str, others: Mapping[str, Things] | None = None) -> World:
     """Play steps in a world whose other spaces are full, or, with the names of what they held, empty."""
     world = World()
-    async with _two_spaces(hook) as (app, caller):
+    async with two_spaces(hook) as (app, caller):
         owner = bearer(await token_for(app, Scope.ADMIN, space=EVERY_SPACE))
         mine = Filling(app, "own", caller)
         things = {"mine": await mine.fill("mine", hook), "both in own": await mine.fill("both", hook)}
@@ -142,7 +142,7 @@ def answers_of_own(
     """
 
     async def played(*calls: Call) -> list[tuple[Call, Asked]]:
-        async with _two_spaces(hook, **more) as (app, caller):
+        async with two_spaces(hook, **more) as (app, caller):
             things = await Filling(app, "own", caller).fill("mine", hook)
             answers = []
             for call in calls:
@@ -196,7 +196,7 @@ async def _heard(
 
     Calls name what is in this world, or what is `named` in another. Uploads are the caller's.
     """
-    async with _two_spaces(hook) as (app, owner):
+    async with two_spaces(hook) as (app, owner):
         filling = Filling(app, "own", owner, content.salt)
         found = await filling.fill("mine", hook)
         await filling.add_names("mine", content.name)
@@ -259,7 +259,7 @@ _RANDOM: Final = re.compile(
     r'|(?P<token>(?:(?<="id":")|(?<="subject":")|(?<="uploader_id":")|(?<="who_id":"))\w{10}(?=")'
     r"|(?<=psl-token=)\w{10}|(?<=token )\'\w{10}\')"
 )
-_MOMENTS: Final = re.compile(
+MOMENTS: Final = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:.+-]+Z?|(?<![0-9a-f])[0-9a-f]{24}(?![0-9a-f])|\b[0-9a-f]{13}-[0-9a-f]{16}\b|psl-signature=[0-9a-f]{64}"
     r"|psl_\w{48}|psl-expires=[0-9]+|whsec_[A-Za-z0-9+/=]+|\w{3}, [0-9]{2} \w{3} [0-9]{4} [0-9:]{8} GMT"
     r"|\bxet [0-9]+|(?:(?<=\"exp\":)|(?<=\"exp\": )|(?<=\"x-xet-token-expiration\": \"))[0-9]+"
@@ -282,12 +282,12 @@ class Masks:
             return got.status, ""
         if call.unordered and got.status == 200:
             said = json.loads(got.body)
-            items = [_MOMENTS.sub("", json.dumps(each | {"id": ""})) for each in said["items"]]
+            items = [MOMENTS.sub("", json.dumps(each | {"id": ""})) for each in said["items"]]
             return got.status, f"{len(items)} {sorted(items) if said.get('next') is None else 'and more'}"
         # Of JSON the body is compared, without moments, which tags and digests are made of too.
         unsaid = _UNSAID | (_OF_JSON if "json" in got.headers.get("content-type", "") else set())
         headers = {name: value for name, value in got.headers.items() if name not in unsaid}
-        text = _MOMENTS.sub("", f"{json.dumps(headers, sort_keys=True)}\n{got.text}")
+        text = MOMENTS.sub("", f"{json.dumps(headers, sort_keys=True)}\n{got.text}")
         for token in self._tokens:
             text = text.replace(token, self._names[token])
         return got.status, _RANDOM.sub(self._numbered, text)
