@@ -29,6 +29,7 @@ from tests.support.things import (
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.errors import NotFound
+from protoslice.formats.tensors.reading import FORMS
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.app import Application, create_app
 from protoslice.server.settings import Settings
@@ -72,7 +73,7 @@ class Call:
 _NAMES: Final = (
     "word", "file", "store", "piece", "removed", "tus", "part", "draft", "commit", "lfs_staged", "lfs_open", "session",
     "xorb", "oid_open", "size_open", "oid_lfs", "stream", "half", "blob", "manifest", "referrer", "oci", "mpu", "etag",
-    "token", "place",
+    "token", "place", "mine", "name", "node", "field",
 )  # fmt: skip
 
 
@@ -122,7 +123,8 @@ def _commit(*operations: tuple[str, dict[str, str]]) -> Call:
     return Call("POST", "/api/models/{repository}/commit/main", body, LINES)
 
 
-READING: Final = _plain("""
+READING: Final = [
+    *_plain("""
     GET /
     GET /assets/x 404
     GET /docs
@@ -150,37 +152,75 @@ READING: Final = _plain("""
     GET /v1/stores/{store}/files/{file}
     HEAD /v1/stores/{store}/files/{file}
     GET /v1/stores/{word}/files/{file}
+    GET /v1/stores/{mine}/diff?before={store}
+    GET /v1/stores/{mine}/diff/{name}?before={store}
+    GET /v1/stores/{mine}/moves?before={store}
     GET /v1/stores/{store}/archive.tar
     GET /v1/stores/{store}/chunks
     GET /v1/stores/{store}/chunks/0
+    GET /v1/stores/{store}/chunks/1 404
     GET /v1/stores/{store}/cpb
-    GET /v1/stores/mine/diff?before={store}
-    GET /v1/stores/{store}/diff?before=mine
-    GET /v1/stores/mine/diff/weight-0?before={store}
-    GET /v1/stores/{store}/diff/weight-0?before=mine
-    GET /v1/stores/mine/moves?before={store}
-    GET /v1/stores/{store}/moves?before=mine
+    GET /v1/stores/{store}/diff?before={mine}
+    GET /v1/stores/{store}/diff/{name}?before={mine}
+    GET /v1/stores/{store}/diff/{name}?before={mine}&sample=0
     GET /v1/stores/{store}/graph
+    GET /v1/stores/{store}/graph?around={node}
+    GET /v1/stores/{store}/graph?search=a
     GET /v1/stores/{store}/graph/blocks
-    GET /v1/stores/{store}/graph/between?start=a&end=b
+    GET /v1/stores/{store}/graph/between?start={node}&end={node}
     GET /v1/stores/{store}/groups
+    GET /v1/stores/{store}/groups?prefix={name}
     GET /v1/stores/{store}/merge
+    GET /v1/stores/{store}/merge?path={field}
+    GET /v1/stores/{store}/merge?fields={field}
+    GET /v1/stores/{store}/merge?omit={field}
     GET /v1/stores/{store}/metadata
+    GET /v1/stores/{store}/moves?before={mine}
+    GET /v1/stores/{store}/moves?before={mine}&sample=1&limit=1
     GET /v1/stores/{store}/onnx/model.onnx
+    GET /v1/stores/{store}/onnx/model.onnx?align=1
+    GET /v1/stores/{store}/onnx/model.onnx?outputs={name}
+    GET /v1/stores/{store}/onnx/weights.bin
+    GET /v1/stores/{store}/onnx/weights.bin?align=1
+    GET /v1/stores/{store}/onnx/weights.bin?outputs=y 404
+    GET /v1/stores/{store}/onnx/weights.bin?outputs={name}
+    GET /v1/stores/{store}/onnx/single.onnx
+    GET /v1/stores/{store}/onnx/single.onnx?outputs=y 404
+    GET /v1/stores/{store}/onnx/single.onnx?outputs={name}
     GET /v1/stores/{store}/pieces
     GET /v1/stores/{stream}/records
+    GET /v1/stores/{stream}/records?summary=true
     GET /v1/stores/{stream}/records/0
+    GET /v1/stores/{stream}/records/1
     GET /v1/stores/{store}/references.json
     GET /v1/stores/{store}/safetensors
+    GET /v1/stores/{store}/safetensors?name={name}
     GET /v1/stores/{store}/safetensors/model.safetensors
+    GET /v1/stores/{store}/safetensors/model.safetensors?align=4096
+    GET /v1/stores/{store}/safetensors/model.safetensors?dtype=BF16
+    GET /v1/stores/{store}/safetensors/model.safetensors.index.json?shards=1KiB 404
+    GET /v1/stores/{store}/safetensors/model.safetensors.index.json?shards=4KiB&align=256 404
     GET /v1/stores/{store}/signatures
     GET /v1/stores/{store}/summary
     GET /v1/stores/{store}/tensors
+    GET /v1/stores/{store}/tensors?name={name}
+    GET /v1/stores/{store}/tensors?sort=name
+    GET /v1/stores/{store}/tensors?search=a
+    GET /v1/stores/{store}/tensors?prefix=%5C
     GET /v1/stores/{store}/tensors?regex=w&prefix=w&from=0
-    GET /v1/stores/{store}/tensors/weight-0
+    GET /v1/stores/{store}/tensors/{name}
+    GET /v1/stores/{store}/tensors/{name}?slice=0
+    GET /v1/stores/{store}/tensors/{name}?format=stats
+    GET /v1/stores/{store}/tensors/{name}?format=stats&sample=0
     GET /v1/stores/{store}/tensortree
+    GET /v1/stores/{store}/tensortree?limit=1
+    GET /v1/stores/{store}/tensortree?start=1&tensors=1
+    GET /v1/stores/{store}/tensortree?prefix={name}
     GET /v1/stores/{store}/tree
+    GET /v1/stores/{store}/tree?path={field}&depth=2
     GET /v1/stores/{store}/treemap
+    GET /v1/stores/{store}/treemap?min_share=0
+    GET /v1/stores/{store}/treemap?path={field}
     GET /v1/stores/{slashed}@main
     GET /v1/stores/{slashed}@feat%2F{word}/files/a.txt
     GET /v1/stores/{slashed}@{commit}/files/a.txt
@@ -273,7 +313,10 @@ READING: Final = _plain("""
     GET /v2/{image}/blobs/uploads/{oci}
     GET /v2/box/mine/blobs/uploads/{oci}
     GET /v2/spaces/other/{image}/manifests/v1 404
-""")  # fmt: skip
+"""),
+    *_plain("\n".join(f"GET /v1/stores/{{store}}/tensors/{{name}}?format={form}" for form in FORMS if form != "lod")),
+    *_plain("GET /v1/stores/{store}/tensors/{name}?format=lod 404"),
+]  # fmt: skip
 
 WRITING: Final = [
     _refused(401, _json("POST", "/session", token="psl_nobody")),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
+from itertools import product
 from typing import Any, Final
 from urllib.parse import quote
 
 from tests.support.asgi import Asked, ask
+from tests.support.calls import READING
 
-from protoslice.formats.tensors.reading import FORMS
 from protoslice.server.access.rules import RULES
 from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import Application, create_app
@@ -19,6 +21,8 @@ from protoslice.server.settings import Settings
 ROUTES: Final = tuple(row.removeprefix("GET ") for row in RULES if row.startswith(f"GET {PREFIX}"))
 """Templates of the routes that read a store, from the application's own table."""
 _ACCEPTED: Final = sorted({accepted for view in VIEWS if view.rendered for accepted in view.media_types})
+_OF_STORES: Final = ("/v1/stores/{store}", "/v1/stores/{stream}")
+_NAMES: Final = re.compile(r"{(\w+)}")
 _FEW: Final = 6
 """Tensors, nodes and paths of a store that are asked for one by one."""
 
@@ -66,13 +70,10 @@ class _Reader:
         tree = _flat((await self._json("/tree?depth=16")).get("items", []))
         nodes = (await self._json("/graph")).get("nodes", [])[:_FEW]
         return {
-            "path": [each["path"] for each in store["files"][:_FEW]],
+            "file": [each["path"] for each in store["files"][:_FEW]],
             "name": [*dict.fromkeys(each[key] for each in tensors for key in ("name", "address"))],
-            "place": [each["path"] for each in [*tree[:_FEW], *[each for each in tree if each["text"]][:_FEW]]],
+            "field": [each["path"] for each in [*tree[:_FEW], *[each for each in tree if each["text"]][:_FEW]]],
             "node": [*dict.fromkeys(each[key] for each in nodes for key in ("path", "name") if each[key])],
-            "n": ["0", "1"],
-            "shard": ["model.safetensors", "model.safetensors.index.json"],
-            "file": ["model.onnx", "weights.bin", "single.onnx"],
         }
 
     async def _json(self, rest: str) -> dict[str, Any]:
@@ -85,35 +86,11 @@ def _flat(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def targets(template: str, found: Mapping[str, list[str]], before: str) -> Iterator[str]:
-    """Targets of a route: with each value of a parameter in its path, and with its own queries."""
-    names, places, nodes = ([quote(each, safe="") for each in found[kind]] for kind in ("name", "place", "node"))
-    path = template.removeprefix(PREFIX)
-    queries: dict[str, list[str]] = {
-        "/diff": [f"before={before}"],
-        "/diff/{name:path}": [f"before={before}", f"before={before}&sample=0"],
-        "/graph": [*(f"around={node}" for node in nodes), "search=a"],
-        "/groups": [f"prefix={name}" for name in names],
-        "/onnx/{file}": ["align=1", "outputs=y", *(f"outputs={name}" for name in names)],
-        "/merge": [
-            *(f"path={place}" for place in places),
-            *(f"{what}={place}" for what in ("fields", "omit") for place in places),
-        ],
-        "/moves": [f"before={before}", f"before={before}&sample=1&limit=1"],
-        "/records": ["summary=true", "format=json"],
-        "/safetensors": [f"name={name}" for name in names],
-        "/safetensors/{shard}": ["align=4096", "dtype=BF16", "shards=1KiB", "shards=4KiB&align=256"],
-        "/tensors": [*(f"name={name}" for name in names), "sort=name", "search=a", "prefix=%5C", "regex=x"],
-        "/tensors/{name:path}": [*(f"format={form}" for form in (*FORMS, "stats")), "slice=0", "format=stats&sample=0"],
-        "/tree": [f"path={place}&depth=2" for place in places],
-        "/tensortree": ["limit=1", "start=1&tensors=1", *(f"prefix={name}" for name in names)],
-        "/treemap": ["min_share=0", *(f"path={place}" for place in places)],
-    }
-    bases = [template]
-    if "{" in path:
-        _, _, parameter = path.rpartition("{")
-        kind = parameter.rstrip("}").partition(":")[0]
-        # A new parameter in a path fails here until `facts` has values of it.
-        bases = [template.replace("{" + parameter, quote(value, safe="")) for value in found[kind]]
-    for base in bases:
-        yield base
-        yield from (f"{base}?{query}" for query in queries.get(path, ()))
+    """Targets of the calls of a route, with each value of a parameter, first those without a query."""
+    calls = [call.target for call in READING if call.route == f"GET {template}" and call.target.startswith(_OF_STORES)]
+    filled = {"store": [PREFIX], "stream": [PREFIX], "mine": [before]}
+    filled |= {kind: [quote(value, safe="") for value in values] for kind, values in found.items()}
+    for target in dict.fromkeys([target.partition("?")[0] for target in calls] + calls):
+        names = _NAMES.findall(target)
+        for values in product(*(filled[name] for name in names)):
+            yield target.format_map(dict(zip(names, values, strict=True))).replace(f"/v1/stores/{PREFIX}", PREFIX)

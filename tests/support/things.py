@@ -93,7 +93,10 @@ class Filling:
 
     async def fill(self, word: str, hook: str | None) -> Things:
         """Content of every kind, by the names of `word`; events go to the URL `hook`, or nowhere."""
-        found = {"word": word, "file": "m.onnx", "repository": f"team/{word}", "image": f"box/{word}"}
+        found = {
+            "word": word, "repository": f"team/{word}", "image": f"box/{word}", "file": "m.onnx", "name": "weight-0",
+            "field": "graph", "node": "a", "mine": "mine",
+        }  # fmt: skip
         for fill in (self._stores, self._repository, self._image, self._artifacts, self._administration):
             await fill(word, found)
         await self.begin(found)

@@ -22,15 +22,7 @@ from protoslice.server.rendering.pool import Renderer
 TENSORS: Final = 1000
 """Tensors and nodes of the model, and records of the stream. A request of fewer steps goes through none of them."""
 HEAD: Final = {"range": "bytes=0-7"}
-ONNX: Final = {
-    "path": ["m.onnx"],
-    "name": ["layer.3.w"],
-    "place": ["graph.node[3]"],
-    "node": ["layer.3.add"],
-    "n": ["0"],
-    "shard": ["model.safetensors", "model.safetensors.index.json"],
-    "file": ["model.onnx", "weights.bin", "single.onnx"],
-}
+ONNX: Final = {"file": ["m.onnx"], "name": ["layer.3.w"], "field": ["graph.node[3]"], "node": ["layer.3.add"]}
 """Values of parameters for the model; see `targets`."""
 WITH: Final = {
     f"{PREFIX}/graph/between": ["start=layer.3.add&end=layer.9.add"],
