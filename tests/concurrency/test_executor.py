@@ -95,7 +95,7 @@ async def test_jobs_take_turns_and_return_their_results() -> None:
         raise NotFound("it is gone")
 
     async with opened_worker(threads=1) as worker:
-        assert await asyncio.gather(worker.finish(job("a")), worker.finish(job("b"))) == ["a", "b"]
+        assert [*await asyncio.gather(worker.finish(job("a")), worker.finish(job("b")))] == ["a", "b"]
         with pytest.raises(NotFound, match="gone"):
             await worker.finish(failing())
     assert order == ["a", "b"] * 3

@@ -8,7 +8,7 @@ from typing import Final
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from protoslice.schema.varints import varint_at
+from protoslice.varints import read as varint_at
 
 _F: Final = FieldDescriptor
 _FIXED: Final = {_F.TYPE_DOUBLE: 8, _F.TYPE_FIXED64: 8, _F.TYPE_SFIXED64: 8}

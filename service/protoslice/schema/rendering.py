@@ -16,8 +16,8 @@ from protoslice.schema.closed_enums import Undeclared
 from protoslice.schema.registry import MessageTypes, find, pool_of
 from protoslice.schema.strings import parsed
 from protoslice.schema.uploads import from_descriptor_set
-from protoslice.schema.varints import varint_at
 from protoslice.schema.well_known import with_well_known
+from protoslice.varints import records
 
 FORMS: Final = ("json", "text", "jsonl", "texts")
 """Forms of a message. The last two are of a stream with varint lengths: lines of JSON, or texts."""
@@ -92,11 +92,8 @@ def _records(data: bytes, form: str) -> Iterator[bytes]:
     if form in ("json", "text"):
         yield data
         return
-    at = 0
-    while at < len(data):
-        length, at = varint_at(data, at)
-        yield data[at : at + length]
-        at += length
+    for start, end in records(data):
+        yield data[start:end]
 
 
 @lru_cache(maxsize=8)

@@ -300,7 +300,7 @@ def test_records_that_are_damaged_are_told_with_their_place() -> None:
         with pytest.raises(CorruptModel) as cut_off:
             requests(cut)
         assert cut_off.value.offset == 16
-    with pytest.raises(CorruptModel, match="checksum of the length"):
+    with pytest.raises(CorruptModel, match="length of a record does not match its checksum"):
         requests(b"\xff" + whole[1:])
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from protoslice import _core, schema
+from protoslice import _core, schema, varints
 from protoslice.cli.models.files import errors_about, is_stream, spooled
 from protoslice.cli.models.remote import RemoteContent, client_of
 from protoslice.cli.models.subjects import Content
@@ -153,27 +153,9 @@ def delimited_runs(content: Content, most: int) -> Iterator[bytes]:
     for piece in content.pieces():
         rest += piece
         if len(rest) >= most:
-            end = _whole_records(rest)
+            *_, (_, end) = (0, 0), *varints.records(rest)
             if end:
                 yield rest[:end]
                 rest = rest[end:]
     if rest:
         yield rest
-
-
-def _whole_records(data: bytes) -> int:
-    """End of the last whole record in `data`."""
-    at = end = 0
-    while at < len(data):
-        size, shift = 0, 0
-        while at < len(data) and data[at] & 0x80:
-            size |= (data[at] & 0x7F) << shift
-            at, shift = at + 1, shift + 7
-        if at >= len(data):
-            break
-        size |= data[at] << shift
-        at += 1 + size
-        if at > len(data):
-            break
-        end = at
-    return end

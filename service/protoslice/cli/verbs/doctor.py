@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import typer
 
+from protoslice import varints
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.probing.probed_service import CannotTell, ProbedService
@@ -18,7 +19,6 @@ from protoslice.cli.service import check_environment
 from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
 from protoslice.references import ref_on, service_url
-from protoslice.splitting.planning.shape import varint
 
 NOT_WELL: Final = 3
 _SIZE: Final = 256 << 10
@@ -97,10 +97,10 @@ def _content(count: int) -> bytes:
     An unknown field of 256 KiB follows: a random text, so that removing the store removes nobody else's, then zeros,
     which compress well.
     """
-    size = b"\x08" + varint(count)
-    shape = b"\x12" + varint(len(size)) + size
-    tensor = b"\x08\x01\x12" + varint(len(shape)) + shape + b"\x2a\x04" + bytes(4)
-    return tensor + b"\x82\x80\x04" + varint(_SIZE) + secrets.token_hex(16).encode() + bytes(_SIZE - 32)
+    size = b"\x08" + varints.write(count)
+    shape = b"\x12" + varints.write(len(size)) + size
+    tensor = b"\x08\x01\x12" + varints.write(len(shape)) + shape + b"\x2a\x04" + bytes(4)
+    return tensor + b"\x82\x80\x04" + varints.write(_SIZE) + secrets.token_hex(16).encode() + bytes(_SIZE - 32)
 
 
 def _of(client: Any, store: Any, content: bytes | None, large: int | None = None) -> ProbedService:

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, Final, Protocol, cast, runtime_checkable
 
+from protoslice import varints
 from protoslice.errors import InvalidInput, NotFound, StorageError
 from protoslice.file_names import is_version_control
 from protoslice.sources.source import RangeSource
@@ -193,20 +194,12 @@ def _delimited(messages: Iterable[object]) -> Iterator[bytes]:
         if not isinstance(message, SerializableMessage):
             raise InvalidInput(f"An iterator of messages must not yield {type(message).__name__}")
         record = message.SerializeToString()
-        held += [_varint(len(record)), record]
+        held += [varints.write(len(record)), record]
         size += len(record)
         if size >= STEP:
             yield b"".join(held)
             held, size = [], 0
     yield b"".join(held)
-
-
-def _varint(value: int) -> bytes:
-    encoded = bytearray()
-    while value > 0x7F:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*encoded, value])
 
 
 def _once(pieces: Iterable[object]) -> Callable[[int, int | None], Iterator[bytes]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
-from protoslice import _core, schema
+from protoslice import _core, schema, varints
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.formats.model import Encoding, Fault, Stored, Strings, Tensor
 from protoslice.formats.onnx import EXTERNAL, TENSOR, TensorMaker
@@ -25,7 +25,6 @@ from protoslice.formats.onnx_files.messages import (
     Rewriting,
     declaration,
     numbered,
-    varint,
     without,
     wrapped,
 )
@@ -160,7 +159,7 @@ def _changes(
             continue
         skeleton, elements = without(skeleton, _ELEMENTS), _elements(tensor)
         if name is not None and weights is not None:
-            field = b"".join((varint(_NAME << 3 | 2), varint(len(name.encode())), name.encode()))
+            field = b"".join((varints.write(_NAME << 3 | 2), varints.write(len(name.encode())), name.encode()))
             made.append(without(skeleton, {_NAME}) + field + _reference(weights.add(elements), elements.size))
             kept.discard(tops[names[1]].start)
             continue
@@ -220,9 +219,13 @@ def _reference(offset: int, size: int) -> bytes:
     """Fields of a TensorProto whose elements are in the file of weights."""
     place = (("location", WEIGHTS), ("offset", str(offset)), ("length", str(size)))
     entries = (_field(1, key.encode()) + _field(2, value.encode()) for key, value in place)
-    return b"".join(_field(_EXTERNAL_DATA, entry) for entry in entries) + varint(_LOCATION << 3) + varint(EXTERNAL)
+    return (
+        b"".join(_field(_EXTERNAL_DATA, entry) for entry in entries)
+        + varints.write(_LOCATION << 3)
+        + varints.write(EXTERNAL)
+    )
 
 
 def _field(number: int, content: bytes) -> bytes:
     """A field with content of a length."""
-    return varint(number << 3 | 2) + varint(len(content)) + content
+    return varints.write(number << 3 | 2) + varints.write(len(content)) + content

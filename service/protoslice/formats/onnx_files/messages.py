@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from protoslice import _core, schema
+from protoslice import _core, schema, varints
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.formats.model import Model, RootProto
-from protoslice.schema.varints import varint_at
 from protoslice.sources.ropes import Rope
 
 GRAPH, FUNCTIONS = 7, 25
@@ -24,7 +23,6 @@ _LARGEST_DECLARATION: Final = 1 << 20
 _MOST_FIELDS: Final = 100_000
 """Fields of a model: versions, metadata, functions, and one graph, which may be written as several."""
 _LENGTH: Final = 2
-_SINGLE: Final = [bytes([value]) for value in range(0x80)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,30 +185,18 @@ def without(message: bytes, numbers: Collection[int]) -> bytes:
     at, kept = 0, bytearray()
     while 0 <= at < len(message):
         start = at
-        tag, at = varint_at(message, at)
+        tag, at = varints.read(message, at)
         wire, size = tag & 7, 0
         if wire in {0, _LENGTH} and at > 0:
-            size, at = varint_at(message, at)
+            size, at = varints.read(message, at)
         at += {1: 8, _LENGTH: size, 5: 4}.get(wire, 0) if at > 0 else 0
         if tag >> 3 not in numbers:
-            kept += message[start:at]
+            kept += message[start : at if at >= 0 else None]
     return bytes(kept)
-
-
-def varint(value: int) -> bytes:
-    """`value` as a varint."""
-    if value < 0x80:
-        return _SINGLE[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def wrapped(number: int, content: Rope | bytes) -> Iterator[Rope | bytes]:
     """The field `number` with `content`."""
     size = len(content) if isinstance(content, bytes) else content.size
-    yield varint(number << 3 | _LENGTH) + varint(size)
+    yield varints.write(number << 3 | _LENGTH) + varints.write(size)
     yield content

@@ -1,4 +1,4 @@
-"""String tensors in tensor bundles: all lengths, a checksum of the lengths, all strings."""
+"""Strings of tensors: all lengths, in bundles a checksum of the lengths, and all strings."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from itertools import accumulate, pairwise
 from typing import Final
 
+from protoslice import varints
 from protoslice._core import crc32c
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.tensorflow.checksums import check
-from protoslice.formats.tensors.string_lengths import lengths_of
 from protoslice.sources.ropes import Rope
 
 _MOST_STRING_BYTES: Final = 64 << 20
+_LONGEST: Final = 9
+"""Bytes of a length, at most."""
 _CHECKSUM: Final = 4
 _SHORT: Final = 0xFFFF_FFFF
 """Longest length that enters a checksum as four bytes; longer ones enter as eight."""
@@ -44,3 +46,15 @@ def strings(data: Rope, count: int, crc: int | None, name: str) -> Sequence[byte
         check(f"the strings of {name!r}", crc32c(stored[content:], crc32c(stored[start:content], summed)), crc)
     ends = accumulate(lengths, initial=content)
     return [stored[begin:end] for begin, end in pairwise(ends)]
+
+
+def lengths_of(data: bytes, count: int) -> tuple[list[int], int]:
+    """The first `count` lengths in `data` and the offset of their end; `CorruptModel` if malformed."""
+    lengths, at = list[int](), 0
+    while len(lengths) < count:
+        length, end = varints.read(data, at)
+        if end < 0 or end - at > _LONGEST:
+            raise CorruptModel("The string lengths of a tensor are cut off or too long", at)
+        lengths.append(length)
+        at = end
+    return lengths, at

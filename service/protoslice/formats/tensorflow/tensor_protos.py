@@ -11,11 +11,11 @@ from google.protobuf.message import DecodeError
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.formats.model import Data, Encoding, Filled, Later, RootProto, Stored, Strings
+from protoslice.formats.tensorflow.bundle_strings import lengths_of
 from protoslice.formats.tensorflow.types import dtype_of
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.fields import content, contents, numbers
 from protoslice.formats.tensors.shapes import checked, element_count
-from protoslice.formats.tensors.string_lengths import lengths_of
 from protoslice.sources.ropes import Rope
 
 TENSOR: Final = "tensorflow.TensorProto"

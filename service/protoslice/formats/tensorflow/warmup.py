@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Final
 
 from protoslice import _core, schema
-from protoslice.errors import LimitExceeded
+from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Model, RootProto, Tensor, Tensors
+from protoslice.formats.tensorflow.checksums import crc_of
 from protoslice.formats.tensorflow.protos import graph_tensors
-from protoslice.formats.tensorflow.tfrecord import records
+from protoslice.schema.detection.magic import masked
 from protoslice.sources.ropes import Rope
 
 _LOG: Final = "tensorflow.serving.PredictionLog"
@@ -17,6 +18,9 @@ _TYPES: Final = (_LOG, "tensorflow.Event")
 """Message types of the records."""
 _MOST_RECORDS: Final = 10_000
 """Limit of records in a file; servers replay a thousand at most."""
+_HEAD: Final = 12
+_TAIL: Final = 4
+"""Bytes of a TFRecord before its content and after it: its length, and checksums."""
 
 
 class Warmup:
@@ -33,12 +37,22 @@ class Warmup:
 
         `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged one.
         """
-        graphs = list[Tensors]()
-        for record in records(model.beside(model.root)):
-            if len(graphs) >= _MOST_RECORDS:
-                raise LimitExceeded(f"The file contains more than {_MOST_RECORDS} records")
+        source, graphs = model.beside(model.root), list[Tensors]()
+        read = _core.Sources([source])
+        records = _core.Records(_core.index_records(read, "tfrecord"))
+        if records.count > _MOST_RECORDS:
+            raise LimitExceeded(f"The file contains more than {_MOST_RECORDS} records")
+        if records.fault is not None:
+            raise CorruptModel(records.fault[1], records.fault[0])
+        at = 0
+        for number in range(records.count):
+            record = Rope(records.rope(read, [(number, number + 1)], None), [source])
+            end = at + _HEAD + record.size
+            if masked(crc_of(record)) != int.from_bytes(source.read(end, _TAIL), "little"):
+                raise CorruptModel("The checksum of a record does not match: the file is damaged", at)
+            at = end + _TAIL
             found = graph_tensors(model.root, _proto(record, str(model.type)))
-            graphs.append(_of_record(found, len(graphs), str(model.type)))
+            graphs.append(_of_record(found, number, str(model.type)))
         return Tensors.joined(graphs)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from protoslice import _core
+from protoslice import _core, varints
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.model import Encoding, Later, RootProto, Stored
 from protoslice.sources.ropes import Rope
@@ -86,7 +86,7 @@ def _values(run: bytes, wire: int, offset: int) -> bytes:
 
 
 def _after_varint(run: bytes, at: int, offset: int) -> int:
-    for end in range(at, len(run)):
-        if run[end] < 0x80:
-            return end + 1
-    raise CorruptModel("The data ends in the middle of a number", offset + at)
+    _, end = varints.read(run, at)
+    if end < 0:
+        raise CorruptModel("The data ends in the middle of a number", offset + at)
+    return end

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 
-from protoslice.schema.varints import varint_at
+from protoslice import varints
 
 _VARINT, _LENGTH = 0, 2
 _FIXED = {1: 8, 5: 4}
@@ -72,7 +72,7 @@ def _onnx_dims(number: int, wire: int, value: int, data: bytes) -> list[int]:
 def _packed(data: bytes) -> Iterator[int]:
     at = 0
     while 0 <= at < len(data):
-        value, at = varint_at(data, at)
+        value, at = varints.read(data, at)
         if at > 0:
             yield value
 
@@ -81,11 +81,11 @@ def _fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
     """Fields of a message as far as they parse: number, wire type, value or length, available bytes."""
     at = 0
     for _ in range(_MAX_FIELDS):
-        tag, at = varint_at(data, at)
+        tag, at = varints.read(data, at)
         wire, start = tag & 7, at
         value = _FIXED.get(wire, -1)
         if at > 0 and wire in (_VARINT, _LENGTH):
-            value, start = varint_at(data, at)
+            value, start = varints.read(data, at)
         if start < 0 or value < 0:
             return
         at = start if wire == _VARINT else start + value

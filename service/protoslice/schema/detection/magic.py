@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from protoslice import varints
 from protoslice._core import crc32c
-from protoslice.schema.varints import varint_at
 
 RIEGELI = bytes.fromhex("83af70d10d884a3f00000000000000004000000000000000")
 """First block header of every riegeli file: hash, no previous chunk, the end of the signature chunk."""
@@ -117,7 +117,7 @@ def _begins_bundle(block: bytes) -> bool:
         tag = header[at]
         if tag not in _HEADER_TAGS:
             return False
-        value, at = varint_at(header, at + 1)
+        value, at = varints.read(header, at + 1)
         at += value if at > 0 and tag == _HEADER_VERSION else 0
     return at == block[2]
 

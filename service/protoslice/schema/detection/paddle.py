@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protoslice.schema.varints import varint_at
+from protoslice import varints
 
 PROGRAM: Final = "paddle.framework.proto.ProgramDesc"
 """Message type of a program, which one in JSON is shown as too."""
@@ -68,7 +68,7 @@ def _is_desc(desc: bytes) -> bool:
     at = 2
     while 0 < at < len(desc):
         tag = desc[at]
-        value, at = varint_at(desc, at + 1)
+        value, at = varints.read(desc, at + 1)
         if tag not in (_DIM, _DIMS):
             return False
         at += value if at > 0 and tag == _DIMS else 0

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.descriptor import FieldDescriptor as F
 
+from protoslice import varints
 from protoslice._core import Schema
 
 FieldRow = tuple[int, str, int, bool, int, int]
@@ -181,13 +182,10 @@ class _Walk:
 
     def _varint(self, at: int) -> tuple[int, int]:
         """Value and end of a varint; the end is `_CUT` at the head's end, `_BAD` above ten bytes."""
-        value = 0
-        for shift, byte in zip(range(0, 70, 7), self.head[at : at + 10], strict=False):
-            value |= (byte & 0x7F) << shift
-            at += 1
-            if byte < 0x80:
-                return value & 0xFFFF_FFFF_FFFF_FFFF, at
-        return 0, _CUT if at >= len(self.head) else _BAD
+        value, end = varints.read(self.head, at)
+        if end < 0:
+            return 0, _CUT if at + 10 >= len(self.head) else _BAD
+        return value & 0xFFFF_FFFF_FFFF_FFFF, end
 
 
 def _signed32(value: int) -> int:

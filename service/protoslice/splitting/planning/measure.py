@@ -13,8 +13,9 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from protoslice import varints
 from protoslice.errors import LimitExceeded
-from protoslice.splitting.planning.shape import Shape, present, varint_size
+from protoslice.splitting.planning.shape import Shape, present
 
 _FIXED32, _FIXED64, _DELIMITED, _GROUP = 5, 1, 2, 3
 _Field = FieldDescriptor
@@ -66,7 +67,7 @@ def packed_size(field: Shape, values: Sequence[Any]) -> int:
 
 def delimited(size: int) -> int:
     """Sum of `size` and the size of its length prefix."""
-    return size + varint_size(size)
+    return size + varints.size(size)
 
 
 def unknown_size(fields: UnknownFieldSet) -> int:
@@ -75,12 +76,12 @@ def unknown_size(fields: UnknownFieldSet) -> int:
 
 
 def _unknown(number: int, wire_type: int, data: Any) -> int:
-    tag = varint_size(number << 3)
+    tag = varints.size(number << 3)
     if wire_type == _GROUP:
         return 2 * tag + unknown_size(data)
     if wire_type == _DELIMITED:
         return tag + delimited(len(data))
-    return tag + {_FIXED32: 4, _FIXED64: 8}.get(wire_type, varint_size(data))
+    return tag + {_FIXED32: 4, _FIXED64: 8}.get(wire_type, varints.size(data))
 
 
 def _text_size(value: str) -> int:
@@ -88,7 +89,7 @@ def _text_size(value: str) -> int:
 
 
 def _zigzag_size(value: int) -> int:
-    return varint_size(value * 2 if value >= 0 else -value * 2 - 1)
+    return varints.size(value * 2 if value >= 0 else -value * 2 - 1)
 
 
 def _of(size: int) -> Callable[[Any], int]:
@@ -109,6 +110,6 @@ _SCALARS: dict[int, Callable[[Any], int]] = {
     _Field.TYPE_SINT64: _zigzag_size,
     **{kind: _of(size) for kind, size in FIXED.items()},
     **dict.fromkeys(
-        (_Field.TYPE_INT32, _Field.TYPE_INT64, _Field.TYPE_UINT32, _Field.TYPE_UINT64, _Field.TYPE_ENUM), varint_size
+        (_Field.TYPE_INT32, _Field.TYPE_INT64, _Field.TYPE_UINT32, _Field.TYPE_UINT64, _Field.TYPE_ENUM), varints.size
     ),
 }

@@ -10,6 +10,8 @@ from typing import Any, cast
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from protoslice import varints
+
 _TEXT = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _GROUP = FieldDescriptor.TYPE_GROUP
 
@@ -86,7 +88,7 @@ def shape(field: FieldDescriptor) -> Shape:
         value=None if entry is None else shape(entry.fields_by_name["value"]),
         hollow=message is not None and complete_when_empty(message),
         alone=complete_when_empty(cast(Descriptor, field.containing_type)),
-        tag_size=varint_size(field.number << 3) * (2 if field.type == _GROUP else 1),
+        tag_size=varints.size(field.number << 3) * (2 if field.type == _GROUP else 1),
         descriptor=field,
     )
 
@@ -110,17 +112,3 @@ def present(message: Message) -> Iterator[tuple[Shape, Any]]:
 def field_by_number(descriptor: Descriptor, number: int) -> FieldDescriptor | None:
     """Field with that number, or None; extensions are never found, as metadata cannot name them."""
     return descriptor.fields_by_number.get(number)
-
-
-def varint_size(value: int) -> int:
-    """Size of the varint of `value` in bytes; ten for negative numbers."""
-    return (value.bit_length() + 6) // 7 or 1 if value >= 0 else 10
-
-
-def varint(value: int) -> bytes:
-    """Varint of `value`, which must not be negative."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*out, value])

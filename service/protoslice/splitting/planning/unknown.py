@@ -10,7 +10,7 @@ from typing import Any, cast
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from protoslice.splitting.planning.shape import varint
+from protoslice import varints
 
 _VARINT, _FIXED64, _DELIMITED, _GROUP, _END_GROUP, _FIXED32 = range(6)
 
@@ -27,11 +27,11 @@ def _encode(fields: UnknownFieldSet) -> bytes:
 
 
 def _one(number: int, wire_type: int, data: Any) -> bytes:
-    tag = varint(number << 3 | wire_type)
+    tag = varints.write(number << 3 | wire_type)
     if wire_type == _VARINT:
-        return tag + varint(data)
+        return tag + varints.write(data)
     if wire_type == _DELIMITED:
-        return tag + varint(len(data)) + bytes(data)
+        return tag + varints.write(len(data)) + bytes(data)
     if wire_type == _GROUP:
-        return tag + _encode(data) + varint(number << 3 | _END_GROUP)
+        return tag + _encode(data) + varints.write(number << 3 | _END_GROUP)
     return tag + int(data).to_bytes(4 if wire_type == _FIXED32 else 8, "little")
