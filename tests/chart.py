@@ -79,7 +79,11 @@ def check(values: str, manifests: list[dict[str, Any]]) -> None:
             assert {each["name"] for each in container["volumeMounts"]} <= volumes
             names = [each["name"] for each in container["env"]]
             assert len(names) == len(set(names)), f"a setting is set twice: {names}"
-    variables = {each["name"]: each["value"] for each in deployment["template"]["spec"]["containers"][0]["env"]}
+    serving = deployment["template"]["spec"]["containers"][0]
+    probes = {name: serving[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
+    assert probes == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
+    assert serving["ports"] == [{"name": "http", "containerPort": 8000}]
+    variables = {each["name"]: each["value"] for each in serving["env"]}
     drain = float(variables["PROTOSLICE_DRAIN_SECONDS"]) + float(variables["PROTOSLICE_DRAIN_NOTICE_SECONDS"])
     assert deployment["template"]["spec"]["terminationGracePeriodSeconds"] > drain
     if deployment["replicas"] > 1:

@@ -1,8 +1,8 @@
 """Build the package: the build backend that `pyproject.toml` names, and what the Makefile calls before a build.
 
-    python tools/package_build.py lock             write core/Cargo.lock with the crates that core/crates.txt pins
-    python tools/package_build.py lock --update    let cargo choose the crates, and write core/crates.txt
-    python tools/package_build.py dist [MACHINE…]  build the sdist and a wheel for each machine into dist/
+    python -m tools.package_build lock             write core/Cargo.lock with the crates that core/crates.txt pins
+    python -m tools.package_build lock --update    let cargo choose the crates, and write core/crates.txt
+    python -m tools.package_build dist [MACHINE…]  build the sdist and a wheel for each machine into dist/
 
 A lock file of cargo names a registry, so it is not in git: `core/crates.txt` has the name, version and checksum of each
 crate, and a build fails if cargo resolves them otherwise. Only the standard library and maturin are imported: pip runs
@@ -51,7 +51,7 @@ def lock() -> None:
         lines = "\n".join(f"  {'-' if each in pinned else '+'} {' '.join(each[:2])}" for each in differences)
         sys.exit(
             f"core/crates.txt does not pin the crates that cargo resolves:\n{lines}\n"
-            "If the manifests changed on purpose, run `python tools/package_build.py lock --update`."
+            "If the manifests changed on purpose, run `python -m tools.package_build lock --update`."
         )
 
 

@@ -54,6 +54,12 @@ def test_chart_and_units_set_settings_that_exist() -> None:
     assert used - known == {"PROTOSLICE_PORT", "PROTOSLICE_NAME"} - known
 
 
+def test_the_unit_grants_time_to_end() -> None:
+    (seconds,) = re.findall(r"^TimeoutStopSec=(\d+)$", (DEPLOY / "systemd" / "protoslice.service").read_text(), re.M)
+    fields = Settings.model_fields
+    assert int(seconds) > fields["drain_seconds"].default + fields["drain_notice_seconds"].default
+
+
 def test_chart_and_package_have_the_same_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     version = re.search(r'^version = "(.*)"$', (ROOT / "core" / "Cargo.toml").read_text(), re.M)

@@ -25,7 +25,7 @@ from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
-COMPOSE = ["compose.yaml", "compose.s3.yaml", "compose.mlflow.yaml"]
+COMPOSE = ["compose.yaml", "compose.s3.yaml", "compose.mlflow.yaml", "compose.tls.yaml"]
 SETTINGS = {environment_name(field) for field in Settings.model_fields}
 
 
@@ -155,7 +155,19 @@ def test_services_are_confined(name: str) -> None:
         assert said["read_only"] is True, service
         assert said["cap_drop"] == ["ALL"], service
         assert said["security_opt"] == ["no-new-privileges:true"], service
-        assert all(port.startswith("127.0.0.1:") for port in said.get("ports", [])), service
+        if name != "compose.tls.yaml":  # the others are open
+            assert all(port.startswith("127.0.0.1:") for port in said.get("ports", [])), service
+
+
+def test_the_service_for_a_team_needs_tokens_and_trusts_nginx_alone() -> None:
+    said = services("compose.tls.yaml")
+    assert said["protoslice"]["environment"]["PROTOSLICE_AUTH"] == "tokens"
+    assert "ports" not in said["protoslice"], "only nginx is reachable"
+    networks = yaml.safe_load((DOCKER / "compose.tls.yaml").read_text())["networks"]
+    assert networks["inside"]["ipam"]["config"] == [
+        {"subnet": said["protoslice"]["environment"]["PROTOSLICE_TRUSTED_PROXIES"]}
+    ]
+    assert all("mem_limit" in each and "logging" in each for each in said.values())
 
 
 @pytest.mark.parametrize("name", COMPOSE)
@@ -189,7 +201,7 @@ def test_nginx_file_for_several_services_differs_by_the_upstream_only() -> None:
 
 
 def test_nginx_hangs_up_before_the_service_does() -> None:
-    for name in ("nginx.conf", "nginx-replicas.conf", "nginx-cache.conf", "nginx-private-cache.conf"):
+    for name in ("nginx.conf", "nginx-replicas.conf", "nginx-cache.conf", "nginx-private-cache.conf", "nginx-tls.conf"):
         match = re.search(r"keepalive_timeout (\d+)s", (DOCKER / name).read_text())
         assert match
         assert int(match[1]) < Settings.model_fields["keep_alive_seconds"].default
