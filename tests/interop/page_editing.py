@@ -201,6 +201,18 @@ def test_a_version_is_deleted_with_its_names_and_restored(context: BrowserContex
     assert {"gone:2", "gone:also"} <= {*http.get(f"/v1/stores/{id}").json()["tags"]}
 
 
+def test_a_removed_version_is_restored_in_another_browser(context: BrowserContext, http: httpx.Client) -> None:
+    id = put(http, "elsewhere:1", onnx(5021))
+    http.delete(f"/v1/stores/{id}?force=elsewhere:1").raise_for_status()
+    page = opened(context, "/")
+    page.get_by_role("button", name="Removed").click()
+    expect(page.locator(".cards li", has_text="elsewhere:1")).to_contain_text(f"{id[:12]} · until ")
+    assert violations(context, page) == "[]"
+    page.get_by_role("button", name="Restore elsewhere:1").press("Enter")
+    expect(page).to_have_url(re.compile("/m/elsewhere%3A1$"))
+    assert http.get("/v1/tags/elsewhere:1").json()["store"] == id
+
+
 @pytest.fixture
 def wrong(browser: Browser, service: ServiceProcess) -> Iterator[BrowserContext]:
     """A window in which the service refuses something."""

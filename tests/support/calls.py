@@ -230,6 +230,7 @@ READING: Final = [
     GET /v1/stores/..%2F..%2F..%2Fspaces%2Fother%2Fv1%2Fstores%2F{word} 404
     GET /v1/stores/spaces%2Fother%2F{slashed}@main 404
     GET /v1/stores/%2E%2E%2Fother%2F{slashed}@main/files/a.txt 400
+    GET /v1/removed
     GET /v1/tags
     GET /v1/tags/{word}
     GET /v1/tags?store={store}

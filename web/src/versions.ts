@@ -3,7 +3,7 @@
 import { change, getJson, registryNames, url, type Page, type Store } from "./api";
 
 /** The tag that names a store: one with a version before others; its id where it has none. */
-export const nameOf = ({ id, tags }: Store): string => tags.find((tag) => tag.includes(":")) ?? tags[0] ?? id;
+export const nameOf = ({ id, tags }: Pick<Store, "id" | "tags">): string => tags.find((tag) => tag.includes(":")) ?? tags[0] ?? id;
 export const familyOf = (name: string): string => name.split(":")[0]!;
 export const versionOf = (name: string): string => name.slice(familyOf(name).length + 1);
 

@@ -242,6 +242,19 @@ class StoreTable:
                 return await self._database.write(work)
         raise Conflict("The store is being restored and sent at the same time: try again")
 
+    async def removed(self, *, limit: int, after: tuple[int, int] | None) -> list[tuple[int, int, str, str]]:
+        """Return stores whose removal can be undone, the latest first: its time, a number, the digest, the tags."""
+        behind = "" if after is None else "AND (r.deleted, r.id) < (:time, :id)"
+        other = "SELECT 1 FROM stores s WHERE s.space = r.space AND s.digest = r.digest AND s.deleted"
+        sql = f"""
+            SELECT r.deleted, r.id, r.digest, r.tags FROM stores r
+            WHERE r.space = :space AND r.deleted > 0 {behind}
+                AND NOT EXISTS ({other} IS NULL) AND NOT EXISTS ({other} > r.deleted)
+            ORDER BY r.deleted DESC, r.id DESC LIMIT :limit"""
+        values = {} if after is None else {"time": after[0], "id": after[1]}
+        rows = await self._database.read(lambda tx: tx.all(sql, space=self._space, limit=limit, **values))
+        return [(time, id, digest, tags or "[]") for time, id, digest, tags in rows]
+
     async def describe(self, digest: str, text: str, *, if_match: str | None = None) -> bool:
         """Set the description of a store; return False if there is none. See `remove` for `if_match`."""
 

@@ -25,6 +25,11 @@ def microseconds(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
+def moment_of(microseconds: int) -> datetime:
+    """Return the time of a column of the catalogue."""
+    return _EPOCH + microseconds * _MICROSECOND
+
+
 def elapsed() -> float:
     """Seconds of a clock that is never set, which runs while the machine sleeps where there is such a clock."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -379,6 +379,10 @@ class Stores:
         self._check_writable()
         return await self._store_pages.describe(store_id, text, if_match=if_match)
 
+    async def removed(self, *, limit: int = 100, cursor: str | None = None) -> ResultPage[Removed]:
+        """Return a page of stores whose removal can be undone, the latest first."""
+        return await self._store_pages.removed(timedelta(seconds=GRACE_SECONDS), limit=limit, cursor=cursor)
+
     async def restore(self, store_id: str) -> Restored:
         """Undo the last removal of a store and set its tags again, except those that point elsewhere by now.
 

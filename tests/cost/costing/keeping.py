@@ -120,6 +120,14 @@ KEEPING: Final = (
         budget=Budget(held=30_000, work=190_000, calls=20 * 9, written_room=512 * KIB),
     ),
     Row(
+        route="GET /v1/removed",
+        worst="a store with its tags",
+        ask=get("/v1/removed?limit=1000"),
+        given=_removed,
+        status=200,
+        budget=Budget(held=30_000, work=190_000, calls=20),
+    ),
+    Row(
         route="GET /v1/tags",
         worst=f"{_TAGS} of them",
         ask=get("/v1/tags?limit=1000"),

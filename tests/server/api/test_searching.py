@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -21,6 +23,8 @@ from protoslice.server.access.decision import Scope
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
+
+Shown = TypeVar("Shown")
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +44,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
 
 def found(client: httpx.Client, **search: Any) -> list[str]:
     """Return the first names of the stores of a search, over all its pages of one store."""
-    names, params = list[str](), {"limit": 1, **search}
+    return found_by(client, "/v1/stores", lambda each: str(each["names"][0]["name"]), **search)
+
+
+def found_by(client: httpx.Client, place: str, shown: Callable[[Any], Shown], **search: Any) -> list[Shown]:
+    """Return what is shown of the items of a list, over all its pages of one item."""
+    names, params = list[Shown](), {"limit": 1, **search}
     for _ in range(20):
-        answer = client.get("/v1/stores", params=params)
+        answer = client.get(place, params=params)
         assert answer.status_code == 200, answer.text
         page = answer.json()
-        names += [each["names"][0]["name"] for each in page["items"]]
+        names += [shown(each) for each in page["items"]]
         if page.get("next") is None:
             return names
         params["cursor"] = page["next"]
@@ -208,3 +217,26 @@ async def test_uploaders_are_shown_to_readers() -> None:
         assert [each["uploader"] for each in shown] == ["t"]
         assert json.loads((await ask(app, "GET", f"{path}=x", headers=reader)).body)["items"] == []
         assert (await ask(app, "GET", "/spaces/other/v1/stores?uploader=t", headers=reader)).status == 404
+
+
+def test_removed_stores_are_listed_until_they_are_restored(tmp_path: Path) -> None:
+    settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0)
+    with (
+        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        httpx.Client(base_url=live.url, timeout=30) as client,
+    ):
+
+        def listed() -> list[tuple[str, list[str]]]:
+            return found_by(client, "/v1/removed", lambda each: (each["id"], each["tags"]))
+
+        made = [client.put(f"/v1/stores?filename=m&tag=m:{n}", content=b"m" * n).json()["id"] for n in (1, 2, 3)]
+        assert listed() == []
+        told = [client.delete(f"/v1/stores/{id}?force=m:{n}").json() for n, id in enumerate(made, 1)]
+        assert listed() == [(id, [f"m:{n}"]) for n, id in reversed([*enumerate(made, 1)])]
+        until = client.get("/v1/removed").json()["items"][0]["restorable_until"]
+        assert abs(datetime.fromisoformat(until) - datetime.fromisoformat(told[-1]["restorable_until"])).seconds < 60
+        client.post(f"/v1/stores/{made[0]}/restore").raise_for_status()
+        client.put("/v1/stores?filename=m", content=b"mm").raise_for_status()
+        assert listed() == [(made[2], ["m:3"])], "what was restored or sent again is not removed"
+        assert client.get("/v1/removed?cursor=1").status_code == 400
+        assert client.get("/spaces/other/v1/removed").status_code == 404

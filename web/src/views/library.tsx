@@ -1,13 +1,14 @@
 /** The library: what is stored, by name; the newest first, versions of one name together. */
 
 import { useEffect, useLayoutEffect, useState } from "preact/hooks";
-import { change, getJson, registryNames, uploaderOf, url, type Page, type Repository, type Store } from "../api";
+import { change, getJson, registryNames, uploaderOf, url, type Page, type Repository, type Schemas, type Store } from "../api";
 import { ago, bytes, many } from "../format";
-import { Await, Trouble, useJson } from "../loading";
+import { Await, Trouble, useLoaded } from "../loading";
 import { Drop } from "../parts/drop";
 import { diffPlace, go, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
 import { forgetRemoval, removals, type Removal } from "../removals";
-import { byAge, familyOf, nameOf, repositoryOf, titleOf, versionOf } from "../versions";
+import { allows } from "../session";
+import { byAge, familyOf, nameOf, repositoryOf, shortened, titleOf, versionOf } from "../versions";
 import { Thumbnail } from "../weights/thumbnail";
 
 const PAGE = 50;
@@ -20,7 +21,10 @@ interface More<T> { place: string; items: T[]; next: string | null; error: Error
 
 export function Library() {
   const [of, setOf] = useParameter("of");
-  const stores = of !== "repositories";
+  const removed = of === "removed";
+  const stores = of !== "repositories" && !removed;
+  const [mayRestore, setMayRestore] = useState(false);
+  useEffect(() => void allows("delete").then(setMayRestore, () => null), []);
   const { searchParams } = usePlace();
   // Links of earlier releases have `tag`.
   const sought = searchParams.get("name") ?? searchParams.get("tag") ?? "";
@@ -30,9 +34,9 @@ export function Library() {
   useEffect(() => { if (typed.trim() === sought) return; const wait = setTimeout(() => setParameters({ name: typed.trim(), tag: "" }), 200); return () => clearTimeout(wait); }, [typed]);
   // At once: what is typed next must stay.
   useLayoutEffect(() => setTyped(sought), [sought]);
-  const list = useList<Store & Repository>(stores ? url(["v1", "stores"], { name: sought, type, sort, limit: PAGE }) : url(["v1", "repositories"], { prefix: sought, limit: PAGE }));
+  const list = useList<Store & Repository & Schemas["Removed"]>(removed ? url(["v1", "removed"], { limit: PAGE }) : stores ? url(["v1", "stores"], { name: sought, type, sort, limit: PAGE }) : url(["v1", "repositories"], { prefix: sought, limit: PAGE }), of);
   const types = [...new Set([type, ...list.items.map((each) => each.type ?? "")])].filter(Boolean).sort();
-  const items = stores || !type ? list.items : list.items.filter((each) => each.type === type);
+  const items = stores || removed || !type ? list.items : list.items.filter((each) => each.type === type);
   return (
     <>
       <h1 class="unseen">Library</h1>
@@ -41,14 +45,15 @@ export function Library() {
       <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
         <span class="either" role="group" aria-label="List">
           <button type="button" aria-pressed={stores} onClick={() => setOf("", true)}>Models</button>
-          <button type="button" aria-pressed={!stores} onClick={() => setOf("repositories", true)}>Repositories</button>
+          <button type="button" aria-pressed={!stores && !removed} onClick={() => setOf("repositories", true)}>Repositories</button>
+          {(mayRestore || removed) && <button type="button" aria-pressed={removed} onClick={() => setOf("removed", true)}>Removed</button>}
         </span>
-        <input type="search" placeholder={stores ? "Search names, such as bert or ann/resnet" : "Search names …"} aria-label={stores ? "Search by any part of a name" : "Search by the beginning of a name"} value={typed}
+        {!removed && <><input type="search" placeholder={stores ? "Search names, such as bert or ann/resnet" : "Search names …"} aria-label={stores ? "Search by any part of a name" : "Search by the beginning of a name"} value={typed}
           onInput={(event) => setTyped(event.currentTarget.value)} />
         <select aria-label="Type" value={type} onChange={(event) => setType(event.currentTarget.value)}>
           <option value="">All types</option>
           {types.map((name) => <option key={name} value={name}>{name}</option>)}
-        </select>
+        </select></>}
         {stores && (
           <select aria-label="Sort" value={sort} onChange={(event) => setSort(event.currentTarget.value)}>
             {Object.entries(SORTS).map(([value, title]) => <option key={value} value={value}>{title}</option>)}
@@ -56,7 +61,7 @@ export function Library() {
         )}
       </form>
       <Await of={list.first}>
-        {() => items.length
+        {() => removed ? <Restorable items={items} /> : items.length
           ? stores ? <Cards stores={items} whole={!list.cursor && !type} sought={sought} /> : <ul class="cards">{items.map((each) => <li key={each.name}><RepositoryCard repository={each} /></li>)}</ul>
           : list.cursor ? null : <Nothing sought={sought} type={type} stores={stores} />}
       </Await>
@@ -66,10 +71,11 @@ export function Library() {
   );
 }
 
-/** A list of which further pages are loaded on demand. */
-function useList<T>(place: string) {
+/** A list of which further pages are loaded on demand; items of another kind are not shown while these are loaded. */
+function useList<T>(place: string, kind: string) {
   const [more, setMore] = useState<More<T> | null>(null);
-  const first = useJson<Page<T>>(place);
+  const loaded = useLoaded<Page<T> & { kind: string }>(place, async (signal) => ({ ...await getJson<Page<T>>(place, signal), kind }));
+  const first = { ...loaded, value: loaded.value?.kind === kind ? loaded.value : null };
   const after = more?.place === place ? more : null;
   const cursor = after ? after.next : first.value?.next;
   const load = () => void getJson<Page<T>>(`${place}&cursor=${encodeURIComponent(cursor ?? "")}`).then(
@@ -79,16 +85,38 @@ function useList<T>(place: string) {
   return { first, items: [...(first.value?.items ?? []), ...(after?.items ?? [])], cursor, load, error: after?.error };
 }
 
+/** Undo a removal, and show the model. */
+async function restore({ id, was }: Pick<Removal, "id" | "was">): Promise<void> {
+  const { tags } = await (await change("POST", url(["v1", "stores", id, "restore"]))).json() as Store;
+  forgetRemoval(id);
+  go(modelPlace(tags.includes(was) ? was : id));
+}
+
+/** Models that anybody deleted, as long as they can be restored. */
+function Restorable({ items }: { items: readonly Schemas["Removed"][] }) {
+  const [error, setError] = useState<Error | null>(null);
+  if (!items.length) return <p class="soft empty">Nothing to restore: deleted models are kept for a day.</p>;
+  return (
+    <>
+      {error && <Trouble error={error} />}
+      <ul class="cards">
+        {items.map(({ id, tags, restorable_until: until }) => (
+          <li key={id} class="card">
+            <strong dir="auto">{tags.join(", ") || shortened(id)}</strong>
+            <span class="soft">{shortened(id)} · until {TIME.format(new Date(until))}</span>
+            <button type="button" aria-label={`Restore ${tags[0] ?? shortened(id)}`} onClick={() => void restore({ id, was: nameOf({ id, tags }) }).catch(setError)}>Restore</button>
+          </li>
+        ))}
+      </ul>
+    </>
+  );
+}
+
 /** Models that were deleted in this tab, and the way back. */
 function Removed() {
   const [noted, setNoted] = useState(removals);
   const [error, setError] = useState<Error | null>(null);
   const forget = (id: string) => { forgetRemoval(id); setNoted(removals()); };
-  const restore = async ({ id, was }: Removal) => {
-    const { tags } = await (await change("POST", url(["v1", "stores", id, "restore"]))).json() as Store;
-    forget(id);
-    go(modelPlace(tags.includes(was) ? was : id));
-  };
   return (
     <>
       {noted.map((each) => (

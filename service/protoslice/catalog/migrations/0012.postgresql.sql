@@ -20,3 +20,7 @@ SELECT space, 0, 'files', CAST(id AS text), CASE WHEN deleted IS NULL THEN diges
         ) FROM (SELECT encode(substring(manifest FROM 1 FOR 4096), 'escape') AS data) head
     ) AS path FROM stores
 ) found WHERE path IS NOT NULL;
+
+-- Stores whose removal can be undone are listed for each space.
+
+CREATE INDEX stores_restorable ON stores (space, deleted, id) WHERE deleted IS NOT NULL;

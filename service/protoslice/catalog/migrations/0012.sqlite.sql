@@ -29,3 +29,7 @@ SELECT space, 0, 'files', CAST(id AS text), CASE WHEN deleted IS NULL THEN diges
         FROM (SELECT CAST(substr(manifest, 1, length(manifest) - 65) AS text) AS data) WHERE json_valid(data)
     ) AS path FROM stores
 ) found WHERE path IS NOT NULL;
+
+-- Stores whose removal can be undone are listed for each space.
+
+CREATE INDEX stores_restorable ON stores (space, deleted, id) WHERE deleted IS NOT NULL;

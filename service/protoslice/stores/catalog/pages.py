@@ -5,15 +5,18 @@ from __future__ import annotations
 import base64
 import json
 import logging
+import re
 from collections.abc import Sequence
+from datetime import timedelta
 from itertools import takewhile
 from typing import Final
 
 from protoslice.catalog.listing import Key, StoreQuery
 from protoslice.catalog.stores import ListedStore, StoreTable
 from protoslice.errors import IntegrityError, InvalidInput, NotFound
-from protoslice.facts import Store
+from protoslice.facts import Removed, Store
 from protoslice.stores.catalog.manifests import Manifests
+from protoslice.stores.clock import moment_of
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import is_tag_prefix
 from protoslice.stores.paging import PAGE_BYTES, PageBudget, ResultPage
@@ -66,6 +69,21 @@ class StorePages:
         if len(fitting) < len(listed):
             rest = fitting[-1].key
         return ResultPage(found, None if rest is None else _cursor_of(rest, query))
+
+    async def removed(self, kept: timedelta, *, limit: int, cursor: str | None) -> ResultPage[Removed]:
+        """Return a page of stores whose removal can be undone, the latest first; each for the time `kept`."""
+        after = re.fullmatch(r"([0-9]{1,19})-([0-9]{1,19})", cursor or "0-0")
+        if after is None or not all(int(each) < _BEHIND for each in after.groups()):
+            raise InvalidInput(_FOREIGN)
+        key = None if cursor is None else (int(after[1]), int(after[2]))
+        rows = await self._table.removed(limit=limit + 1, after=key)
+        room = PageBudget(limit)
+        fitting = [*takewhile(lambda row: room.takes(len(row[3])), rows[:limit])]
+        found = [
+            Removed(digest, tuple(json.loads(tags)), moment_of(time) + kept)
+            for time, _, digest, tags in fitting
+        ]
+        return ResultPage(found, "{}-{}".format(*fitting[-1][:2]) if len(fitting) < len(rows) else None)
 
     async def family(self, tag: str, *, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
         """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first.

@@ -221,6 +221,21 @@ async def delete_store(
 
 @endpoint(
     router,
+    "GET /v1/removed",
+    Rule(Scope.DELETE, reads=True),
+    answer=PageOf[Removed],
+    fails=(400, 403),
+    cached=True,
+    summary="List removed stores",
+)
+async def list_removed(request: Request, services: Given, cursor: Cursor, limit: Limit = 100) -> Response:
+    """List stores whose removal can be undone, the latest first."""
+    most = min(limit, services.settings.max_page_items)
+    return page_answer(request, await services.stores.removed(limit=most, cursor=cursor))
+
+
+@endpoint(
+    router,
     "POST /v1/stores/{id}/restore",
     Rule(Scope.DELETE, reads=True),
     answer=RestoredStore,
