@@ -253,6 +253,36 @@ def test_head_is_low_and_its_labels_are_whole(browser: Browser, service: Service
         expect(page.get_by_label("Description of this version")).to_have_value("typed")
 
 
+def test_tensors_of_missing_files_are_hatched(context: BrowserContext, service: ServiceProcess) -> None:
+    here = numpy_helper.from_array(np.ones((500, 100), "<f4"), "here.weight")
+    gone = TensorProto(name="gone.weight", data_type=TensorProto.FLOAT, dims=(500, 100))
+    gone.data_location = TensorProto.EXTERNAL
+    gone.external_data.add(key="location", value="<b>gone.data")
+    data = layered(iter((here, gone)))
+    httpx.put(f"{service.url}/v1/stores?filename=m.onnx&tag=gone", content=data, timeout=60).raise_for_status()
+    page = opened(context, "/m/gone")
+    expect(page.locator("header .warn")).to_contain_text("Missing file: <b>gone.data. Hatched tensors cannot be read.")
+    expect(page.get_by_role("treeitem", name="gone.weight, 195 KiB, file missing")).to_be_visible()
+    expect(page.get_by_role("treeitem", name="here.weight, 195 KiB", exact=True)).to_be_visible()
+    tops = {page.locator(".tile", has_text=f"{name}.").evaluate("tile => tile.offsetTop") for name in ("gone", "here")}
+    colours = """(canvas, across) => {
+      const { width, height } = canvas, { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+      const found = [{}, {}];
+      for (let at = 0; at < data.length; at += 4) {
+        const [x, y] = [(at / 4) % width, Math.floor(at / 4 / width)];
+        const half = found[across ? Number(x > width / 2) : Number(y > height / 2)];
+        const colour = data.slice(at, at + 3).join();
+        half[colour] = (half[colour] ?? 0) + 1;
+      }
+      return found.map(each => Math.max(...Object.values(each)) / Object.values(each).reduce((sum, one) => sum + one));
+    }"""
+    shares = sorted(page.locator(".map canvas").evaluate(colours, len(tops) == 1))
+    assert shares[0] < 0.94 < 0.97 < shares[1], "lines across the tensor whose file is missing alone"
+    assert violations(context, page) == "[]"
+    page.get_by_role("link", name="Upload the whole folder").click()
+    expect(page.get_by_role("region", name="Upload")).to_be_visible()
+
+
 def test_model_without_tensors_leads_to_the_proto(context: BrowserContext) -> None:
     page = opened(context, "/m/none")
     page.get_by_role("link", name="Look at the proto itself").click()

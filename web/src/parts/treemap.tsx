@@ -4,6 +4,7 @@ import { hierarchy, treemap, treemapSquarify, type HierarchyRectangularNode } fr
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useDark } from "../dark";
 import { bytes, percent } from "../format";
+import { hatch } from "../weights/dtypes";
 
 export interface Cell {
   key: string; label: string; size: number;
@@ -107,7 +108,7 @@ function draw(canvas: HTMLCanvasElement, boxes: readonly Box[], { width, height,
     const [w, h] = [box.x1 - box.x0, box.y1 - box.y0];
     pen.fillStyle = fill(box, hueOf(box, groups), dark);
     pen.fillRect(box.x0, box.y0, w, h);
-    if (box.data.rest) hatch(pen, box, dark);
+    if (box.data.rest) hatch(pen, box, dark ? "hsl(220 9% 30%)" : "hsl(220 9% 80%)");
     if (w > 34 && h > 13) name(pen, box, ink);
   }
   const marked = boxes.find((box) => box.data.key === chosen);
@@ -140,22 +141,6 @@ function fill(box: Box, hue: number | null, dark: boolean): string {
   const light = dark ? 20 + depth * 4.5 : 90 - depth * 4.5;
   const grey = (dark ? 18 : 93) + (box.children ? 0 : dark ? 6 : -6);
   return hue === null ? `hsl(220 9% ${grey}%)` : `hsl(${hue} ${dark ? 42 : 68}% ${light}%)`;
-}
-
-function hatch(pen: CanvasRenderingContext2D, box: Box, dark: boolean): void {
-  pen.save();
-  pen.beginPath();
-  pen.rect(box.x0, box.y0, box.x1 - box.x0, box.y1 - box.y0);
-  pen.clip();
-  pen.beginPath();
-  for (let x = box.x0 - (box.y1 - box.y0); x < box.x1; x += 7) {
-    pen.moveTo(x, box.y1);
-    pen.lineTo(x + (box.y1 - box.y0), box.y0);
-  }
-  pen.strokeStyle = dark ? "hsl(220 9% 30%)" : "hsl(220 9% 80%)";
-  pen.lineWidth = 1;
-  pen.stroke();
-  pen.restore();
 }
 
 function name(pen: CanvasRenderingContext2D, box: Box, ink: string): void {

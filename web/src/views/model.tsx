@@ -44,6 +44,8 @@ function Shown({ store, name, tab, onChange }: { store: Store; name: string; tab
   const chosen = tabs.find((each) => each === tab) ?? (store.root !== null ? "weights" : "files");
   // Summing up all tensors takes the service longer than the picture or the first rows, and would hold them up.
   const [pictured, setPictured] = useState(false);
+  const isNext = pictured || !["weights", "bytes", "tensors"].includes(chosen);
+  const summary = useJson<Summary>(store.root === null || !isNext ? null : view(store.id, ["summary"])).value;
   const [repository] = useParameter("repository");
   const place = (each: Tab) => modelPlace(name, each) + ofRepository(repository);
   const key = (event: KeyboardEvent) => {
@@ -55,7 +57,7 @@ function Shown({ store, name, tab, onChange }: { store: Store; name: string; tab
   };
   return (
     <>
-      <Head store={store} name={name} repository={repository} onChange={onChange} isNext={pictured || !["weights", "bytes", "tensors"].includes(chosen)} />
+      <Head store={store} name={name} repository={repository} onChange={onChange} isNext={isNext} summary={summary} />
       <div class="tabs" role="tablist" aria-label="Views" onKeyDown={key}>
         {tabs.map((each) => (
           <a key={each} id={`tab-${each}`} role="tab" href={place(each)} aria-selected={each === chosen}
@@ -63,7 +65,7 @@ function Shown({ store, name, tab, onChange }: { store: Store; name: string; tab
         ))}
       </div>
       <section id="panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
-        {chosen === "weights" && <Weights store={store} name={name} onPictured={() => setPictured(true)} />}
+        {chosen === "weights" && <Weights store={store} name={name} incomplete={!!summary?.missing.length} onPictured={() => setPictured(true)} />}
         {chosen === "bytes" && <Bytes store={store} onPictured={() => setPictured(true)} />}
         {chosen === "tensors" && <Tensors store={store} onPictured={() => setPictured(true)} />}
         {chosen === "graph" && <Graph store={store} name={name} />}
@@ -75,16 +77,15 @@ function Shown({ store, name, tab, onChange }: { store: Store; name: string; tab
   );
 }
 
-interface Headed { store: Store; name: string; repository: string; isNext: boolean; onChange: () => void }
+interface Headed { store: Store; name: string; repository: string; isNext: boolean; summary: Summary | null; onChange: () => void }
 
 const ACTIONS = { use: "Use this model", history: "History", edit: "Edit", readme: "README" } as const;
 type Action = keyof typeof ACTIONS;
 
-function Head({ store, name, repository, isNext, onChange }: Headed) {
+function Head({ store, name, repository, isNext, summary, onChange }: Headed) {
   const readme = store.files.find(({ path, size }) => /^readme(\.md)?$/i.test(path) && size)?.path;
   const title = repository || titleOf(store, name);
   useEffect(() => { document.title = `${title} — Protoslice`; }, [title]);
-  const summary = useJson<Summary>(store.root === null || !isNext ? null : view(store.id, ["summary"]));
   const [action, setAction] = useState<Action | null>(null);
   // What was opened keeps what was typed into it.
   const [opened, setOpened] = useState<Action[]>([]);
@@ -115,7 +116,7 @@ function Head({ store, name, repository, isNext, onChange }: Headed) {
           {store.type ?? store.why} · <b>{bytes(store.size)}</b> in {many(store.files.length, "file")} · {store.uploader && `by ${uploaderOf(store)} · `}{ago(store.created)} ·{" "}
           <code title={store.id}>{store.id.slice(0, 12)}</code>
         </span>
-        {summary.value?.tensors ? <Totals summary={summary.value} /> : null}
+        {summary?.tensors ? <Totals summary={summary} /> : null}
         {HAS_SIGNATURES.test(store.type ?? "") && isNext && <Signatures store={store} />}
       </div>
       {registryNames(store).length > 0 && <p class="soft" dir="auto">Names: {registryNames(store).slice(0, 10).join(", ")}</p>}
@@ -175,6 +176,9 @@ function Versions({ store, name, named }: { store: Store; name: string; named: s
 /** What is said of the elements that are no parameters. */
 const BESIDES = { optimizer: "of optimizer state", constant: "constants", other: "other" };
 
+/** Missing files that are listed. */
+const MOST_MISSING = 5;
+
 function Totals({ summary }: { summary: Summary }) {
   const stored = summary.dtypes.filter((total) => total.size);
   const all = stored.reduce((size, total) => size + total.size, 0);
@@ -189,7 +193,7 @@ function Totals({ summary }: { summary: Summary }) {
           {stored.map(({ dtype, size }) => <li key={dtype}><i style={{ background: dtypeColour(dtype, dark) }} />{dtype ?? "unknown"} {percent(size / all)}</li>)}
         </ul>
       </span>
-      {summary.missing.length > 0 && <span class="warn">missing files, whose tensors cannot be read: {summary.missing.join(", ")}</span>}
+      {summary.missing.length > 0 && <span class="warn" dir="auto">Missing {summary.missing.length === 1 ? "file" : "files"}: {summary.missing.slice(0, MOST_MISSING).join(", ")}{summary.missing.length > MOST_MISSING && ` and ${summary.missing.length - MOST_MISSING} more`}. Hatched tensors cannot be read. <a href={`${SPACE}/`}>Upload the whole folder</a> to add them.</span>}
       {summary.duplicates.length > 0 && <span class="warn">{many(summary.duplicates.length, "duplicate tensor name")}</span>}
     </>
   );

@@ -1,7 +1,7 @@
 /** The weight map of a model: where its parameters are, by the hierarchy of their names. */
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { getJson, view, type Branch, type Statistics, type Store } from "../api";
+import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { getJson, view, type Branch, type Page, type Statistics, type Store, type Tensor } from "../api";
 import { useDark } from "../dark";
 import { drawable } from "../elements";
 import { bytes, many, percent, shape } from "../format";
@@ -20,16 +20,16 @@ const AT_ONCE = 4;
 /** Tensors of one view whose statistics are asked for. */
 const MOST = 120;
 
-export function Weights({ store, name, onPictured }: { store: Store; name: string; onPictured: () => void }) {
+export function Weights({ store, name, incomplete, onPictured }: { store: Store; name: string; incomplete: boolean; onPictured: () => void }) {
   const root = useLoaded<WeightNode>(store.id, (signal) => loadRoot(store.id, signal));
   useEffect(() => { if (!root.busy) onPictured(); }, [root.busy]);
   if (root.error) return <><Trouble error={root.error} /><Elsewhere name={name} /></>;
-  return <Await of={root}>{(value) => (value.tensors ? <Mapped store={store} root={value} /> : <><p class="empty soft">This model has no tensors.</p><Elsewhere name={name} /></>)}</Await>;
+  return <Await of={root}>{(value) => (value.tensors ? <Mapped store={store} root={value} incomplete={incomplete} /> : <><p class="empty soft">This model has no tensors.</p><Elsewhere name={name} /></>)}</Await>;
 }
 
 const Elsewhere = ({ name }: { name: string }) => <p><a href={modelPlace(name, "bytes")}>Look at the proto itself</a></p>;
 
-function Mapped({ store, root }: { store: Store; root: WeightNode }) {
+function Mapped({ store, root, incomplete }: { store: Store; root: WeightNode; incomplete: boolean }) {
   const { searchParams: asking } = usePlace();
   const [at, range] = [asking.get("at") ?? "", asking.get("range") ?? ""];
   const [chosen, setChosen] = useParameter("tensor");
@@ -48,6 +48,8 @@ function Mapped({ store, root }: { store: Store; root: WeightNode }) {
   const layout = useMemo(() => (width ? new Layout(top, width, height, measure) : null), [top, width, height, measure, loaded]);
   const way = (colour in WAYS ? colour : "kind") as Way;
   const statistics = useRef(new Map<string, Statistics | null>());
+  const unread = useLoaded<ReadonlySet<string>>(incomplete ? store.id : null, (signal) => unreadable(store.id, signal));
+  const missing = useCallback(({ address, tensors }: WeightNode) => !!unread.value && (unread.value.size === root.tensors || (tensors === 1 && unread.value.has(address ?? ""))), [unread.value, root]);
   const dark = useDark();
   const painter = useMemo(() => painterOf(way, dark, statistics.current), [way, dark, version]);
 
@@ -128,13 +130,29 @@ function Mapped({ store, root }: { store: Store; root: WeightNode }) {
             <WeightMap layout={layout} painter={painter} version={version} chosen={chosen} label="Weight map: arrow keys move, Enter opens, Escape goes back"
               onAt={(tile) => { setHere(tile.node); follow(tile.node, false); }} onOpen={open} onUp={() => go((here === top ? top.parent : top) ?? root)}
               onSight={(groups, tensors) => { sight.current = { groups, tensors }; setSeen(tensors); work(); }}
-              tip={(node) => <NodeTip node={node} root={root} measure={measure} store={store.id} />} />
+              missing={missing} tip={(node) => <NodeTip node={node} root={root} measure={measure} store={store.id} />} />
           )}
         </div>
         {chosen && <TensorDrawer key={chosen} store={store} address={chosen} onClose={() => setChosen("")} />}
       </div>
     </>
   );
+}
+
+/** Tensors that are looked at for missing files. */
+const MOST_LOOKED_AT = 20_000;
+
+/** Addresses of the tensors whose bytes cannot be read. */
+async function unreadable(store: string, signal: AbortSignal): Promise<ReadonlySet<string>> {
+  const found = new Set<string>();
+  let cursor: string | null = "";
+  for (let seen = 0; cursor !== null && seen < MOST_LOOKED_AT;) {
+    const page: Page<Tensor> = await getJson(view(store, ["tensors"], { limit: 1000, cursor }), signal);
+    for (const { address, problem } of page.items) if (problem) found.add(address);
+    seen += page.items.length;
+    cursor = page.next;
+  }
+  return found;
 }
 
 /** The node that the address names. */

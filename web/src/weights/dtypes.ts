@@ -14,3 +14,20 @@ export const hueOf = (names: readonly string[], name: string): number | null => 
 };
 
 export const dtypeColour = (dtype: string | null, dark: boolean): string => flat(hueOf(DTYPES, dtype ?? ""), dark);
+
+/** Lines across a box, for what is left out or missing. */
+export function hatch(pen: CanvasRenderingContext2D, { x0, y0, x1, y1 }: { x0: number; y0: number; x1: number; y1: number }, colour: string): void {
+  pen.save();
+  pen.beginPath();
+  pen.rect(x0, y0, x1 - x0, y1 - y0);
+  pen.clip();
+  pen.beginPath();
+  for (let x = x0 - (y1 - y0); x < x1; x += 7) {
+    pen.moveTo(x, y1);
+    pen.lineTo(x + (y1 - y0), y0);
+  }
+  pen.strokeStyle = colour;
+  pen.lineWidth = 1;
+  pen.stroke();
+  pen.restore();
+}

@@ -6,6 +6,7 @@ import { useDark } from "../dark";
 import { bytes, count, many } from "../format";
 import { useFingers, within } from "../parts/fingers";
 import type { Painter } from "./colours";
+import { hatch } from "./dtypes";
 import { NAMED, roomForName, type Layout, type Look, type Tile } from "./layout";
 import type { WeightNode } from "./nodes";
 
@@ -28,9 +29,11 @@ interface Given {
   /** Called with what is visible once the view is at rest: groups that have room to be opened, and single tensors. */
   onSight: (groups: WeightNode[], tensors: WeightNode[]) => void;
   tip: (node: WeightNode) => ComponentChildren;
+  /** True for a tensor whose file is missing. */
+  missing: (node: WeightNode) => boolean;
 }
 
-export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpen, onUp, onSight, tip }: Given) {
+export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpen, onUp, onSight, tip, missing }: Given) {
   const box = useRef<HTMLDivElement>(null);
   const layer = useRef<HTMLDivElement>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -96,8 +99,8 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
   }, [layout]);
   useLayoutEffect(() => { if (layer.current) layer.current.style.transform = ""; }, [look]);
   useLayoutEffect(() => {
-    if (canvas.current) paint(canvas.current, textures, { layout, look, painter, dark });
-  }, [textures, painter, dark]);
+    if (canvas.current) paint(canvas.current, textures, { layout, look, painter, missing, dark });
+  }, [textures, painter, missing, dark]);
   useEffect(() => {
     const groups = leaves.filter((tile) => tile.node.children === null && tile.w * look.k > 2 * NAMED.w && tile.h * look.k > 4 * NAMED.h);
     const single = textures.filter((tile) => tile.node.tensors === 1).sort((a, b) => b.w * b.h - a.w * a.h);
@@ -168,7 +171,7 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
         <canvas ref={canvas} aria-hidden="true" />
         <div role="tree" aria-label={label}>
           {tiles.map((tile) => <Shown key={tile.key} tile={tile} look={look} open={open.has(tile)} chosen={tile.node.address !== null && tile.node.address === chosen}
-            focused={tile.key === current} total={layout.root.node.size} />)}
+            focused={tile.key === current} missing={missing(tile.node)} />)}
         </div>
       </div>
       {hovered && (
@@ -178,9 +181,9 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
   );
 }
 
-interface ShownTile { tile: Tile; look: Look; open: boolean; chosen: boolean; focused: boolean; total: number }
+interface ShownTile { tile: Tile; look: Look; open: boolean; chosen: boolean; focused: boolean; missing: boolean }
 
-function Shown({ tile, look, open, chosen, focused }: ShownTile) {
+function Shown({ tile, look, open, chosen, focused, missing }: ShownTile) {
   const { node, key } = tile;
   const k = look.k;
   const head = tile.head * k;
@@ -193,7 +196,7 @@ function Shown({ tile, look, open, chosen, focused }: ShownTile) {
     <div role="treeitem" class={kind} data-tile={key} aria-level={tile.depth || 1} aria-expanded={node.tensors > 1 ? open : undefined} aria-selected={chosen}
       tabIndex={focused ? 0 : -1}
       style={{ left: (tile.x - look.x) * k, top: (tile.y - look.y) * k, width: tile.w * k, height: tile.h * k }}>
-      <span class="unseen">{`${node.prefix || "all tensors"}${node.range ? ` ${node.label}` : ""}, ${node.tensors > 1 ? `${many(node.tensors, "tensor")}, ` : ""}${bytes(node.size)}`}</span>
+      <span class="unseen">{`${node.prefix || "all tensors"}${node.range ? ` ${node.label}` : ""}, ${node.tensors > 1 ? `${many(node.tensors, "tensor")}, ` : ""}${bytes(node.size)}${missing ? ", file missing" : ""}`}</span>
       {named && (
         <span class="label" aria-hidden="true" style={open ? { fontSize: font, lineHeight: `${head}px`, paddingLeft: 5 + inset } : {}}>
           <b dir="auto">{cut(node.label, tile.w * k - 11, `bold ${font}px`)}</b>
@@ -241,9 +244,9 @@ function texturesOf(layout: Layout, leaves: readonly Tile[], k: number): Tile[] 
   return found;
 }
 
-interface Scene { layout: Layout; look: Look; painter: Painter; dark: boolean }
+interface Scene { layout: Layout; look: Look; painter: Painter; missing: (node: WeightNode) => boolean; dark: boolean }
 
-function paint(canvas: HTMLCanvasElement, textures: readonly Tile[], { layout, look, painter, dark }: Scene): void {
+function paint(canvas: HTMLCanvasElement, textures: readonly Tile[], { layout, look, painter, missing, dark }: Scene): void {
   const ratio = Math.min(devicePixelRatio || 1, 2);
   const margin = look.k > 1 ? MARGIN : 0;
   const [left, top] = [margin * layout.width, margin * layout.height];
@@ -260,6 +263,7 @@ function paint(canvas: HTMLCanvasElement, textures: readonly Tile[], { layout, l
     const [x, y, w, h] = [(tile.x - look.x) * look.k, (tile.y - look.y) * look.k, tile.w * look.k, tile.h * look.k];
     pen.fillStyle = painter.of(tile.node);
     pen.fillRect(x, y, w, h);
+    if (missing(tile.node)) hatch(pen, { x0: x, y0: y, x1: x + w, y1: y + h }, dark ? "#fff8" : "#0008");
     if (w > 5 && h > 5) pen.strokeRect(x, y, w, h);
   }
 }

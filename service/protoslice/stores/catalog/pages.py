@@ -79,10 +79,7 @@ class StorePages:
         rows = await self._table.removed(limit=limit + 1, after=key)
         room = PageBudget(limit)
         fitting = [*takewhile(lambda row: room.takes(len(row[3])), rows[:limit])]
-        found = [
-            Removed(digest, tuple(json.loads(tags)), moment_of(time) + kept)
-            for time, _, digest, tags in fitting
-        ]
+        found = [Removed(digest, tuple(json.loads(tags)), moment_of(time) + kept) for time, _, digest, tags in fitting]
         return ResultPage(found, "{}-{}".format(*fitting[-1][:2]) if len(fitting) < len(rows) else None)
 
     async def family(self, tag: str, *, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
