@@ -15,7 +15,7 @@ CONTROL_FOLDERS: Final = (".git", ".hg", ".jj")
 # NTFS has short names, ignores dots and blanks at the end, and puts streams behind a colon (git: is_ntfs_dotgit).
 # The names with four digits of a checksum are those that Windows makes when the first are taken.
 _CONTROL: Final = re.compile(
-    r"(?:\.(?:git|hg|jj)|(?:git|hg|jj|(?:gi|hg|jj)[0-9a-f]{4})~[0-9]+)[. ]*(?::.*)?", re.DOTALL
+    r"(?:\A|[/\\])(?:\.(?:git|hg|jj)|(?:git|hg|jj|(?:gi|hg|jj)[0-9a-f]{4})~[0-9]+)[. ]*(?::[^/\\]*)?(?:\Z|[/\\])"
 )
 # HFS+ ignores these characters in names (git: next_hfs_char).
 _IGNORED: Final = dict.fromkeys(
@@ -47,7 +47,7 @@ def check_form(path: str) -> str:
 
 def is_version_control(path: str) -> bool:
     """Return True if some file system takes a step of `path` for a folder of version control."""
-    return any(_CONTROL.fullmatch(step.translate(_IGNORED).casefold()) for step in re.split(r"[/\\]", path))
+    return _CONTROL.search((path if path.isascii() else path.translate(_IGNORED)).casefold()) is not None
 
 
 def without_version_control(files: Mapping[str, T]) -> Mapping[str, T]:
