@@ -11,8 +11,9 @@ from urllib.parse import unquote
 import pytest
 from tests.server.api.test_preconditions import filled
 from tests.support.asgi import ask
+from tests.support.stores import onnx
 
-REQUIRED: Final = {"before": "mine"}
+REQUIRED: Final = {"before": "other"}
 """Parameters that a list needs."""
 OF_A_PAGE: Final = {"cursor", "limit", "from"}
 SPACE: Final = "/spaces/team"
@@ -45,6 +46,7 @@ async def test_a_cursor_is_for_the_parameters_that_it_came_with() -> None:
         typed = {**caller, "content-type": "application/json"}
         assert (await ask(app, "PUT", "/v1/spaces/team", b"{}", typed)).status == 201
         assert (await ask(app, "PUT", "/v1/tags/more", more, typed)).status == 201
+        assert (await ask(app, "PUT", "/v1/stores?filename=m.onnx&tag=other", onnx(7, 9), caller)).status == 201
         for path, parameters in lists(app.openapi()):
             named = path.replace("/webhooks/{name}", "/webhooks/mine").replace("{name}", things["repository"])
             needed = "".join(f"&{name}={REQUIRED[name]}" for name in parameters if name in REQUIRED)
