@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
+from tests.support.bundles import Variable, bundle
 
 from protoslice import open_model
 from protoslice.formats.tensors.dtypes import DTYPES
@@ -335,3 +336,17 @@ def test_initializers_of_branches_are_weights_of_their_layers(tmp_path: Path) ->
     )
     nodes = [node("If", "c", "y", then_branch=inside, else_branch=inside)]
     assert uses(saved(tmp_path, nodes, {}, ("x", "c"))) == {"w": ("weight", "linear")}
+
+
+def test_copies_in_exports_of_keras_are_not_counted_twice(tmp_path: Path) -> None:
+    """Keras 3 exports each weight under two keys; in a checkpoint its only key may be in the list of the optimizer."""
+    keys = {
+        "variables/0": b"1234", "_all_variables/0": b"1234", "_all_variables/1": b"4321",
+        "optimizer/_trainable_variables/0": b"1111", "optimizer/_variables/0": b"1111",
+    }  # fmt: skip
+    variables = [Variable(f"{key}/.ATTRIBUTES/VARIABLE_VALUE", 1, (1,), data) for key, data in sorted(keys.items())]
+    for name, data in bundle("v", variables).items():
+        (tmp_path / name).write_bytes(data)
+    with open_model(tmp_path / "v.index") as model:
+        found = {tensor.name.partition("/.")[0]: tensor.use.role for tensor in model.matching()}
+    assert found == dict(zip(keys, ("weight", "other", "weight", "weight", "optimizer"), strict=True))

@@ -46,6 +46,10 @@ _HEAD: Final = 256
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 _SLOT: Final = re.compile(r"/\.OPTIMIZER_SLOT/.*(?=/\.ATTRIBUTES/)")
 """What the key of a variable of an optimizer adds to that of the weight that it belongs to."""
+_OPTIMIZED: Final = "optimizer/_trainable_variables/"
+"""Beginning of the keys of weights of Keras to which the optimizer comes first in a checkpoint."""
+_COPIES: Final = "_all_variables/"
+"""Beginning of the keys under which exports of Keras have a second copy of what lies under `variables/`."""
 _BIAS: Final = re.compile(r"/bias(?=$|/\.ATTRIBUTES/)")
 
 
@@ -122,7 +126,22 @@ class BundleTensors(Tensors):
         layer = self._bundle.find(_BIAS.sub("/kernel", of).encode()) if kind == "other" and tensor.rank == 1 else None
         if layer is not None:
             kind = kind_named(of, len(self._bundle.entry(layer)[1] or ()))
-        return Use(role_named(tensor.name, tensor.dtype), kind)
+        if tensor.name.startswith(_COPIES) and self._content(tensor.name) in self._variables:
+            return Use("other", kind)
+        return Use(role_named(tensor.name.removeprefix(_OPTIMIZED), tensor.dtype), kind)
+
+    def _content(self, key: str) -> tuple[object, ...] | None:
+        """Return type, shape, size and checksum of a variable; None if there is none of that key."""
+        number = self._bundle.find(key.encode("utf-8", "surrogateescape"))
+        if number is None:
+            return None
+        kind, shape, _, _, size, checksum = self._bundle.entry(number)
+        return kind, shape and tuple(shape), size, checksum
+
+    @cached_property
+    def _variables(self) -> frozenset[tuple[object, ...] | None]:
+        names = map(self._name, range(len(self._bundle)))
+        return frozenset(self._content(name) for name in names if name.startswith("variables/"))
 
     def _found(self, name_or_address: str) -> Sequence[int]:
         """The tensor with that key or address; else those with that name in the checkpoint's object graph."""
