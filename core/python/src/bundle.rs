@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use wire::bundle::{self, Extent, Items, Placed, Types};
+use wire::bundle::{self, Extent, Placed};
 
 use crate::errors::raise;
 use crate::limits::{self, Limits};
@@ -16,25 +16,18 @@ type Entry<'py> = (i32, Option<Bound<'py, PyTuple>>, i32, i64, i64, Option<u32>)
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Bundle {
     bundle: bundle::Bundle,
-    types: Types,
 }
 
 #[pymethods]
 impl Bundle {
-    /// Reads the index in `source`. `types` maps a type number to its name and the bytes of one element; 0 stands for
-    /// types without a fixed element size.
+    /// Reads the index in `source`.
     #[new]
-    #[pyo3(signature = (source, types, *, limits=None))]
-    fn new(
-        py: Python<'_>,
-        source: &Bound<'_, PyAny>,
-        types: Types,
-        limits: Option<&Bound<'_, Limits>>,
-    ) -> PyResult<Self> {
+    #[pyo3(signature = (source, *, limits=None))]
+    fn new(py: Python<'_>, source: &Bound<'_, PyAny>, limits: Option<&Bound<'_, Limits>>) -> PyResult<Self> {
         let source = PySource::new(source)?;
         let limits = limits::of(limits);
         let bundle = py.detach(|| bundle::Bundle::open(&source, &limits)).map_err(|error| raise(py, error))?;
-        Ok(Self { bundle, types })
+        Ok(Self { bundle })
     }
 
     /// Number of shards.
@@ -83,25 +76,6 @@ impl Bundle {
             Ok((slice, part.map(|placed| entry(py, &placed)).transpose()?))
         });
         found.collect()
-    }
-
-    /// At most `limit` tensors from `start` on as items of a JSON list, how many there are in it, and the number to
-    /// continue from. `dtype` filters by type name; `room` has the size of each shard in bytes, None for a missing
-    /// one. The list ends before a tensor that is stored in slices or has an inconsistent entry.
-    #[pyo3(signature = (prefix, room, start, limit, dtype=None))]
-    fn items<'py>(
-        &self,
-        py: Python<'py>,
-        prefix: &str,
-        room: Vec<Option<u64>>,
-        start: usize,
-        limit: usize,
-        dtype: Option<&str>,
-    ) -> PyResult<(Bound<'py, PyBytes>, usize, usize)> {
-        let items = Items::new(&self.bundle, prefix, &self.types, &room);
-        let written = py.detach(|| items.write(start, limit, dtype));
-        let (text, count, next) = written.map_err(|error| raise(py, error))?;
-        Ok((PyBytes::new(py, &text), count, next))
     }
 }
 

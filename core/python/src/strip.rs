@@ -79,11 +79,6 @@ impl Strip {
         self.strip.block(id).unwrap_or_default().items
     }
 
-    /// The node at a place; None beyond the end.
-    fn node_at(&self, place: u32) -> Option<u32> {
-        self.strip.node_at(place)
-    }
-
     /// Place of a node; None in another graph.
     fn place(&self, node: u32) -> Option<u32> {
         Some(self.strip.place_of(node)).filter(|place| *place != u32::MAX)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from protoslice import _core, schema
-from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.formats.paddle.programs import PROGRAM, json_as_proto
 from protoslice.formats.weights.messages import message_of
+
+from protoslice import _core, schema
+from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records
@@ -25,7 +26,6 @@ RECORDS: Final = "records"
 
 _LOOKED_AT: Final = 64
 """Records among which the first that has a part is looked for."""
-_NO_TYPES: Final[Mapping[int, tuple[str, int]]] = {}
 _PATH: Final = re.compile(r"records(?:\[(?P<number>[0-9]{1,18})\](?:\.(?P<rest>.+))?)?", re.DOTALL)
 
 Row = tuple[str, int, str | None, str | None, str | None, int | None, int, bool, str | None]
@@ -61,7 +61,7 @@ def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> F
 
     Reads all of it; `CorruptModel` for a damaged index.
     """
-    image = _core.Rope([_core.Bundle(index, _NO_TYPES, limits=limits).message()])
+    image = _core.Rope([_core.Bundle(index, limits=limits).message()])
     return FileDocument(_indexed([], image, schema.bundled().flat(TENSOR_BUNDLE), TENSOR_BUNDLE, limits), [])
 
 

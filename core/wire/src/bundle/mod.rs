@@ -14,12 +14,10 @@ use crate::source::Source;
 use crate::table::{self, Entry};
 
 mod entry;
-mod items;
 mod message;
 mod slice_key;
 
 pub use entry::{Extent, Placed};
-pub use items::{Items, Types};
 pub use slice_key::slice_key;
 
 /// Version of the bundle format that this reader knows.

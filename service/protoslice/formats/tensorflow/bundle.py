@@ -96,7 +96,7 @@ class BundleTensors(Tensors):
         self._files = files
         self._prefix = prefix
         try:
-            self._bundle = _core.Bundle(index, {})
+            self._bundle = _core.Bundle(index)
         except CorruptModel as error:
             error.path = error.path or prefix + _ENDING
             raise
