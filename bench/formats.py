@@ -10,8 +10,8 @@ from pathlib import Path
 from bench.timing import RUNS, Row, seconds
 from tests.support.bundles import Layout, Variable, bundle
 
-from protoslice.formats.outputs.listing import entry_of
-from protoslice.formats.tensorflow.bundle import BundleTensors
+from protoslice.formats.bundle import BundleTensors
+from protoslice.formats.selection import entry_of
 from protoslice.server.api.encoding import encode_items
 from protoslice.sources.files import FileSource
 

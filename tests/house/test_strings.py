@@ -14,8 +14,8 @@ PACKAGE = Path(protoslice.__file__).parent
 READERS = ("formats", "graphs", "library", "comparing", "streams", "stores")
 """Packages that read models."""
 ALLOWED = {
-    "formats/paddle/parameters.py",  # a list of names, whose lines must be UTF-8
-    "formats/weights/header.py",  # JSON, which must be UTF-8
+    "formats/paddle_files.py",  # a list of names, whose lines must be UTF-8
+    "formats/safetensors.py",  # JSON, which must be UTF-8
     "stores/catalog/manifests.py",  # records of our own
 }
 

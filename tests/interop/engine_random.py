@@ -22,7 +22,7 @@ from tests.interop.published import CUT
 
 from protoslice.client import Client
 from protoslice.errors import ProtosliceError, Unsupported
-from protoslice.formats.weights.header import PADDING
+from protoslice.formats.safetensors import PADDING
 
 SEED: Final = 38
 CUTS: Final = 5

@@ -22,9 +22,9 @@ from protoslice.formats.model import Tensor, Tensors
 from protoslice.formats.onnx_files.external import in_one_file, with_external_data
 from protoslice.formats.onnx_files.extraction import SubModel
 from protoslice.formats.onnx_files.messages import OnnxProto
-from protoslice.formats.outputs.listing import row
 from protoslice.formats.outputs.references import references
 from protoslice.formats.outputs.safetensors import safetensors
+from protoslice.formats.selection import row
 from protoslice.formats.tensors.reading import read
 from protoslice.json_text import encode_json
 from protoslice.schema import bundled

@@ -16,7 +16,7 @@ from protoslice.artifacts.repository import ArtifactRepository
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.file_names import without_version_control
-from protoslice.formats.weights.gguf_facts import facts_of
+from protoslice.formats.gguf import facts_of
 from protoslice.repositories import MAIN, Commit, NoCommit, NoRepository, Repositories
 from protoslice.stores import Stores
 from protoslice.stores.catalog.files import FileRef

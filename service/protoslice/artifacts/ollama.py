@@ -12,7 +12,7 @@ from typing import Final
 from protoslice.artifacts.faults import ManifestUnknown
 from protoslice.artifacts.names import Digest
 from protoslice.errors import InvalidInput, Unsupported
-from protoslice.formats.weights.gguf_facts import GgufFacts
+from protoslice.formats.gguf import GgufFacts
 from protoslice.stores.catalog.files import FileRef
 
 MEDIA_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"

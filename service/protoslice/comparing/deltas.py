@@ -10,9 +10,9 @@ from protoslice.errors import Unsupported
 from protoslice.facts import TensorDelta
 from protoslice.formats.model import Tensor
 from protoslice.formats.outputs.statistics import RUNS, runs_and_repeats, slices_of
-from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_bytes
 from protoslice.formats.tensors.conversion import converted, is_float
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.elements import allow, distinct_bytes, stored_bytes
 from protoslice.formats.tensors.reading import read
 
 

@@ -16,7 +16,7 @@ from protoslice.concurrency import Job
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Change, Difference
 from protoslice.formats.model import Fault, Tensor, Tensors
-from protoslice.formats.tensors.budget import OverBudget, distinct_bytes
+from protoslice.formats.tensors.elements import OverBudget, distinct_bytes
 from protoslice.sources.ropes import Rope
 
 _AT_ONCE: Final = 256

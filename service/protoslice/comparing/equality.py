@@ -7,7 +7,7 @@ from typing import Final
 
 from protoslice._core import Computed
 from protoslice.concurrency import Job
-from protoslice.formats.tensors.budget import allow
+from protoslice.formats.tensors.elements import allow
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 

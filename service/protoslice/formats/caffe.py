@@ -8,9 +8,8 @@ from protoslice import _core, schema
 from protoslice.errors import CorruptModel
 from protoslice.facts import Kind
 from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors, Use
-from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.fields import content, fixed_count, numbers, places_of
+from protoslice.formats.tensors.fields import TensorDraft, content, fixed_count, numbers, parsed, places_of
 from protoslice.formats.tensors.shapes import element_count
 from protoslice.formats.uses import Look, kind_named, kind_of
 from protoslice.sources.ropes import Rope

@@ -20,9 +20,8 @@ from protoslice.formats.model import (
     Tensor,
     Tensors,
 )
-from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.fields import content, numbers
+from protoslice.formats.tensors.fields import TensorDraft, content, numbers, parsed
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.sources.ropes import Rope
 

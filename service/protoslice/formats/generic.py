@@ -10,9 +10,8 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.formats.model import Data, Encoding, Model, RootProto, Stored, Tensor, Tensors
-from protoslice.formats.tensors.drafts import TensorDraft
 from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.fields import Place, numbers, places_of
+from protoslice.formats.tensors.fields import Place, TensorDraft, numbers, places_of
 from protoslice.sources.ropes import Rope
 
 _LEAST: Final = 64 << 10

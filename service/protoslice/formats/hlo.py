@@ -23,9 +23,8 @@ from protoslice.formats.model import (
     Tensors,
     Use,
 )
-from protoslice.formats.tensors.drafts import TensorDraft, parsed
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.fields import content, numbers
+from protoslice.formats.tensors.fields import TensorDraft, content, numbers, parsed
 from protoslice.formats.tensors.shapes import checked, element_count, stored_size
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.sources.ropes import Rope

@@ -21,10 +21,8 @@ from protoslice.formats.model import (
     Tensors,
     Use,
 )
-from protoslice.formats.tensors.drafts import TensorDraft, parsed, parsed_ends
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.fields import content, contents, numbers
-from protoslice.formats.tensors.locations import beside
+from protoslice.formats.tensors.fields import TensorDraft, beside, content, contents, numbers, parsed, parsed_ends
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.sources.ropes import Rope

@@ -7,21 +7,21 @@ from functools import cache
 from typing import Any, Final
 
 from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.formats.bundle import Bundle
 from protoslice.formats.caffe import Caffe
 from protoslice.formats.cntk import Cntk
-from protoslice.formats.coreml.models import CoreMl
+from protoslice.formats.coreml import CoreMl
 from protoslice.formats.generic import GenericMessages
+from protoslice.formats.gguf import Gguf
 from protoslice.formats.hlo import Hlo
 from protoslice.formats.model import Format, Model, TensorList, Tensors
 from protoslice.formats.onnx import Onnx
-from protoslice.formats.paddle.models import Paddle
-from protoslice.formats.paddle.parameters import PaddleParameters
-from protoslice.formats.tensorflow.bundle import Bundle
-from protoslice.formats.tensorflow.protos import TensorFlow
-from protoslice.formats.tensorflow.warmup import Warmup
+from protoslice.formats.paddle import Paddle
+from protoslice.formats.paddle_files import PaddleParameters
+from protoslice.formats.safetensors import SafetensorsFormat
+from protoslice.formats.tensorflow import TensorFlow
 from protoslice.formats.uses import Look, NamedUses, with_uses
-from protoslice.formats.weights.gguf import Gguf
-from protoslice.formats.weights.safetensors import SafetensorsFormat
+from protoslice.formats.warmup import Warmup
 from protoslice.plugins import PluginGroup, brief, check_version, warn
 
 INTERFACE: Final = (1, 0)

@@ -15,7 +15,7 @@ from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Damage, DtypeTotal, ModelReport, Role, RoleTotal
 from protoslice.formats.model import Fault, MissingFile, Model, Strings, Tensor, Tensors
 from protoslice.formats.registry import tensors_of
-from protoslice.formats.tensors.counting import parts_of
+from protoslice.formats.tensors.elements import parts_of
 from protoslice.formats.tensors.reading import read
 
 Check = Callable[[], object]

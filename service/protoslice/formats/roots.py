@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import filterfalse, groupby, islice
 from typing import Final
 
-from protoslice.formats.coreml.packages import LARGEST_MANIFEST, is_manifest, named_root
-from protoslice.formats.weights.files import is_first_shard, variants_among
+from protoslice.formats.coreml import LARGEST_MANIFEST, is_manifest, named_root
+from protoslice.formats.weights import is_first_shard, variants_among
 from protoslice.schema.detection.weights import INDEX_ENDING, PIPELINE
 
 _TRIES: Final = 64

@@ -1,4 +1,4 @@
-"""Selection of tensors by name, by address, by dtype and by patterns with `*`."""
+"""Tensors by name, by address, by dtype and by patterns with `*`, and their facts as rows of listings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from protoslice.concurrency import Job
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.formats.model import Row, Tensor, TensorList, Tensors
+from protoslice.facts import TensorEntry
+from protoslice.formats.model import Fault, Row, Tensor, TensorList, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES
 
 _MOST_PATTERNS: Final = 64
@@ -169,3 +170,39 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     alike = [each for each in names if abs(len(each) - len(name)) <= max(3, len(name) // 4)]
     found = (found or get_close_matches(name, alike, _SUGGESTED, 0.7))[:_SUGGESTED]
     return f"did you mean {' or '.join(map(repr, found))}?" if found else None
+
+
+_ALONE: Final = 120
+_LENGTH: Final = 6
+"""Bytes of JSON for an entry without its texts, and for each length in its shape."""
+
+
+def entry_of(tensor: Tensor) -> TensorEntry:
+    """The facts of `tensor` as a `TensorEntry`."""
+    use = tensor.use
+    return TensorEntry(
+        name=tensor.name,
+        address=tensor.address,
+        dtype=tensor.dtype.name if tensor.dtype is not None else None,
+        shape=tensor.shape,
+        size=tensor.size,
+        file=tensor.file,
+        role=use.role,
+        kind=use.kind,
+        problem=str(tensor.data.error) if isinstance(tensor.data, Fault) else None,
+    )
+
+
+def entry_weight(entry: TensorEntry) -> int:
+    """Return the bytes of JSON of `entry`, about."""
+    texts = (entry.name, entry.address, entry.file or "", entry.problem or "")
+    return _ALONE + sum(map(len, texts)) + _LENGTH * len(entry.shape or ())
+
+
+def row(tensor: Tensor) -> dict[str, Any]:
+    """The facts of `tensor` as members of a JSON object, `problem` only if there is one."""
+    entry = entry_of(tensor)
+    shown = {name: getattr(entry, name) for name in TensorEntry.__slots__}
+    if shown["problem"] is None:
+        del shown["problem"]
+    return shown

@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from protoslice.facts import Signature
-from protoslice.formats import onnx
-from protoslice.formats.coreml import models as coreml
+from protoslice.formats import coreml, onnx, paddle
 from protoslice.formats.model import Model, RootProto
-from protoslice.formats.paddle import programs as paddle
-from protoslice.formats.tensorflow.signatures import META_GRAPH, SAVED_MODEL, MetaGraphs
+from protoslice.formats.tensorflow import META_GRAPH, SAVED_MODEL, MetaGraphs
 
 _OF_ONE: Final[Mapping[str, Callable[[RootProto], tuple[Sequence[Signature], int]]]] = {
     onnx.MODEL: onnx.signature,

@@ -13,8 +13,8 @@ from protoslice import schema
 from protoslice.errors import OF_MODELS, CorruptModel
 from protoslice.facts import Kind, Role
 from protoslice.formats.model import RootProto, Tensor, Tensors, Use
-from protoslice.formats.tensors.drafts import parsed
 from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.fields import parsed
 
 _MOST_NODES: Final = 50_000
 """Operators of a graph that are looked at; in a larger one, kinds are taken from names."""

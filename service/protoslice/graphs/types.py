@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from protoslice import schema
 from protoslice.facts import GraphValue
-from protoslice.formats.coreml.mil import dtype_of as mil_dtype
+from protoslice.formats.coreml import dtype_of as mil_dtype
 from protoslice.formats.hlo import dtype_of as hlo_dtype
 from protoslice.formats.onnx import dtype_of as onnx_dtype
-from protoslice.formats.paddle.blobs import dtype_of as paddle_dtype
-from protoslice.formats.tensorflow.types import known as tensorflow_dtype
+from protoslice.formats.paddle_files import dtype_of as paddle_dtype
+from protoslice.formats.tensorflow import known as tensorflow_dtype
 from protoslice.formats.tensors.dtypes import Dtype
 
 MOST_DIMENSIONS: Final = 32

@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from protoslice.formats.paddle.programs import PROGRAM, json_as_proto
-from protoslice.formats.weights.messages import message_of
-
 from protoslice import _core, schema
 from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.formats.headers import message_of
+from protoslice.formats.paddle import PROGRAM, json_as_proto
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records

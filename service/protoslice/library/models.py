@@ -25,15 +25,14 @@ from protoslice.errors import (
     Unsupported,
 )
 from protoslice.facts import Neighbourhood, Signature, TensorEntry
-from protoslice.formats.coreml.packages import is_manifest
+from protoslice.formats.coreml import is_manifest
 from protoslice.formats.model import Model, Tensor, Tensors
 from protoslice.formats.model import RootProto as Root
-from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
-from protoslice.formats.selection import did_you_mean, keys, no_tensor, several, single, wanted
+from protoslice.formats.selection import did_you_mean, entry_of, keys, no_tensor, several, single, wanted
 from protoslice.formats.signatures import signatures_of
-from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
+from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.formats.tensors.arrays import LazyArray, as_array, strings_array
 from protoslice.formats.tensors.reading import ReadableTensor, read, strings
 from protoslice.formats.tensors.slices import parsed_slice

@@ -10,9 +10,8 @@ import pytest
 from tests.support.tensors import content, stored, tensor
 
 from protoslice.formats.model import Encoding, Filled
-from protoslice.formats.outputs import npy
 from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.reading import read
+from protoslice.formats.tensors.reading import npy_head, read
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0), (4, 3, 2), (1,) * 32])
@@ -57,7 +56,7 @@ def test_a_slice_as_a_file(tmp_path: Path) -> None:
 
 
 def test_many_dimensions_get_the_longer_head() -> None:
-    head = npy.head(DTYPES["F32"], (1,) * 30_000)
+    head = npy_head(DTYPES["F32"], (1,) * 30_000)
     assert head[6] == 2
     assert len(head) % 64 == 0
     assert int.from_bytes(head[8:12], "little") == len(head) - 12

@@ -20,10 +20,10 @@ from tests.support.tensors import content
 import protoslice
 from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, ProtosliceError, Unsupported
+from protoslice.formats import paddle
 from protoslice.formats.model import Fault, Model, Tensors
-from protoslice.formats.paddle import models, programs
-from protoslice.formats.paddle.blobs import Heads
-from protoslice.formats.paddle.models import Paddle
+from protoslice.formats.paddle import Paddle
+from protoslice.formats.paddle_files import Heads
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import place, read
 from protoslice.library.models import LocalModel
@@ -78,7 +78,7 @@ def written(files: Files, folder: Path) -> LocalModel:
     for path, data in files.items():
         (folder / path).write_bytes(data)
     root = next(iter(files))
-    return open_model(folder, root, None if root.endswith("json") else programs.PROGRAM)
+    return open_model(folder, root, None if root.endswith("json") else paddle.PROGRAM)
 
 
 def tensors(files: Files, folder: Path) -> Tensors:
@@ -132,7 +132,7 @@ def test_what_is_persistable_and_in_no_file(tmp_path: Path) -> None:
 def test_a_signature_has_bounds(tmp_path: Path, count: int, name: str, dims: int) -> None:
     """Long names, a long shape that is named often, and very many ends."""
     message = schema.bundled().message_class
-    made: Any = message(programs.PROGRAM).FromString(program([filled(name, "F32", (1,) * dims)]))
+    made: Any = message(paddle.PROGRAM).FromString(program([filled(name, "F32", (1,) * dims)]))
     for number in range(0, count, 1000):
         feed = made.blocks[0].ops.add(type="feed").outputs.add(parameter="Out")
         feed.arguments.extend([name] * min(1000, count - number) if len(name) == 1 else [name])
@@ -303,7 +303,7 @@ def test_json_that_is_no_program(text: bytes) -> None:
 
 
 def test_json_without_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(programs, "_MOST_JSON", 100)
+    monkeypatch.setattr(paddle, "_MOST_JSON", 100)
     with pytest.raises(LimitExceeded, match="at most 100"):
         Paddle().tensors(in_memory(saved(GOOD, "json")))
 
@@ -350,9 +350,9 @@ blocks { idx: 0 parent_idx: -1  # lod_tensor
 
 
 def test_names_of_version_2_are_read_in_text(tmp_path: Path) -> None:
-    message: Any = schema.bundled().message_class(programs.PROGRAM)
+    message: Any = schema.bundled().message_class(paddle.PROGRAM)
     (tmp_path / "m.pbtxt").write_bytes(OLD)
-    with protoslice.open(tmp_path / "m.pbtxt", programs.PROGRAM) as proto:
+    with protoslice.open(tmp_path / "m.pbtxt", paddle.PROGRAM) as proto:
         one, two, three = message.FromString(proto.rope.read()).blocks[0].vars
     assert (one.name, two.name, three.name) == ("lod_tensor", "LOD_TENSOR", 'r"#lod_level')
     assert (one.type.type, two.type.type) == (7, 13)
@@ -362,7 +362,7 @@ def test_names_of_version_2_are_read_in_text(tmp_path: Path) -> None:
 
 def test_names_of_version_2_lead_where_the_present_ones_do(tmp_path: Path) -> None:
     (tmp_path / "m.pbtxt").write_bytes(OLD)
-    with protoslice.open(tmp_path / "m.pbtxt", programs.PROGRAM) as proto:
+    with protoslice.open(tmp_path / "m.pbtxt", paddle.PROGRAM) as proto:
         for old in (
             "blocks[0].vars[0].type.lod_tensor.tensor",
             "blocks[0].vars[0].type.lod_tensor.lod_level",
@@ -378,15 +378,15 @@ def test_names_of_version_2_lead_where_the_present_ones_do(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("ending", ["", ".pbtxt", ".textproto", ".txtpb", ".pdmodel", ".pdmodel.pbtxt", ".pb"])
 def test_the_parameters_of_a_program_are_called_like_it(ending: str) -> None:
-    assert models._combined(f"m/model{ending}") == ("m/model.pdiparams", "m/__params__")
+    assert paddle._combined(f"m/model{ending}") == ("m/model.pdiparams", "m/__params__")
 
 
 def test_a_program_in_text_finds_its_parameters(tmp_path: Path) -> None:
     parameters = [filled("a", "F32", (2,)), filled("b", "I64", ())]
-    message = schema.parsed(schema.bundled().message_class(programs.PROGRAM), program(parameters))
+    message = schema.parsed(schema.bundled().message_class(paddle.PROGRAM), program(parameters))
     (tmp_path / "model.pbtxt").write_text(str(message))
     (tmp_path / "model.pdiparams").write_bytes(combined(parameters))
-    with open_model(tmp_path / "model.pbtxt", type=programs.PROGRAM) as model:
+    with open_model(tmp_path / "model.pbtxt", type=paddle.PROGRAM) as model:
         assert [model.read(each.name).read() for each in parameters] == [each.data for each in parameters]
 
 
@@ -431,9 +431,9 @@ def test_a_json_program_is_the_same_program_in_protobuf() -> None:
             operation("1.if", [3], [value(7, [])], regions(inner, [value(5, [2])])),
         ]
     )
-    proto = programs.json_as_proto(BytesSource(data))
+    proto = paddle.json_as_proto(BytesSource(data))
     rope = Rope(proto.document.view()[2], proto.sources)
-    message = schema.parsed(schema.bundled().message_class(programs.PROGRAM), rope.read())
+    message = schema.parsed(schema.bundled().message_class(paddle.PROGRAM), rope.read())
     outer, nested = message.blocks
     assert (outer.idx, outer.parent_idx, nested.idx, nested.parent_idx) == (0, -1, 1, 0)
     assert [each.type for each in outer.ops] == ["data", "conv", "if"]
@@ -456,7 +456,7 @@ def test_a_long_name_of_a_json_program_is_not_written_everywhere() -> None:
     takers = [operation("1.op", [1] * 100, []) for _ in range(20)]
     data = written_in_json([parameter(1, "w" * 40_000), *takers])
     with pytest.raises(LimitExceeded, match="names of values"):
-        programs.json_as_proto(BytesSource(data))
+        paddle.json_as_proto(BytesSource(data))
 
 
 def test_a_signature_of_a_json_program_has_bounds(tmp_path: Path) -> None:
@@ -478,4 +478,4 @@ def test_damaged_json_programs_are_refused_or_read(seed: int) -> None:
             holder, at = at, at[key]
         holder[key] = rng.choice([None, [], {}, "", "\ud800", -1, 1 << 70, 0.5, True, [[]], {"%": 1}])
     with suppress(CorruptModel):
-        programs.json_as_proto(BytesSource(json.dumps(program).encode()))
+        paddle.json_as_proto(BytesSource(json.dumps(program).encode()))

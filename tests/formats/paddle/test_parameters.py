@@ -16,11 +16,10 @@ from tests.support.tensors import content
 
 from protoslice import open_model
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError
+from protoslice.formats import paddle_files
 from protoslice.formats.model import Fault, Model, Tensor, Tensors
-from protoslice.formats.outputs.listing import row
-from protoslice.formats.paddle import blobs
-from protoslice.formats.paddle import parameters as parameters_module
 from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.formats.selection import row
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import read
 from protoslice.library.models import root_in
@@ -136,11 +135,11 @@ def test_names_are_as_many_as_tensors() -> None:
 
 
 def test_no_more_tensors_than_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parameters_module, "_MOST", 3)
+    monkeypatch.setattr(paddle_files, "_MOST", 3)
     assert len(tensors({"m.pdiparams": combined(THREE)})) == 3
     with pytest.raises(LimitExceeded, match="more than 3 tensors"):
         tensors({"m.pdiparams": combined([*THREE, filled("d")])})
-    monkeypatch.setattr(parameters_module, "_MOST_NAMES", 3)
+    monkeypatch.setattr(paddle_files, "_MOST_NAMES", 3)
     with pytest.raises(LimitExceeded, match="at most 3 bytes, but this one has 5"):
         tensors({"m.pdiparams": combined(THREE), "m.pdiparams.names": b"a\nb\nc"})
 
@@ -226,9 +225,9 @@ def test_levels_of_a_file_of_paddles_own() -> None:
 
 def test_levels_without_bounds_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = tensors({"m.pdiparams": combined([filled("a", levels=((0, 1), (0, 2)))])})
-    monkeypatch.setattr(blobs, "_MOST_NUMBERS", 4)
+    monkeypatch.setattr(paddle_files, "_MOST_NUMBERS", 4)
     assert told(found[0], "lod") == {"levels": [[0, 1], [0, 2]]}
-    monkeypatch.setattr(blobs, "_MOST_NUMBERS", 3)
+    monkeypatch.setattr(paddle_files, "_MOST_NUMBERS", 3)
     with pytest.raises(LimitExceeded, match=r"than 3 numbers: download the file to read them \(at byte 44"):
         read(found[0], None, "lod")
 
@@ -261,6 +260,6 @@ def test_files_of_one_tensor_each_are_one_model(tmp_path: Path) -> None:
 def test_files_beside_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     files = {name: blob(filled(name)) for name in "abcd"}
     assert len(tensors(files)) == 4
-    monkeypatch.setattr(parameters_module, "_MOST_FILES", 3)
+    monkeypatch.setattr(paddle_files, "_MOST_FILES", 3)
     with pytest.raises(LimitExceeded, match="at most 3"):
         tensors(files)

@@ -19,9 +19,9 @@ from tests.support.golden import MODELS
 
 from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
+from protoslice.formats.bundle import Bundle, BundleTensors
 from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
-from protoslice.formats.outputs.listing import row
-from protoslice.formats.tensorflow.bundle import Bundle, BundleTensors
+from protoslice.formats.selection import row
 from protoslice.formats.tensors.reading import read
 from protoslice.sources.files import BytesSource
 

@@ -10,7 +10,7 @@ from tests.support.streams import FRAMED
 
 from protoslice import open_model, schema
 from protoslice.errors import LimitExceeded
-from protoslice.formats.tensorflow import warmup
+from protoslice.formats import warmup
 
 EVENT: Any = schema.bundled().message_class("tensorflow.Event")
 NAME = "events.out.tfevents.1700000000.host.1.0.v2"

@@ -10,7 +10,7 @@ import pytest
 from tests.support.protos.writer import varint
 
 from protoslice import schema
-from protoslice.formats.tensorflow.types import TYPES
+from protoslice.formats.tensorflow import TYPES
 from protoslice.formats.tensors.reading import read
 from protoslice.library.models import model_over
 from protoslice.sources.files import BytesSource

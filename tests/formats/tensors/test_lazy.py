@@ -15,7 +15,7 @@ from protoslice import _core, schema
 from protoslice.formats import model as formats
 from protoslice.formats.model import HashIndex, Model, RootProto, Tensor, Tensors
 from protoslice.formats.registry import tensors_of
-from protoslice.formats.tensors import drafts
+from protoslice.formats.tensors import fields as drafts
 from protoslice.sources.files import BytesSource
 
 MANY = 20_000

@@ -20,7 +20,7 @@ from tests.support.tensors import content, stored, tensor
 from protoslice import _core
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.formats.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tensor, Tile, Tiled
-from protoslice.formats.outputs.listing import row
+from protoslice.formats.selection import row
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import Place, place, read
 from protoslice.sources.files import BytesSource, FileSource

@@ -12,10 +12,10 @@ import pytest
 from tests.support.golden import folder
 
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, ProtosliceError, Unsupported
+from protoslice.formats.headers import message_of
 from protoslice.formats.model import Fault, MissingFile, Model, Tensors
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.tensors.reading import read
-from protoslice.formats.weights.messages import message_of
 from protoslice.schema.detection.weights import GGUF, SAFETENSORS
 from protoslice.sources.files import BytesSource
 

@@ -14,8 +14,8 @@ from tests.support.store_routes import ROUTES, every_answer, open_service
 from protoslice import _core, schema
 from protoslice.errors import ProtosliceError
 from protoslice.formats.model import Encoding, Filled, Stored, Tensor
-from protoslice.formats.tensorflow.types import TYPES
-from protoslice.formats.tensors import budget
+from protoslice.formats.tensorflow import TYPES
+from protoslice.formats.tensors import elements as budget
 from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.elements import selected
 from protoslice.formats.tensors.reading import read

@@ -20,11 +20,11 @@ from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.model import Tensor
-from protoslice.formats.outputs.listing import entry_of
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.outputs.statistics import statistics_job
 from protoslice.formats.report import report_job
+from protoslice.formats.selection import entry_of
 from protoslice.graphs import Question
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.library.documents import (

@@ -11,10 +11,9 @@ from urllib.parse import quote
 
 from protoslice.errors import OF_MODELS
 from protoslice.formats.model import Fault, Strings, Tensor
-from protoslice.formats.outputs import npy
 from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.outputs.omitted import MOST_NAMED, Omitted
-from protoslice.formats.tensors.reading import ReadableTensor, place, read
+from protoslice.formats.tensors.reading import ReadableTensor, npy_descr, place, read
 from protoslice.sources.source import RangeSource
 
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
@@ -154,7 +153,7 @@ def _about(name: str, key: str, shown: _Shown) -> str:
 def _array(reading: ReadableTensor) -> str:
     return _json({
         "zarr_format": 2, "shape": reading.shape, "chunks": [max(1, length) for length in reading.shape],
-        "dtype": npy.descr(reading.dtype), "compressor": None, "filters": None, "fill_value": None, "order": "C",
+        "dtype": npy_descr(reading.dtype), "compressor": None, "filters": None, "fill_value": None, "order": "C",
     })  # fmt: skip
 
 

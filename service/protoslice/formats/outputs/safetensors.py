@@ -16,10 +16,10 @@ from protoslice.errors import OF_MODELS, InvalidInput, LimitExceeded, Unsupporte
 from protoslice.formats.model import Strings, Tensor
 from protoslice.formats.outputs.labels import Labels
 from protoslice.formats.outputs.omitted import Omitted
+from protoslice.formats.safetensors import METADATA, PADDING
 from protoslice.formats.tensors.conversion import Converted, float_type
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.reading import ReadableTensor, read
-from protoslice.formats.weights.header import METADATA, PADDING
 from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
 
 _PREFIX: Final = 8

@@ -13,9 +13,9 @@ from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorStatistics
 from protoslice.formats.model import Tensor
-from protoslice.formats.tensors.budget import allow, distinct_bytes, stored_bytes
 from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.elements import allow, distinct_bytes, stored_bytes
 from protoslice.formats.tensors.reading import ReadableTensor, is_ready, read, ready
 
 SAMPLE: Final = 1 << 24

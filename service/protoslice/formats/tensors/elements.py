@@ -3,18 +3,64 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Final
 
+from protoslice import _core
 from protoslice._core import Computed
 from protoslice._core import Rope as CoreRope
-from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import Encoding, Filled, Stored, Strided, Tile, Tiled
-from protoslice.formats.tensors.budget import distinct_bytes
+from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
+from protoslice.formats.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tile, Tiled
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.slices import TensorSlice, whole
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+
+LEAST: Final = 1 << 30
+"""Bytes that may be computed for any request."""
+PER_STORED: Final = 64
+"""Bytes that may be computed for each stored byte that a request refers to."""
+
+
+class OverBudget(LimitExceeded):
+    """More elements than are computed for one request."""
+
+
+def allow(computed: int, stored: int, remedy: str) -> None:
+    """Raise `OverBudget` if a request would compute `computed` bytes from `stored` ones.
+
+    `remedy` says what to ask for instead.
+    """
+    most = max(LEAST, PER_STORED * stored)
+    if computed > most:
+        raise OverBudget(
+            f"Reading this would decode {stored} stored bytes into {computed} bytes, over the limit of {most} "
+            f"per request: {remedy}"
+        )
+
+
+def stored_bytes(data: Rope) -> int:
+    """Stored bytes that `data` is made of, those of each computed source once."""
+    sources: dict[int, int] = {}
+    plain = data.size
+    if not any(isinstance(source, _core.Computed) for source in data.sources):
+        return plain
+    for piece in data.core.pieces():
+        if isinstance(piece, tuple) and isinstance(source := data.sources[piece[0]], _core.Computed):
+            plain -= piece[2]
+            sources[piece[0]] = source.stored
+    return plain + sum(sources.values())
+
+
+def distinct_bytes(data: Rope) -> int:
+    """Bytes of the first elements of `data`, after which one element repeats; all if none does."""
+    if data.core.piece_count == 1:
+        (piece,) = data.core.pieces()
+        if isinstance(piece, tuple) and isinstance(source := data.sources[piece[0]], _core.Computed):
+            return min(data.size, max(0, source.distinct - piece[1]))
+    return data.size
+
 
 VARINTS: Final = frozenset({Encoding.VARINT, Encoding.ZIGZAG, Encoding.PACKED_VARINT})
 _DIGITS: Final = {Encoding.VARINT: "plain", Encoding.ZIGZAG: "zigzag"}
@@ -199,3 +245,50 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
     for length in reversed(shape[1:]):
         strides.append(strides[-1] * length)
     return tuple(reversed(strides)) if shape else ()
+
+
+Placed = Stored | Filled | Strided | Tiled
+"""Elements whose location is known."""
+
+
+def parts_of(data: Data) -> Sequence[Stored]:
+    """The contiguous parts of `data`; none as long as their location is unknown."""
+    match data:
+        case Stored():
+            return [data]
+        case Filled():
+            return [data.first]
+        case Strided():
+            return [data.stored]
+        case Tiled():
+            return [tile.stored for tile in data.tiles]
+        case Later() | Strings() | Fault():
+            return []
+
+
+def counted(data: Placed, dtype: Dtype, shape: Sequence[int]) -> Placed:
+    """`data` with its varints computed to fixed width, after a pass over all of them.
+
+    `CorruptModel` unless there are as many varints as elements.
+    """
+    match data:
+        case Stored():
+            return _counted(data, dtype, prod(shape))
+        case Filled() if data.first.encoding in VARINTS:
+            return _counted(data.first, dtype, prod(shape), repeat=True)
+        case Strided():
+            return replace(data, stored=_counted(data.stored, dtype, prod(shape)))
+        case Tiled():
+            tiles = (replace(tile, stored=_counted(tile.stored, dtype, prod(tile.shape))) for tile in data.tiles)
+            return Tiled(tuple(tiles))
+        case _:
+            return data
+
+
+def _counted(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
+    if stored.encoding not in VARINTS:
+        return stored
+    found = worked_out(stored, dtype, count, repeat=repeat)
+    # Reading the last byte counts all varints: a wrong number is reported here, not in the middle of a response.
+    found.bytes.read(max(found.bytes.size - 1, 0))
+    return found

@@ -1,4 +1,4 @@
-"""Tensors and slices of them as bytes in one of several forms; only the selected elements are read."""
+"""Readings of tensors and slices as bytes, NumPy files, JSON and further forms."""
 
 from __future__ import annotations
 
@@ -14,14 +14,39 @@ from typing import Final, Literal, get_args
 from protoslice._core import Computed
 from protoslice.errors import OF_MODELS, CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.formats.model import Data, Encoding, Fault, Later, Stored, Strings, Tensor
-from protoslice.formats.outputs import npy
-from protoslice.formats.outputs.listing import row
-from protoslice.formats.tensors.counting import Placed, counted, parts_of
+from protoslice.formats.selection import row
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.elements import VARINTS, selected
+from protoslice.formats.tensors.elements import VARINTS, Placed, counted, parts_of, selected
 from protoslice.formats.tensors.slices import TensorSlice, of_blocks, parsed_slice, whole
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+
+_MAGIC: Final = b"\x93NUMPY"
+_ALIGNMENT: Final = 64
+
+
+def npy_descr(dtype: Dtype) -> str:
+    """NumPy's `descr` of `dtype`, or of integers of the same width where NumPy has no such type.
+
+    Integers narrower than a byte appear as `|i1` or `|u1`, floats without a NumPy type as `|u1` or `<u2`.
+    """
+    if dtype.numpy is not None:
+        return dtype.numpy
+    if dtype.narrow and dtype.signed:
+        return "|i1"
+    return "|u1" if dtype.width == 1 else f"<u{dtype.width}"
+
+
+def npy_head(dtype: Dtype, shape: Sequence[int]) -> bytes:
+    """The header of an `.npy` file, padded so that the elements are aligned to 64 bytes."""
+    lengths = "".join(f"{length}, " for length in shape)
+    lengths = lengths[:-1] if len(shape) == 1 else lengths[:-2]
+    text = f"{{'descr': '{npy_descr(dtype)}', 'fortran_order': False, 'shape': ({lengths}), }}".encode()
+    version, digits = (1, 2) if len(text) < 65000 else (2, 4)
+    before = len(_MAGIC) + 2 + digits
+    text = text.ljust(-(-(before + len(text) + 1) // _ALIGNMENT) * _ALIGNMENT - before - 1) + b"\n"
+    return _MAGIC + bytes([version, 0]) + len(text).to_bytes(digits, "little") + text
+
 
 Form = Literal["raw", "packed", "npy", "json", "lod"]
 """Form of a tensor's bytes.
@@ -172,7 +197,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
             elements = Rope.of(Computed.packed(elements.core, elements.sources, dtype.bits))
     if form == "npy":
         shown = ReadableTensor(elements, dtype, wanted.shape).as_bytes
-        elements = Rope.joined([npy.head(shown.dtype, shown.shape), elements])
+        elements = Rope.joined([npy_head(shown.dtype, shown.shape), elements])
     return ReadableTensor(elements, dtype, wanted.shape)
 
 

@@ -13,7 +13,7 @@ from protoslice.concurrency.pipeline import pipelined
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
 from protoslice.formats.outputs.omitted import Omitted
-from protoslice.formats.tensors.budget import allow
+from protoslice.formats.tensors.elements import allow
 from protoslice.storage import Span
 from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.stored import SUM_BLOCK

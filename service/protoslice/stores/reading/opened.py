@@ -21,7 +21,7 @@ from protoslice.formats import model as formats
 from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, report_job
-from protoslice.formats.tensorflow.meta_graphs import tensors_with_tags
+from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.identity import ARCHIVES, READERS
 from protoslice.library.documents import Document
 from protoslice.library.opening import look_at

@@ -16,7 +16,7 @@ from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
-from protoslice.formats.tensors.budget import allow
+from protoslice.formats.tensors.elements import allow
 from protoslice.identity import RECORDS
 from protoslice.library.documents import StreamDocument
 from protoslice.schema import TypeSchema, bundled

@@ -14,8 +14,7 @@ from typing import Final, TypeVar
 from protoslice.concurrency import Job
 from protoslice.facts import Kind, TensorBranch, TensorGroup
 from protoslice.formats.model import Tensors
-from protoslice.formats.outputs.listing import entry_of
-from protoslice.formats.selection import natural
+from protoslice.formats.selection import entry_of, natural
 from protoslice.stores.paging import PageBudget, ResultPage
 
 _STEP: Final = re.compile(r"[^./:][./:]")

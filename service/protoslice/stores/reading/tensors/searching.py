@@ -10,7 +10,7 @@ from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput
 from protoslice.facts import TensorEntry
 from protoslice.formats.model import Tensor, Tensors
-from protoslice.formats.outputs.listing import entry_of, entry_weight
+from protoslice.formats.selection import entry_of, entry_weight
 from protoslice.stores.paging import PageBudget, ResultPage
 
 _MOST_WORDS: Final = 16

@@ -14,12 +14,11 @@ from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded
 from protoslice.facts import TensorBranch, TensorEntry, TensorGroup
 from protoslice.formats.model import Model, Tensor, Tensors
-from protoslice.formats.outputs.listing import entry_of, entry_weight
 from protoslice.formats.outputs.omitted import Omitted, refuse
 from protoslice.formats.outputs.references import References
 from protoslice.formats.outputs.safetensors import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
 from protoslice.formats.outputs.statistics import statistics_job, statistics_text
-from protoslice.formats.selection import chosen_job, pattern, single, wanted
+from protoslice.formats.selection import chosen_job, entry_of, entry_weight, pattern, single, wanted
 from protoslice.formats.tensors.conversion import dequantized
 from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
 from protoslice.graphs import Weight

@@ -7,10 +7,8 @@ from typing import Any, Final
 
 from protoslice import schema
 from protoslice.errors import Unsupported
-from protoslice.formats.weights.gguf import TYPES
-from protoslice.formats.weights.gguf_header import LIST, SCALARS, STRING, Cursor, GgufHeader, read_header
-from protoslice.formats.weights.header import SafetensorsFile
-from protoslice.formats.weights.safetensors import index_of
+from protoslice.formats.gguf import LIST, SCALARS, STRING, TYPES, Cursor, GgufHeader, read_header
+from protoslice.formats.safetensors import SafetensorsFile, index_of
 from protoslice.schema.detection.weights import GGUF, INDEX_ENDING, PIPELINE, SAFETENSORS
 from protoslice.sources.source import RangeSource
 

@@ -1,16 +1,79 @@
-"""Headers of GGUF files: metadata and tensors, read in windows; counts in the file allocate nothing."""
+"""GGUF files: metadata, tensors by name, and shards."""
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Final
 
-from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.formats.weights.files import check_count
-from protoslice.schema.detection.weights import GGUF_MAGIC
+from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, Unsupported
+from protoslice.formats.model import Data, Encoding, Fault, Model, Stored, Tensor, Tensors
+from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.shapes import element_count, stored_size
+from protoslice.formats.weights import KIND, address_of, check_apart, check_count, joined, shards_of
+from protoslice.schema.detection.weights import GGUF, GGUF_MAGIC
 from protoslice.schema.strings import text_of
+from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+
+FILE_TYPES: Final = {
+    0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
+    13: "Q3_K_L", 14: "Q4_K_S", 15: "Q4_K_M", 16: "Q5_K_S", 17: "Q5_K_M", 18: "Q6_K", 19: "IQ2_XXS", 20: "IQ2_XS",
+    21: "Q2_K_S", 22: "IQ3_XS", 23: "IQ3_XXS", 24: "IQ1_S", 25: "IQ4_NL", 26: "IQ3_S", 27: "IQ3_M", 28: "IQ2_S",
+    29: "IQ2_M", 30: "IQ4_XS", 31: "IQ1_M", 32: "BF16",
+}  # fmt: skip
+"""Name of a quantization by its number."""
+_LONGEST: Final = 256 << 10
+"""Bytes of the longest text that is read."""
+_UINT32: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class GgufFacts:
+    """Facts about a model; texts are empty if the header has none."""
+
+    architecture: str
+    file_type: str
+    parameters: int
+    chat_template: str
+    license: str
+
+
+def facts_of(source: RangeSource, path: str) -> GgufFacts:
+    """Return the facts of a GGUF file; it is read as far as its header goes."""
+    header = read_header(source, path)
+
+    def text(key: str) -> str:
+        return _text(source, path, header, key)
+
+    return GgufFacts(
+        text("general.architecture"),
+        FILE_TYPES.get(_number(source, path, header, "general.file_type"), "unknown"),
+        sum(prod(info.shape) for info in header.tensors),
+        text("tokenizer.chat_template"),
+        text("general.license"),
+    )
+
+
+def _cursor(source: RangeSource, path: str, header: GgufHeader, at: int) -> Cursor:
+    return Cursor(source, path, at, ">" if header.big_endian else "<")
+
+
+def _text(source: RangeSource, path: str, header: GgufHeader, key: str) -> str:
+    value = header.metadata.get(key)
+    if value is None or value.type != STRING:
+        return ""
+    cursor = _cursor(source, path, header, value.offset)
+    length = cursor.number("Q")
+    return text_of(cursor.take(length)) if length <= _LONGEST else ""
+
+
+def _number(source: RangeSource, path: str, header: GgufHeader, key: str) -> int:
+    value = header.metadata.get(key)
+    return _cursor(source, path, header, value.offset).number("I") if value and value.type == _UINT32 else -1
+
 
 LARGEST_HEADER: Final = 128 << 20
 """Limit in bytes of a header; tokenizers of real models take up to some 20 MB."""
@@ -39,7 +102,6 @@ SCALARS: Final = {
 """Name and `struct` code of each type of numbers."""
 STRING: Final = 8
 LIST: Final = 9
-_UINT32: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,3 +270,90 @@ def _alignment(source: RangeSource, path: str, metadata: dict[str, Value], curso
     if not found or found & (found - 1):
         raise CorruptModel(f"Invalid general.alignment {found}: it must be a power of two", value.offset, path)
     return found
+
+
+TYPES: Final[Mapping[int, Dtype]] = {
+    number: DTYPES[name]
+    for number, name in {
+        0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K", 11: "Q3_K",
+        12: "Q4_K", 13: "Q5_K", 14: "Q6_K", 15: "Q8_K", 16: "IQ2_XXS", 17: "IQ2_XS", 18: "IQ3_XXS", 19: "IQ1_S",
+        20: "IQ4_NL", 21: "IQ3_S", 22: "IQ2_S", 23: "IQ4_XS", 24: "I8", 25: "I16", 26: "I32", 27: "I64", 28: "F64",
+        29: "IQ1_M", 30: "BF16", 34: "TQ1_0", 35: "TQ2_0", 39: "MXFP4", 40: "NVFP4", 41: "Q1_0",
+    }.items()
+}  # fmt: skip
+"""Dtype by the number of the tensor type."""
+
+
+class Gguf:
+    """GGUF files, of llama.cpp and others."""
+
+    name = "gguf"
+
+    def wants(self, model: Model) -> bool:
+        """True when the root is a GGUF file."""
+        return model.proto is None and model.type == GGUF and model.root in model.files
+
+    def tensors(self, model: Model) -> Tensors:
+        """All tensors of the file, or of all splits if its name is that of one."""
+        return joined({path: GgufFile(model.beside(path), path) for path in shards_of(model.root)})
+
+
+class GgufFile:
+    """The tensors of one GGUF file."""
+
+    def __init__(self, source: RangeSource, path: str) -> None:
+        """Reads and validates the header; `CorruptModel` if tensors overlap or have the same name."""
+        self._source = source
+        self._path = path
+        self._header: GgufHeader = read_header(source, path)
+        names = {info.name for info in self._header.tensors}
+        if len(names) < len(self._header.tensors):
+            raise CorruptModel("Two tensors of the file have the same name", path=path)
+        sizes = ((info, _size(info)) for info in self._header.tensors)
+        check_apart(((info.offset, info.offset + size, info.name) for info, size in sizes if size), path)
+
+    def __len__(self) -> int:
+        return len(self._header.tensors)
+
+    def name(self, number: int) -> str:
+        """Name of tensor `number`, in the order of the header."""
+        return self._header.tensors[number].name
+
+    def tensor(self, number: int) -> Tensor:
+        """Tensor `number`; elements beyond the end of the file, or of an unknown type, are a Fault."""
+        info = self._header.tensors[number]
+        data: Data
+        try:
+            data = self._elements(info)
+        except OF_MODELS as error:
+            data = Fault(error)
+        return Tensor(info.name, address_of(info.name), TYPES.get(info.type), info.shape, KIND, self._path, data)
+
+    def _elements(self, info: Info) -> Stored:
+        if info.type not in TYPES:
+            raise Unsupported(f"The tensor {info.name[:200]!r} has the unknown type {info.type}", path=self._path)
+        size = _size(info)
+        assert size is not None, "only unknown types have no size"
+        start = self._header.data + info.offset
+        if info.offset % self._header.alignment:
+            raise CorruptModel(
+                f"The tensor {info.name[:200]!r} is not aligned to {self._header.alignment} bytes", start, self._path
+            )
+        if start + size > self._source.size:
+            raise CorruptModel(
+                f"The tensor {info.name[:200]!r} ends at byte {start + size}, but the file has only "
+                f"{self._source.size} bytes",
+                start,
+                self._path,
+            )
+        encoding = Encoding.BIG_ENDIAN if self._header.big_endian else Encoding.PLAIN
+        return Stored(Rope.of(self._source, start, start + size), encoding)
+
+
+def _size(info: Info) -> int | None:
+    """Bytes of a tensor; None for an unknown type. `CorruptModel` for an impossible shape."""
+    dtype = TYPES.get(info.type)
+    if dtype is None:
+        return None
+    count = element_count(info.shape if dtype.block is None else dtype.bytes_shape(info.shape))
+    return stored_size(dtype, count, Encoding.PLAIN)

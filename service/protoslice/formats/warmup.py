@@ -7,9 +7,9 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded
+from protoslice.formats.bundle import crc_of
 from protoslice.formats.model import Model, RootProto, Tensor, Tensors
-from protoslice.formats.tensorflow.checksums import crc_of
-from protoslice.formats.tensorflow.protos import graph_tensors
+from protoslice.formats.tensorflow import graph_tensors
 from protoslice.schema.detection.magic import masked
 from protoslice.sources.ropes import Rope
 

@@ -7,11 +7,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, partial
+from itertools import accumulate, pairwise
 from math import prod
-from typing import Final
+from typing import Any, Final
 
-from protoslice import _core
-from protoslice.errors import OF_MODELS, CorruptModel, NotFound
+from google.protobuf.message import DecodeError
+
+from protoslice import _core, schema
+from protoslice._core import crc32c
+from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, NotFound
 from protoslice.formats.model import (
     Data,
     Encoding,
@@ -26,18 +30,107 @@ from protoslice.formats.model import (
     Tiled,
     Use,
 )
-from protoslice.formats.tensorflow.bundle_entries import Entry, Slices, details_of
-from protoslice.formats.tensorflow.bundle_strings import strings
-from protoslice.formats.tensorflow.checksums import check, crc_of
-from protoslice.formats.tensorflow.object_graph import GRAPH, full_names, plain_key
-from protoslice.formats.tensorflow.types import TYPES, dtype_of
+from protoslice.formats.tensorflow import TYPES, dtype_of, lengths_of
 from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.shapes import checked
 from protoslice.formats.uses import kind_named, role_named
 from protoslice.schema import text_of
-from protoslice.schema.detection.magic import TABLE_MAGIC, is_table
-from protoslice.sources.ropes import Rope
+from protoslice.schema.detection.magic import TABLE_MAGIC, is_table, masked
+from protoslice.sources.ropes import PIECE, Rope
 from protoslice.sources.source import RangeSource
+
+
+def crc_of(data: Rope) -> int:
+    """The CRC-32C of `data`, read in pieces."""
+    crc = 0
+    for at in range(0, data.size, PIECE):
+        crc = crc32c(data.read(at, min(PIECE, data.size - at)), crc)  # bytes, which need no copy
+    return crc
+
+
+def check(what: str, crc: int, stored: int) -> None:
+    """Raise `CorruptModel`, with `what` in its message, unless `stored` is the masked form of `crc`."""
+    if masked(crc) != stored:
+        raise CorruptModel(f"The checksum of {what} does not match: the file is damaged")
+
+
+Entry = tuple[int, tuple[int, ...] | None, int, int, int, int | None]
+"""Type, shape, shard, offset in the shard, size, masked checksum; shape and checksum may be None."""
+
+Slices = Sequence[tuple[list[tuple[int, int | None]], Entry | None]]
+"""Start and length in each dimension (None for all of it), and the entry; None if absent."""
+
+
+def details_of(entry: Entry, slices: Slices) -> dict[str, object]:
+    """Shard, offset, size and masked checksum of an entry, or those of each slice, as JSON."""
+    if not slices:
+        return _place(entry)
+    parts = []
+    for extents, part in slices:
+        boxes = [{"start": start, "length": length} for start, length in extents]
+        parts.append({"extents": boxes} | (_place(part) if part is not None else {}))
+    return {"slices": parts}
+
+
+def _place(entry: Entry) -> dict[str, object]:
+    return {"shard": entry[2], "offset": entry[3], "size": entry[4], "crc32c": entry[5]}
+
+
+_MOST_STRING_BYTES: Final = 64 << 20
+_CHECKSUM: Final = 4
+_SHORT: Final = 0xFFFF_FFFF
+"""Longest length that enters a checksum as four bytes; longer ones enter as eight."""
+
+
+def strings(data: Rope, count: int, crc: int | None, name: str) -> Sequence[bytes]:
+    """The `count` strings of tensor `name`, compared with `crc`, their masked checksum, unless None.
+
+    `CorruptModel` for checksums and lengths that do not match, `LimitExceeded` above 64 MiB.
+    """
+    if data.size > _MOST_STRING_BYTES:
+        raise LimitExceeded(
+            f"The strings of {name!r} have {data.size} bytes; at most {_MOST_STRING_BYTES} are read at once"
+        )
+    stored = data.read()
+    lengths, start = lengths_of(stored, count)
+    content = start + _CHECKSUM
+    if content > len(stored):
+        raise CorruptModel(f"The data of {name!r} ends before the checksum of its string lengths", start)
+    summed = 0
+    for length in lengths:
+        summed = crc32c(length.to_bytes(4 if length <= _SHORT else 8, "little"), summed)
+    check(f"the lengths of the strings of {name!r}", summed, int.from_bytes(stored[start:content], "little"))
+    if content + sum(lengths) != len(stored):
+        raise CorruptModel(
+            f"The strings of {name!r} should take {content + sum(lengths)} bytes, but there are {len(stored)}"
+        )
+    if crc is not None:
+        check(f"the strings of {name!r}", crc32c(stored[content:], crc32c(stored[start:content], summed)), crc)
+    ends = accumulate(lengths, initial=content)
+    return [stored[begin:end] for begin, end in pairwise(ends)]
+
+
+GRAPH: Final = "_CHECKPOINTABLE_OBJECT_GRAPH"
+"""Key of the string tensor that holds the graph."""
+_ATTRIBUTE: Final = "/.ATTRIBUTES/VARIABLE_VALUE"
+
+
+def plain_key(key: str) -> str:
+    """`key` without the common suffix of variables' keys."""
+    return key.removesuffix(_ATTRIBUTE)
+
+
+def full_names(graph: Sequence[bytes]) -> Iterator[tuple[str, str]]:
+    """Key and full name of each variable in the serialized `graph`; names may repeat. Empty if malformed."""
+    try:
+        message: Any = schema.parsed(schema.bundled().message_class("tensorflow.TrackableObjectGraph"), b"".join(graph))
+    except DecodeError:
+        return
+    for node in message.nodes:
+        for attribute in node.attributes:
+            if attribute.full_name:
+                yield attribute.checkpoint_key, attribute.full_name
+
 
 _ENDING: Final = ".index"
 _VARIABLES: Final = "variables/variables"

@@ -1,1 +1,0 @@
-"""Core ML: neural networks, ML programs, packages and blob files."""

@@ -1,1 +1,0 @@
-"""PaddlePaddle: programs and parameter files."""

@@ -1,0 +1,447 @@
+"""TensorFlow's protos: tensors of graphs and their functions, meta graphs, and signatures."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Sequence
+from itertools import accumulate, pairwise
+from pathlib import PurePosixPath
+from typing import Any, Final, overload
+
+from google.protobuf.message import DecodeError
+
+from protoslice import _core, schema, varints
+from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, NotFound, Unsupported
+from protoslice.facts import Signature, SignatureTensor
+from protoslice.formats.model import (
+    Data,
+    Encoding,
+    Fault,
+    Filled,
+    Later,
+    Model,
+    ProtoFormat,
+    RootProto,
+    Stored,
+    Strings,
+    Tensor,
+    Tensors,
+    Use,
+)
+from protoslice.formats.tensors.dtypes import DTYPES, Dtype
+from protoslice.formats.tensors.fields import content, contents, numbers, parsed_ends
+from protoslice.formats.tensors.shapes import checked, element_count
+from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
+from protoslice.schema import text_of
+from protoslice.sources.ropes import Rope
+
+TYPES: Final = {
+    number: DTYPES[name]
+    for number, name in {
+        1: "F32", 2: "F64", 3: "I32", 4: "U8", 5: "I16", 6: "I8", 7: "STRING", 8: "C64", 9: "I64", 10: "BOOL",
+        11: "I8", 12: "U8", 13: "I32", 14: "BF16", 15: "I16", 16: "U16", 17: "U16", 18: "C128", 19: "F16",
+        22: "U32", 23: "U64", 24: "F8_E5M2", 25: "F8_E4M3FN", 26: "F8_E4M3FNUZ", 27: "F8_E4M3B11FNUZ",
+        28: "F8_E5M2FNUZ", 29: "I4", 30: "U4", 31: "I2", 32: "U2", 33: "F4_E2M1",
+    }.items()
+}  # fmt: skip
+"""Number → dtype. Quantized types are plain integers; resources and variants, no arrays, are absent."""
+
+_OBJECTS: Final = {20: "resource", 21: "variant"}
+_REFERENCE: Final = 100
+"""Offset that makes a type's number that of a reference to such a tensor."""
+
+
+def known(number: int) -> Dtype | None:
+    """The dtype with that number; None if there is none."""
+    return TYPES.get(_plain(number))
+
+
+def dtype_of(number: int) -> Dtype:
+    """The dtype with that number; `Unsupported` for resources and variants, `CorruptModel` if unknown."""
+    dtype = known(number)
+    if dtype is not None:
+        return dtype
+    if _plain(number) in _OBJECTS:
+        raise Unsupported(f"A tensor of TensorFlow's type {_OBJECTS[_plain(number)]} holds objects, not numbers")
+    raise CorruptModel(f"TensorFlow has no data type {number}")
+
+
+def _plain(number: int) -> int:
+    return number - _REFERENCE if number > _REFERENCE else number
+
+
+TENSOR: Final = "tensorflow.TensorProto"
+
+_CONTENT, _STRINGS = 4, 8
+_FIXED: Final = {"F32": 5, "F64": 6, "C64": 9, "C128": 12}
+_INTS: Final = ("I32", "I16", "I8", "I4", "I2", "U16", "U8", "U4", "U2")
+_VARINTS: Final = {
+    "I64": 10, "BOOL": 11, "F16": 13, "BF16": 13, "U32": 16, "U64": 17, **dict.fromkeys(_INTS, 7)
+}  # fmt: skip
+_BYTES: Final = dict.fromkeys(("F8_E5M2", "F8_E4M3FN", "F8_E4M3FNUZ", "F8_E4M3B11FNUZ", "F8_E5M2FNUZ", "F4_E2M1"), 18)
+"""Dtype → number of the field with its values: of fixed width, varints, or a byte for each element."""
+_PACKED_STRINGS: Final = 64 << 20
+_LOOKED_AT: Final = 1 << 20
+_EMPTY: Final = Rope.joined(())
+_LONGEST: Final = 9
+"""Bytes of a length, at most."""
+
+
+class TensorProtos:
+    """Reader of the TensorProtos in one proto."""
+
+    def __init__(self, proto: RootProto) -> None:
+        self._proto = proto
+        self._message = schema.bundled().message_class(TENSOR)
+
+    def head(self, found: _core.Finding) -> Any:
+        """The message without its elements; `CorruptModel` if it does not parse."""
+        try:
+            return schema.parsed(self._message, found.skeleton)
+        except DecodeError as error:
+            raise CorruptModel(f"A TensorProto does not parse: {error}", path=found.path) from error
+
+    def data(self, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
+        """The elements of `found`, of TensorFlow's type `number`; missing ones repeat the last, or are zero."""
+        dtype, count = dtype_of(number), element_count(shape)
+        whole = content(self._proto, found, _CONTENT)
+        if not dtype.bits:
+            return self._strings(found, whole, count)
+        if whole is not None and whole.size:
+            return checked(Stored(whole, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN), dtype, shape)
+        if not count:
+            return Stored(_EMPTY)
+        match self._typed(found, dtype):
+            case None:
+                return Filled(Stored(_EMPTY))
+            case Later(look):
+                return Later(lambda: _filled(look(), dtype, count))
+            case stored:
+                return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
+
+    def _typed(self, found: _core.Finding, dtype: Dtype) -> Stored | Later[Stored] | None:
+        """The values in the field for `dtype`; None if absent."""
+        if dtype.name in _FIXED:
+            return numbers(self._proto, found, _FIXED[dtype.name], Encoding.PLAIN)
+        if dtype.name in _VARINTS:
+            return numbers(self._proto, found, _VARINTS[dtype.name], Encoding.VARINT)
+        if dtype.name not in _BYTES:
+            raise Unsupported(f"No field of a TensorProto holds values of type {dtype.name}")
+        values = content(self._proto, found, _BYTES[dtype.name])
+        return None if values is None else Stored(values, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN)
+
+    def _strings(self, found: _core.Finding, whole: Rope | None, count: int) -> Strings:
+        if whole is not None and whole.size:
+            return Strings(lambda: _unpacked(whole, count))
+        places = list(contents(self._proto, found, _STRINGS))
+        if len(places) > count > 0:
+            raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
+
+        def read() -> Sequence[bytes]:
+            values = [place.read() for place in places[:count]]
+            return _Continued(values or [b""], count)
+
+        return Strings(read)
+
+
+def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
+    """`stored` if it has all elements, else with its last one repeated; `CorruptModel` for too many."""
+    if stored.encoding is not Encoding.PLAIN:
+        return Filled(stored)
+    have, rest = divmod(stored.bytes.size, dtype.width)
+    if rest or have > count:
+        raise CorruptModel(f"{stored.bytes.size} bytes of data do not fit a tensor of {count} elements of {dtype.name}")
+    return stored if have == count else Filled(stored)
+
+
+def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
+    """Booleans: Later for up to 1 MiB of one-byte varints, whose values may be the elements, else Filled."""
+    if stored.bytes.size != count or count > _LOOKED_AT:
+        return Filled(stored)
+
+    def look() -> Stored | Filled:
+        # Varints of one byte, 0 or 1, are the elements in PLAIN encoding.
+        plain = max(stored.bytes.read()) <= 1
+        return Stored(stored.bytes) if plain else Filled(stored)
+
+    return Later(look)
+
+
+def _unpacked(whole: Rope, count: int) -> Sequence[bytes]:
+    """The strings in `tensor_content`: all lengths, then all strings."""
+    if whole.size > _PACKED_STRINGS:
+        raise LimitExceeded(f"The strings of a tensor have {whole.size} bytes; at most {_PACKED_STRINGS} are read")
+    data = whole.read()
+    lengths, at = lengths_of(data, count)
+    if at + sum(lengths) != len(data):
+        raise CorruptModel(f"The strings of a tensor should take {at + sum(lengths)} bytes, but there are {len(data)}")
+    return [data[start:stop] for start, stop in pairwise(accumulate(lengths, initial=at))]
+
+
+class _Continued(Sequence[bytes]):
+    """A sequence of `count` values, of which the last stored one is repeated."""
+
+    def __init__(self, values: list[bytes], count: int) -> None:
+        self._values = values
+        self._count = count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, at: int, /) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice, /) -> Sequence[bytes]: ...
+    def __getitem__(self, at: int | slice, /) -> bytes | Sequence[bytes]:
+        if isinstance(at, slice):
+            return [self[each] for each in range(*at.indices(self._count))]
+        if not 0 <= at < self._count:
+            raise IndexError(at)
+        return self._values[min(at, len(self._values) - 1)]
+
+
+def lengths_of(data: bytes, count: int) -> tuple[list[int], int]:
+    """The first `count` lengths in `data` and the offset of their end; `CorruptModel` if malformed."""
+    lengths, at = list[int](), 0
+    while len(lengths) < count:
+        length, end = varints.read(data, at)
+        if end < 0 or end - at > _LONGEST:
+            raise CorruptModel("The string lengths of a tensor are cut off or too long", at)
+        lengths.append(length)
+        at = end
+    return lengths, at
+
+
+_NODE: Final = "tensorflow.NodeDef"
+_CONSTANT: Final = 'attr["value"].tensor'
+_FUNCTION: Final = re.compile(r"((?:.*\.)?function\[\d+\]\.|)node_def\[\d+\]\.")
+_KEY: Final = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
+
+
+class TensorFlow(ProtoFormat):
+    """SavedModels, graphs, and other messages of TensorFlow."""
+
+    name = "tensorflow"
+    package = "tensorflow."
+
+    def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
+        """All TensorProtos, at any depth."""
+        return graph_tensors(model.root, proto)
+
+    def uses(self, model: Model, found: Tensors) -> Look:
+        """Say what constants are for by the nodes that take them; those of a model with variables are no weights."""
+
+        def node(message: Any, path: str) -> Operator:
+            graph = path.rpartition(".")[0]
+            taken = (f"{graph} {name.partition(':')[0]}" for name in message.input if not name.startswith("^"))
+            return Operator.of(message.name, message.op, taken, [f"{graph} {message.name}"])
+
+        kinds = kinds_in(model.proto, _NODE, node)
+        root = PurePosixPath(model.root)  # folders may not be listed: they can be remote, or vast
+        index = {"saved_model.pb": "variables/variables.index", f"{root.stem}.meta": f"{root.stem}.index"}.get(
+            root.name
+        )
+        has_variables = index is not None and str(root.parent / index) in model.files
+
+        def use(tensor: Tensor) -> Use:
+            constant, inside, _ = tensor.address.removeprefix("path:").rpartition(f".{_CONSTANT}")
+            found = by_graph(kinds.at(constant) if inside else None, tensor, weight=False)
+            return Use("constant", found.kind) if has_variables else found
+
+        return use
+
+
+def graph_tensors(root: str, proto: RootProto) -> Tensors:
+    """Return the tensors of one proto."""
+    made = _GraphTensors(root, proto)
+    return Tensors(len(made.found), made.tensor, made.key)
+
+
+class _GraphTensors:
+    """Builds the tensors of one proto."""
+
+    def __init__(self, root: str, proto: RootProto) -> None:
+        self._root = root
+        self._proto = proto
+        self._protos = TensorProtos(proto)
+        self.found = proto.document.find([TENSOR])
+        self._functions: dict[str, str] = {}
+
+    def tensor(self, number: int) -> Tensor:
+        """Tensor `number`, in the order of the proto."""
+        found = self.found[number]
+        name, address, kind = self._name(found), f"path:{found.path}", self._kind(found)
+        dtype: Dtype | None = None
+        shape: tuple[int, ...] | None = None
+        data: Data
+        try:
+            head = self._protos.head(found)
+            dtype = known(head.dtype)
+            dims = tuple(dim.size for dim in head.tensor_shape.dim)
+            if head.tensor_shape.unknown_rank:
+                raise CorruptModel("A tensor has an unknown number of dimensions")
+            element_count(dims)
+            shape = dims
+            data = self._protos.data(found, head.dtype, dims)
+        except OF_MODELS as error:
+            error.path = error.path or found.path
+            data = Fault(error)
+        return Tensor(name, address, dtype, shape, kind, self._root, data)
+
+    def key(self, number: int) -> tuple[str, str]:
+        """Return name and address of tensor `number`."""
+        found = self.found[number]
+        return self._name(found), f"path:{found.path}"
+
+    def _name(self, found: _core.Finding) -> str:
+        """`NODE` or `FUNCTION/NODE` for the value of a node, else the path."""
+        if not _is_constant(found):
+            return found.path or "tensor"
+        node = text_of(found.names[-2][1])
+        function = _FUNCTION.match(found.path)
+        return node if function is None else f"{self._function(function[1])}/{node}"
+
+    def _function(self, path: str) -> str:
+        """The name of the function at `path`; empty if it has none or it cannot be read."""
+        name = self._functions.get(path)
+        if name is None:
+            try:
+                _, _, rope = self._proto.document.view(f"{path}signature.name")
+                name = text_of(Rope(rope, self._proto.sources).read())
+            except OF_MODELS:
+                name = ""
+            self._functions[path] = name
+        return name
+
+    def _kind(self, found: _core.Finding) -> str:
+        if _is_constant(found):
+            return "const" if _FUNCTION.match(found.path) is None else "function_const"
+        steps = _KEY.sub("", found.path).split(".")  # keys are arbitrary text, dots included
+        if steps[-1].startswith("defaults["):
+            return "signature_default"
+        if any(step.startswith("attr[") for step in steps):
+            return "attr"
+        return "other" if found.path else "tensor"
+
+
+def _is_constant(found: _core.Finding) -> bool:
+    """True when `found` is the attribute `value` of a node, such as Const."""
+    owner = found.names[-2:-1]
+    return bool(owner) and owner[0][0] == _NODE and (f".{found.path}").endswith(f".{_CONSTANT}")
+
+
+SAVED_MODEL: Final = "tensorflow.SavedModel"
+META_GRAPH: Final = "tensorflow.MetaGraphDef"
+
+_INITIAL: Final = "__saved_model_init_op"
+"""Signature that a loader calls; callers have no use for it."""
+_FIELDS: Final = [
+    "meta_info_def.tags", "signature_def[*].method_name", "signature_def[*].inputs", "signature_def[*].outputs",
+]  # fmt: skip
+
+
+class MetaGraphs:
+    """The meta graphs of a model, read one by one."""
+
+    def __init__(self, model: Model, tags: Sequence[str] | None = None) -> None:
+        """Meta graphs of `model`, or the first with exactly `tags`; `Unsupported` for another root."""
+        if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
+            raise Unsupported(f"Signatures of {model.type or 'such a file'} are not supported")
+        self._proto: RootProto = model.proto
+        self._tags = tags
+        self._is_saved = model.type == SAVED_MODEL
+        self._count = 1
+        if self._is_saved and tags is None:
+            _, self._count = self._proto.document.children("meta_graphs", 0, 0)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def signatures(self, number: int) -> tuple[Sequence[Signature], int]:
+        """The signatures of meta graph `number` by name, and the bytes read for them.
+
+        `NotFound` if it has other tags than those asked for, `LimitExceeded` beyond 4 MiB.
+        """
+        path = self._path(number)
+        graph, size = parsed_ends(self._proto, META_GRAPH, path, _FIELDS, path)
+        tags = tuple(graph.meta_info_def.tags)
+        if self._tags is not None and set(tags) != set(self._tags):
+            raise NotFound(f"The meta graph has the tags {list(tags)}, not {list(self._tags)}")
+        found = graph.signature_def
+        return [_signature(name, found[name], tags) for name in sorted(found) if name != _INITIAL], size
+
+    def _path(self, number: int) -> str:
+        if not self._is_saved:
+            return ""
+        if self._tags is None:
+            return f"meta_graphs[{number}]"
+        return f"meta_graphs[meta_info_def.tags={{{','.join(map(_quoted, self._tags))}}}]"
+
+
+def _signature(name: str, found: Any, tags: tuple[str, ...]) -> Signature:
+    return Signature(name, found.method_name, tags, _tensors(found.inputs), _tensors(found.outputs))
+
+
+def _tensors(found: Any) -> tuple[SignatureTensor, ...]:
+    return tuple(_tensor(name, found[name]) for name in sorted(found))
+
+
+def _tensor(name: str, info: Any) -> SignatureTensor:
+    dtype, dims = known(info.dtype), info.tensor_shape
+    shape = None if dims.unknown_rank else tuple(dim.size if dim.size >= 0 else None for dim in dims.dim)
+    return SignatureTensor(name, info.name or None, dtype.name if dtype is not None else None, shape)
+
+
+def _quoted(tag: str) -> str:
+    return '"' + tag.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+_MOST_BYTES: Final = 4 << 20
+"""Bytes of the tags of all meta graphs."""
+_ALL: Final = "path:meta_graphs["
+
+
+def tensors_with_tags(model: Model, found: Tensors, tags: Sequence[str]) -> Tensors:
+    """The tensors of the meta graph with exactly `tags`, and those of none, such as variables. Blocks.
+
+    `found` are those of all meta graphs. `Unsupported` for a root without meta graphs, `NotFound` if none has these
+    tags.
+    """
+    if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
+        raise Unsupported(f"Only a {SAVED_MODEL} or a {META_GRAPH} has tags, not {model.type or 'such a file'}")
+    if model.type == META_GRAPH:
+        _number([_parsed(model.proto, META_GRAPH, "meta_info_def.tags")], tags)
+        return found
+    graphs = _parsed(model.proto, SAVED_MODEL, "meta_graphs[*].meta_info_def.tags").meta_graphs
+    place = f"{_ALL}{_number(graphs, tags)}]"
+    addresses = ((number, found.key(number)[1]) for number in range(len(found)))
+    numbers = array("q", (n for n, each in addresses if each.startswith(place) or not each.startswith(_ALL)))
+    places = {number: place for place, number in enumerate(numbers)}
+    return Tensors(
+        len(numbers),
+        lambda place: found[numbers[place]],
+        lambda place: found.key(numbers[place]),
+        lambda name: [places[number] for number in found.numbers(name) if number in places],
+    )
+
+
+def _parsed(proto: RootProto, type_name: str, field: str) -> Any:
+    """The root as a message, with this `field` alone."""
+    _, _, core = proto.document.view("", [field])
+    if core.size > _MOST_BYTES:
+        raise LimitExceeded(f"The tags have {core.size} bytes, but at most {_MOST_BYTES} are read")
+    try:
+        parsed: Any = schema.parsed(schema.bundled().message_class(type_name), Rope(core, proto.sources).read())
+    except DecodeError as error:
+        raise CorruptModel(f"The tags of the meta graphs do not parse: {error}") from error
+    return parsed
+
+
+def _number(graphs: Sequence[Any], tags: Sequence[str]) -> int:
+    """The number of the first meta graph with exactly `tags`."""
+    for number, graph in enumerate(graphs):
+        if set(graph.meta_info_def.tags) == set(tags):
+            return number
+    there = ", ".join((",".join(graph.meta_info_def.tags) or "(none)")[:100] for graph in graphs[:8])
+    raise NotFound(f"No meta graph has exactly the tags {','.join(tags)[:100] or '(none)'}; available: {there}")

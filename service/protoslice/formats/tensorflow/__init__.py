@@ -1,1 +1,0 @@
-"""TensorFlow's protos, tensor bundles and record files."""

@@ -1,1 +1,0 @@
-"""Files of weights that are no protos: safetensors and GGUF."""
