@@ -183,7 +183,7 @@ def in_a_browser(service: ServiceProcess) -> None:
         page.get_by_role("heading", name="Sign in").wait_for()
         page.get_by_label("token").fill("psl_wrong")
         page.get_by_role("button", name="Sign in").click()
-        page.get_by_role("alert").wait_for()
+        page.locator(".trouble").wait_for()
         page.get_by_label("token").fill(admin[0])
         page.get_by_role("button", name="Sign in").click()
         page.get_by_text("No models yet").wait_for()

@@ -145,7 +145,7 @@ def test_who_is_not_known_is_asked_to_sign_in(browser: Browser, tmp_path: Path, 
         shot(page, f"sign-in-{screen}")
         page.get_by_label("Token").fill("psl_wrong")
         page.get_by_role("button", name="Sign in").click()
-        expect(page.get_by_role("alert")).to_be_visible()
+        expect(page.locator(".trouble")).to_be_visible()
 
 
 def test_nothing_at_an_address_is_told_with_a_way_back(browser: Browser, service: ServiceProcess) -> None:
@@ -163,11 +163,11 @@ def test_a_service_that_is_away_is_told_in_words(browser: Browser, service: Serv
         page = opened(context, "/")
         page.route("**/v1/**", lambda route: route.abort())
         page.get_by_role("button", name="Repositories").click()
-        expect(page.get_by_role("alert")).to_contain_text("Cannot reach the service")
+        expect(page.locator(".trouble")).to_contain_text("Cannot reach the service")
         page.unroute("**/v1/**")
         page.get_by_role("button", name="Models").click()
         expect(page.locator(".cards li").first).to_be_visible()
-        expect(page.get_by_role("alert")).to_have_count(0)
+        expect(page.locator(".trouble")).to_have_count(0)
 
 
 PICTURED = ("library", "repositories", "records", "operations", "sign-in")
@@ -236,7 +236,7 @@ def test_tensors_are_found_sorted_and_opened_by_keys(context: BrowserContext) ->
     expect(rows.nth(1)).to_contain_text("embeddings.word.weight")
     assert rows.count() < 80, "only the rows in sight are in the page"
     page.get_by_role("searchbox").fill("LAYER.3 query")
-    expect(page.get_by_role("status").first).to_have_text("1 tensor")
+    expect(page.locator("[data-said]").first).to_have_text("1 tensor")
     page.get_by_role("searchbox").fill("")
     expect(rows.nth(1)).to_contain_text("embeddings")
     page.get_by_role("grid").focus()
@@ -257,7 +257,7 @@ def test_tensors_are_found_by_an_expression_and_gone_through_by_groups(context: 
     page = opened(context, "/m/bert:1/tensors")
     page.get_by_role("combobox", name="Search mode").select_option("Regex")
     page.get_by_role("searchbox").fill(r"layer\.(1|3)\..*(key|value)\.weight$")
-    expect(page.get_by_role("status").first).to_have_text("4 tensors")
+    expect(page.locator("[data-said]").first).to_have_text("4 tensors")
     page.get_by_role("searchbox").fill("")
     page.get_by_role("checkbox", name="Group by name").check()
     rows = page.get_by_role("row")
@@ -279,7 +279,7 @@ def test_tensors_are_found_by_an_expression_and_gone_through_by_groups(context: 
 def test_an_expression_that_is_none_is_told(browser: Browser, service: ServiceProcess) -> None:
     with window(browser, service.url, may_say="Failed to load resource") as context:
         page = opened(context, "/m/bert:1/tensors?regex=(")
-        expect(page.get_by_role("alert")).to_contain_text("unclosed group")
+        expect(page.locator(".trouble")).to_contain_text("unclosed group")
 
 
 def test_the_table_is_scrolled_to_anywhere_at_once(context: BrowserContext) -> None:
@@ -296,7 +296,7 @@ def test_the_table_is_scrolled_to_anywhere_at_once(context: BrowserContext) -> N
 def test_a_record_is_found_by_its_number_and_read_by_keys(context: BrowserContext) -> None:
     page = opened(context, "/m/events")
     page.get_by_role("tab", name="Records").click()
-    expect(page.get_by_role("status").first).to_contain_text("3,000 records")
+    expect(page.locator("[data-said]").first).to_contain_text("3,000 records")
     page.get_by_role("spinbutton", name="Number of a record").fill("2996")
     page.keyboard.press("Enter")
     expect(page).to_have_url(re.compile(r"/m/events/records\?from=2996&record=2996$"))
@@ -319,7 +319,7 @@ def test_a_record_is_found_by_its_number_and_read_by_keys(context: BrowserContex
 def test_a_graph_is_walked_by_keys_and_leads_to_weights(context: BrowserContext) -> None:
     page = opened(context, "/m/bert:1/graph?around=layer.3/attention/scores&hops=1")
     node = page.get_by_role("button", name="layer.3/attention/scores")
-    expect(page.get_by_role("status").first).to_have_text("4 nearby nodes")
+    expect(page.locator("[data-said]").first).to_have_text("4 nearby nodes")
     node.focus()
     page.keyboard.press("ArrowUp")
     expect(page.get_by_role("complementary", name="Node")).to_contain_text("layer.3/attention/query")
@@ -327,7 +327,7 @@ def test_a_graph_is_walked_by_keys_and_leads_to_weights(context: BrowserContext)
     page.keyboard.press("ArrowDown")
     page.keyboard.press("Shift+Enter")
     expect(page).to_have_url(re.compile(r"around=graph\.node%5B60%5D"))
-    expect(page.get_by_role("status").first).to_have_text("3 nearby nodes")
+    expect(page.locator("[data-said]").first).to_have_text("3 nearby nodes")
     page.goto("/m/bert:1/graph?around=layer.3/attention/query&node=graph.node[56]")
     page.get_by_role("link", name="encoder.layer.3.attention.query.weight").click()
     expect(page.get_by_role("complementary", name="Tensor")).to_contain_text("F32")
@@ -343,7 +343,7 @@ def test_a_node_is_searched_for_and_the_same_stands_in_a_table(context: BrowserC
     table.get_by_role("button").click()
     expect(page.get_by_role("treeitem", name="Softmax, layer.2/attention/softmax", exact=False)).to_be_visible()
     page.get_by_role("button", name="Show nearby nodes").click()
-    page.get_by_text("Show as a table").click()
+    page.locator("main").get_by_text("Show as a table").click()
     expect(page.get_by_role("region", name="Nearby nodes").get_by_role("row")).to_have_count(8)
 
 
@@ -376,10 +376,10 @@ def test_renamed_tensors_are_renamed_in_both_pictures(context: BrowserContext) -
         page.keyboard.press("ArrowRight")
         for _ in range(8):
             page.keyboard.press("ArrowDown")
-            said.add(strip.get_by_role("status").last.inner_text())
+            said.add(strip.locator("[data-said]").last.inner_text())
         for _ in range(8):
             page.keyboard.press("ArrowUp")
-            said.add(strip.get_by_role("status").last.inner_text())
+            said.add(strip.locator("[data-said]").last.inner_text())
     assert sum(int(found[1]) for each in said if (found := re.search(r"(\d+) renamed", each))) == 6
     assert not [each for each in said if re.search("added|removed", each)]
 
@@ -387,7 +387,7 @@ def test_renamed_tensors_are_renamed_in_both_pictures(context: BrowserContext) -
 def test_layers_that_moved_are_found_by_keys_and_linked(context: BrowserContext) -> None:
     page = opened(context, "/diff/bert:1...bert:2")
     strip = page.get_by_role("region", name="Layers that moved")
-    told = strip.get_by_role("status")
+    told = strip.locator("[data-said]")
     expect(told.first).to_have_text(re.compile("^3,038 tensors compared by a sample$"))
     strip.get_by_role("group").focus()
     page.keyboard.press("ArrowRight")

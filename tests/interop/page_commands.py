@@ -63,7 +63,7 @@ def _put(service: ServiceProcess, path: str, data: bytes) -> httpx.Response:
 def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
     """Kind and text of each line that the page of a model prints below "Use this model"."""
     page = opened(context, place)
-    page.get_by_text("Use this model", exact=True).click()
+    page.locator("main").get_by_text("Use this model", exact=True).click()
     rows = page.locator("dl.ways")
     yield from zip(rows.locator("dt").all_inner_texts(), rows.locator("dd code").all_text_contents(), strict=True)
     page.close()
@@ -192,7 +192,7 @@ def test_a_readme_does_not_freeze_the_page(context: BrowserContext, service: Ser
         files = {"model.onnx": DATA, "README.md": f"# Begin\n\n{HOSTILE[case]}\n\n## End".encode()}
         assert commit(client, f"models/hurt/{name}", files).status_code == 200
     page = opened(context, f"/m/hurt%2F{name}%40main")
-    expect(page.get_by_text("README")).to_be_visible()
+    expect(page.locator("main").get_by_text("README")).to_be_visible()
     assert page.locator(".markdown").count() == 0, "nothing is read before it is opened"
     page.get_by_role("button", name="README").click()
     expect(page.locator(".markdown").get_by_role("heading", name="End")).to_be_attached()

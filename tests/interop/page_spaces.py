@@ -70,7 +70,7 @@ def test_a_person_of_another_space_is_shown_the_way_there(
             page.get_by_role("tab", name=re.compile(tab, re.IGNORECASE)).click()
             page.wait_for_url(re.compile(f"{running.url}/spaces/red/m/of-red/{tab}"))
             page.wait_for_load_state("networkidle")
-            expect(page.get_by_role("alert")).to_have_count(0)
+            expect(page.locator(".trouble")).to_have_count(0)
         page.reload()
         page.get_by_role("link", name="Library").click()
         page.wait_for_url(f"{running.url}/spaces/red/")

@@ -160,7 +160,7 @@ def test_a_file_goes_on_after_the_tab_was_closed_and_the_service_killed(
     row = page.get_by_label("Upload", exact=True)
     expect(row).to_contain_text(path.name)
     expect(row).to_contain_text("Drop or choose the same file again to resume.")
-    expect(row.get_by_role("status")).to_have_text("not finished")
+    expect(row.locator("[data-said]").first).to_have_text("not finished")
     knows_of(page, had)
     assert violations(context, page) == "[]"
     begun = beginnings(page)
@@ -169,7 +169,7 @@ def test_a_file_goes_on_after_the_tab_was_closed_and_the_service_killed(
     assert services.line.reached.wait(PATIENCE / 1000)
     services.kill()
     services.line.begin()
-    expect(row.get_by_role("status")).to_have_text("waiting for the service", timeout=PATIENCE)
+    expect(row.locator("[data-said]").first).to_have_text("waiting for the service", timeout=PATIENCE)
     services.start()
     assert stored(page, services) == {path.name: digest}
     assert begun[0] == (upload, had)
@@ -302,7 +302,7 @@ def test_an_upload_is_paused_and_goes_on_by_keys(context: BrowserContext, servic
     assert services.line.reached.wait(30)
     page.get_by_role("button", name="Pause").focus()
     page.keyboard.press("Enter")
-    expect(page.get_by_label("Upload", exact=True).get_by_role("status")).to_have_text("paused")
+    expect(page.get_by_label("Upload", exact=True).locator("[data-said]")).to_have_text("paused")
     services.line.begin()
     ((upload, had),) = services.offsets().items()
     assert had > 0
@@ -400,7 +400,7 @@ def test_the_name_of_an_upload_is_changed_while_it_is_sent(
     services.line.begin()
     field.press("Enter")
     if typed == "taken:1":
-        expect(page.get_by_role("alert")).to_have_text("taken:1 is the name of another model: use another version")
+        expect(page.locator(".trouble")).to_have_text("taken:1 is the name of another model: use another version")
         expect(field).to_have_accessible_description("taken:1 is the name of another model: use another version")
         assert violations(context, page) == "[]"
         field.fill("taken:2")

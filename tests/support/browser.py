@@ -1,4 +1,4 @@
-"""Debian's chromium, driven by Playwright: windows whose pages may say nothing on the console."""
+"""Debian's chromium and firefox-esr, driven by Playwright: windows whose pages may say nothing on the console."""
 
 from __future__ import annotations
 
@@ -21,6 +21,15 @@ def chromium() -> Iterator[Browser]:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium", args=["--no-sandbox", "--no-proxy-server", "--disable-dev-shm-usage"]
         )
+        yield browser
+        browser.close()
+
+
+@contextmanager
+def firefox() -> Iterator[Browser]:
+    """Firefox over WebDriver BiDi. From 1.65 on, Playwright sends a command that the ESR of 2026 does not know."""
+    with sync_playwright() as playwright:
+        browser = playwright.firefox.launch(executable_path="/usr/bin/firefox-esr", channel="moz-firefox")
         yield browser
         browser.close()
 

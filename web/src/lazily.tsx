@@ -16,7 +16,7 @@ export function lazily<P extends object>(load: () => Promise<ComponentType<P>>):
     // Whoever asked before may have got it since the first rendering: only what is shown counts.
     useEffect(() => { if (!Shown) known().then((found) => set({ part: found }), fail); }, []);
     if (error) return <Trouble error={error} />;
-    return Shown ? <Shown.part {...given} /> : <p class="soft" role="status">Loading …</p>;
+    return Shown ? <Shown.part {...given} /> : <p class="soft" data-said>Loading …</p>;
   };
   return Object.assign(part, { load: known });
 }

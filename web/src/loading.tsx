@@ -47,7 +47,7 @@ export function useSeen(element: RefObject<Element>, margin = "0px"): boolean {
 export function Await<T>({ of, whole = false, children }: { of: Loaded<T>; whole?: boolean; children: (value: T) => ComponentChildren }) {
   if (of.error && whole) return <Missing error={of.error} />;
   if (of.error) return <Trouble error={of.error} />;
-  if (of.value === null) return <p class="soft" role="status">{of.busy ? "Loading …" : ""}</p>;
+  if (of.value === null) return <p class="soft" data-said>{of.busy ? "Loading …" : ""}</p>;
   return <>{children(of.value)}</>;
 }
 
@@ -65,7 +65,7 @@ function Missing({ error }: { error: Error }) {
 export function Trouble({ error }: { error: Error }) {
   const page = error instanceof Failure && error.slug ? `/problems/${error.slug}` : null;
   return (
-    <p class="trouble" role="alert">
+    <p class="trouble" data-said>
       {error.message}{page && <> · <a href={page}>What does this mean?</a></>}
     </p>
   );

@@ -2,6 +2,7 @@
 
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
+import { keepFocus } from "./focus";
 import { lazily } from "./lazily";
 import { followLinks, SPACE, steps, usePlace } from "./place";
 import { signOut, useSession, type Session } from "./session";
@@ -80,40 +81,6 @@ function Mark() {
   );
 }
 
-const FOCUSABLE = ["a[href]", "button:enabled", "input:enabled", "select:enabled", "textarea:enabled", "summary", "[tabindex='0']"].join();
-
-/** Moves the focus from what is gone or disabled to what is nearest, and announces the title of another view. */
-function keepFocus(): void {
-  const announced = document.body.appendChild(document.createElement("div"));
-  announced.className = "unseen";
-  announced.ariaLive = "polite";
-  let around: Element[] = [];
-  let title = "";
-  const lost = () => document.activeElement === document.body && around[0] && (!around[0].isConnected || around[0].matches(":disabled"));
-  addEventListener("focusin", ({ target }) => {
-    around = [];
-    for (let each = target as Element | null; each; each = each.parentElement) around.push(each);
-  });
-  // What the person leaves is still there, unlike what the page removes.
-  addEventListener("focusout", () => queueMicrotask(() => { if (document.activeElement === document.body && !lost()) around = []; }));
-  const check = () => {
-    const main = document.getElementById("main")!;
-    const now = main.querySelector("h1")?.textContent ?? "";
-    if (now && title && now !== title) announced.textContent = now;
-    title = now || title;
-    if (!lost()) return;
-    for (const each of around.slice(1)) {
-      if (!each.isConnected) continue;
-      const next = each === main || each.contains(main) ? main : each.querySelector<HTMLElement>(FOCUSABLE);
-      if (next) return next.focus({ preventScroll: true });
-    }
-    main.focus({ preventScroll: true });
-  };
-  // A browser takes the focus from a disabled button only once it draws.
-  new MutationObserver(() => requestAnimationFrame(() => setTimeout(check)))
-    .observe(document.getElementById("app")!, { subtree: true, childList: true, attributeFilter: ["disabled"] });
-}
-
 followLinks();
 render(<App />, document.getElementById("app")!);
-keepFocus();
+keepFocus(document.getElementById("app")!);

@@ -68,7 +68,10 @@ export function followLinks(): void {
     const inside = link.pathname.startsWith(SPACE) ? link.pathname.slice(SPACE.length) : "";
     if (!/^\/($|m\/|diff\/|operations$)/.test(inside)) return;
     event.preventDefault();
-    go(link.pathname + link.search);
-    scrollTo(0, 0);
+    // Another tab is the same place, looked at in another way.
+    const isTab = link.role === "tab";
+    if (isTab && link.ariaSelected === "true") return;
+    go(link.pathname + link.search, isTab);
+    if (!isTab) scrollTo(0, 0);
   });
 }

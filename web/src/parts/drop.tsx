@@ -1,6 +1,7 @@
 /** Uploads: files and folders dropped anywhere, with rate, time left and a pause; those of a closed page go on. */
 
 import { useEffect, useReducer, useRef, useState } from "preact/hooks";
+import { say } from "../focus";
 import { bytes, many } from "../format";
 import { Trouble } from "../loading";
 import { go, modelPlace, steps } from "../place";
@@ -11,7 +12,16 @@ import { remembered, sendingOf, type Sending, type State } from "../uploads/send
 /** All that is on its way, also while another view is shown. */
 let sendings: Sending[] | null = null;
 let shown: () => void = () => undefined;
-const change = (): void => shown();
+const change = (): void => {
+  shown();
+  for (const sending of sendings ?? []) {
+    const { batch: { name }, state } = sending;
+    // Away from the library nothing else shows it.
+    if (steps().length && heard.get(sending) !== state && SAYS[state]) say(`${name}: ${SAYS[state]}`);
+    heard.set(sending, state);
+  }
+};
+const heard = new WeakMap<Sending, State>();
 
 export function Drop() {
   const [over, setOver] = useState(false);
@@ -91,7 +101,8 @@ const follow = (sending: Sending, files?: Chosen["files"]): Promise<void> => sen
 function show(sending: Sending, name: string | null): void {
   if (name === null) return;
   leaves(sending);
-  if (!steps().length) go(modelPlace(name));
+  if (steps().length) say(`${sending.batch.name}: stored`);
+  else go(modelPlace(name));
 }
 
 function leaves(sending: Sending): void {
@@ -109,14 +120,14 @@ const SAYS: Record<State, string> = {
 
 function Progress({ sending, onGo }: { sending: Sending; onGo: () => void }) {
   const { batch: { name, size, count, handles }, state, sent, error } = sending;
-  const remove = () => void sending.drop().then(() => leaves(sending));
+  const remove = () => void sending.drop().then(() => { leaves(sending); say(`Removed ${name}`); });
   return (
     <div class="sending">
       <strong dir="auto">{name}</strong>
       {state !== "refused" && state !== "elsewhere" && <Name sending={sending} />}
       <progress max={size || 1} value={sent} aria-label={`Upload of ${name}`} />
       <span class="soft">{count > 1 && `${many(count, "file")} · `}{bytes(sent)} of {bytes(size)}{state === "sending" && rateOf(sending)}</span>
-      <span role="status">{SAYS[state]}</span>
+      <span data-said>{SAYS[state]}</span>
       {(state === "sending" || state === "waiting") && <button type="button" onClick={() => sending.pause()}>Pause</button>}
       {(state === "paused" || state === "failed") && <button type="button" onClick={() => void follow(sending)}>Resume</button>}
       {state === "left" && handles.length > 0 && <button type="button" onClick={onGo}>Resume</button>}

@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { say } from "../focus";
 
 export interface Column<T> {
   name: string; title: string; sort?: string; right?: boolean; show: (row: T) => ComponentChildren;
@@ -26,9 +27,6 @@ export function Cut({ name }: { name: string }) {
 }
 
 const KEPT = 28;
-
-/** Gives the table the focus, which a drawer beside it had. */
-export const focusRows = (): void => document.querySelector<HTMLElement>(".rows")?.focus();
 
 const HEIGHT = 33;
 const SPARE = 8;
@@ -121,7 +119,7 @@ function Head<T>({ column, given }: { column: Column<T>; given: Given<T> }) {
   const next = way === "descending" ? column.sort : `-${column.sort}`;
   return (
     <span role="columnheader" class={cellClass(column)} aria-sort={way}>
-      <button type="button" class="plain" onClick={() => onSort(next)}>
+      <button type="button" class="plain" onClick={() => { onSort(next); say(`Sorted by ${column.title}, ${way === "descending" ? "ascending" : "descending"}`); }}>
         {column.title}<span aria-hidden="true">{way === "none" ? "" : way === "ascending" ? " ▲" : " ▼"}</span>
       </button>
     </span>

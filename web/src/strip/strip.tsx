@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
 import { getJson, view, type GraphLevel, type GraphSection, type GraphValue, type Neighbourhood, type Store } from "../api";
 import { shell } from "../commands";
+import { Drawer } from "../focus";
 import { count, many, whole } from "../format";
 import { Trouble, useJson } from "../loading";
 import { modelPlace, setParameters, SPACE, usePlace } from "../place";
@@ -118,7 +119,7 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
             {(folded > 0 || constants) && <label class="check"><input type="checkbox" checked={constants} onChange={(event) => setParameters({ constants: event.currentTarget.checked ? "1" : "" })} /> Show constants{folded > 0 && ` (${whole(folded)} hidden)`}</label>}
             <span class="hint soft">Click a block for details, ▸ to open it. Shift-click two blocks to see what is between them. Keys: arrows, Enter, Space, S, E, +, −, 0.</span>
           </StripView>}
-          {!planned && !error && <p class="soft" role="status">Loading …</p>}
+          {!planned && !error && <p class="soft" data-said>Loading …</p>}
         </div>
         {detail}
       </div>
@@ -135,8 +136,7 @@ interface ShownBlock { shown: Shown; isOpen: boolean; onClose: () => void; onOpe
 function BlockDrawer({ shown, isOpen, onClose, onOpen, onMark }: ShownBlock) {
   const block = shown.block!;
   return (
-    <aside class="drawer" tabIndex={-1} aria-label="Block" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
-      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+    <Drawer label="Block" stays onClose={onClose}>
       <h2 dir="auto">{shown.title}{shown.times > 0 && ` × ${whole(shown.times)}`}</h2>
       {block.name && block.name !== shown.title && <p class="soft" dir="auto">{block.name}</p>}
       <p class="path">
@@ -149,7 +149,7 @@ function BlockDrawer({ shown, isOpen, onClose, onOpen, onMark }: ShownBlock) {
         {block.ops.map(({ op, nodes }) => <div key={op}><dt dir="auto">{op}</dt><dd>{whole(nodes)}</dd></div>)}
       </dl>
       <p class="soft"><code>{block.path}</code>{block.nodes > 1 && ` and ${many(block.nodes - 1, "node")} more`}</p>
-    </aside>
+    </Drawer>
   );
 }
 
@@ -169,11 +169,10 @@ interface ShownEnd { store: Store; graph: string; shown: Shown; onNode: (path: s
 
 function EndDrawer({ store, graph, shown, onNode, onClose }: ShownEnd) {
   return (
-    <aside class="drawer" tabIndex={-1} aria-label="Values" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
-      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+    <Drawer label="Values" stays onClose={onClose}>
       <h2>{shown.title}</h2>
       <dl class="attributes">{shown.values.map((value, number) => <EndValue key={value.name} store={store} graph={graph} value={value} isInput={shown.key === "*inputs"} atOnce={number < MOST_SOUGHT} onNode={onNode} />)}</dl>
-    </aside>
+    </Drawer>
   );
 }
 
@@ -213,11 +212,11 @@ function Section({ store, name, marks, found, error, onNode }: ShownSection) {
     <section class="section" aria-label="Section">
       <h2>Section</h2>
       <button type="button" class="plain close" aria-label="Clear section" onClick={clear}>✕</button>
-      {!isWhole && <p class="soft" role="status">{marks.start ? "Now choose where it ends: Shift-click, or E." : "Now choose where it starts: S."}</p>}
+      {!isWhole && <p class="soft" data-said>{marks.start ? "Now choose where it ends: Shift-click, or E." : "Now choose where it starts: S."}</p>}
       {isWhole && error && <Trouble error={error} />}
-      {isWhole && found && (found.count === 0 ? <p role="status">No path leads from one to the other.</p> : (
+      {isWhole && found && (found.count === 0 ? <p data-said>No path leads from one to the other.</p> : (
         <>
-          <p role="status"><b>{many(found.count, "node")}</b>{found.elements > 0 && <> with <b>{count(found.elements)}</b> parameters</>} · in: <code dir="auto">{found.inputs.slice(0, 4).join(", ") || "nothing"}{found.inputs.length > 4 && " …"}</code> · out: <code dir="auto">{found.outputs.slice(0, 4).join(", ") || "nothing"}{found.outputs.length > 4 && " …"}</code></p>
+          <p data-said><b>{many(found.count, "node")}</b>{found.elements > 0 && <> with <b>{count(found.elements)}</b> parameters</>} · in: <code dir="auto">{found.inputs.slice(0, 4).join(", ") || "nothing"}{found.inputs.length > 4 && " …"}</code> · out: <code dir="auto">{found.outputs.slice(0, 4).join(", ") || "nothing"}{found.outputs.length > 4 && " …"}</code></p>
           {extracts && (
             <>
               <p><a class="button" href={`${view(store.id, ["onnx", "model.onnx"])}?${query}`} download>Extract this sub-model</a></p>

@@ -127,9 +127,6 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
     wantsFocus.current = "";
     frame.current?.querySelector<HTMLElement>(`[data-key="${CSS.escape(focus)}"]`)?.focus({ preventScroll: true });
   });
-  // A block that is moved among the others, or goes, loses the focus: it is given back.
-  const held = useRef(false);
-  useEffect(() => { if (held.current && document.activeElement === document.body) frame.current?.querySelector<HTMLElement>("[role=treeitem][tabindex='0']")?.focus({ preventScroll: true }); }, [plan]);
   const curves = useCurves(store, look.k >= NEAR ? drawn.map(shownOf) : []);
 
   const open = (box: Box) => {
@@ -191,7 +188,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   const larger = picture.width * look.k > window.width + 1 || picture.height * look.k > window.height + 1;
   return (
     <>
-    <div class={`strip-view${look.k < NEAR ? " far" : ""}`} ref={frame} style={{ height: window.height }} {...moves.handlers} onClick={click} onFocusIn={() => { held.current = true; }} onFocusOut={(event) => { if (event.relatedTarget) held.current = false; }} onDblClick={(event) => { const box = boxAt(event); if (box && !box.open) act(box); }} onKeyDown={key}>
+    <div class={`strip-view${look.k < NEAR ? " far" : ""}`} ref={frame} style={{ height: window.height }} {...moves.handlers} onClick={click} onDblClick={(event) => { const box = boxAt(event); if (box && !box.open) act(box); }} onKeyDown={key}>
       <div class="layer" ref={layer}>
         <svg class="wires" aria-hidden="true" width={picture.width} height={picture.height} viewBox={`${-PAD} ${-PAD} ${picture.width} ${picture.height}`}>
           {drawn.filter((box) => box.open).map((box) => <rect key={keyOf(box)} class={`frame depth-${box.depth % 2}`} x={box.x} y={box.y} width={box.w} height={box.h} rx={10} />)}

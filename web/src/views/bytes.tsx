@@ -62,7 +62,7 @@ function Places({ store, path }: { store: Store; path: string }) {
   const name = encodeURIComponent(path);
   return (
     <p class="chosen-part">
-      <code dir="auto">{path}</code>
+      <code dir="auto" data-said>{path}</code>
       <a href={`${modelPlace(store.tags[0] ?? store.id, "message")}?path=${name}`}>view message</a>
       <a href={`${modelPlace(store.tags[0] ?? store.id, "bytes")}?path=${name}`}>zoom in</a>
       <a href={view(store.id, ["merge"], { path })} download>download</a>

@@ -4,10 +4,11 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { getJson, url, view, type Delta, type Diff, type Difference, type Page, type Store, type TensorMove } from "../api";
 import { drawable } from "../elements";
+import { Drawer } from "../focus";
 import { bytes, figure, many, percent, rough, whole } from "../format";
 import { Await, Trouble, useJson, useLoaded } from "../loading";
 import { Pictures } from "../parts/heatmap";
-import { Cut, focusRows, Rows, type Column } from "../parts/rows";
+import { Cut, Rows, type Column } from "../parts/rows";
 import { diffPlace, go, modelPlace, useParameter } from "../place";
 import { beforeVersion, byAge, familyOf, NUMBERS, repositoryOf, shortened } from "../versions";
 import { figureOf, loadMoves, METRICS, namesIn, NO_PAIRS, type Metric, type Pairs } from "../xray/moves";
@@ -55,7 +56,7 @@ function Between({ names, before, after }: { names: string; before: string; afte
       {moves.pairs.total > 0 && <Moved {...moves} />}
       {found.error && <Trouble error={found.error} />}
       {found.value ? <Shown named={named} diff={found.value} moves={moves} evidence={<Evidence diff={found.value} onExact={() => setExact("1")} />} />
-        : <Shown named={named} diff={sampled(before, after, moves.pairs.items)} moves={moves} evidence={!found.error && <p class="soft" role="status">Loading: comparing all bytes …</p>} />}
+        : <Shown named={named} diff={sampled(before, after, moves.pairs.items)} moves={moves} evidence={!found.error && <p class="soft" data-said>Loading: comparing all bytes …</p>} />}
     </>
   );
 }
@@ -95,7 +96,7 @@ function Moved({ pairs, done, error }: Moves) {
         <label>Show <select value={by} onChange={(event) => setMetric(event.currentTarget.value === "relative" ? "" : event.currentTarget.value)}>
           {Object.entries(METRICS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
         </select></label>
-        <span class="soft" role="status">{done ? "" : `${whole(pairs.compared)} of `}{many(pairs.total, "tensor")} compared by a sample</span>
+        <span class="soft" data-said>{done ? "" : `${whole(pairs.compared)} of `}{many(pairs.total, "tensor")} compared by a sample</span>
       </p>
       {error && <Trouble error={error} />}
       <HeatStrip pairs={pairs} metric={by} chosen={cell} onChoose={(key) => setCell(key)} />
@@ -132,7 +133,7 @@ function Shown({ named, diff, moves, evidence }: { named: Sides; diff: Diff; mov
   const rows = useMemo(() => sorted(some, sort, known), [diff, cell, sort, known]);
   const columns = useMemo(() => columnsOf(known, moves.done), [moves]);
   const row = diff.items.find((each) => keyOf(each) === chosen);
-  const close = () => { setChosen(""); focusRows(); };
+  const close = () => setChosen("");
   if (diff.equal) return <><p class="empty">No changes: both are equal{diff.assumed ? "" : ", byte for byte"}.</p>{evidence}</>;
   return (
     <div class="changes">
@@ -142,12 +143,12 @@ function Shown({ named, diff, moves, evidence }: { named: Sides; diff: Diff; mov
         ))}
       </ul>
       {evidence}
-      {cell && <p><span class="tag" dir="auto">{cell}</span> {many(rows.length, "change")} <button type="button" class="plain" onClick={() => setCell("")}>Show all</button></p>}
+      {cell && <p><span class="tag" dir="auto">{cell}</span> <span data-said>{many(rows.length, "change")}</span> <button type="button" class="plain" onClick={() => setCell("")}>Show all</button></p>}
       {row?.what === "part" && <Part key={chosen} diff={diff} row={row} onClose={close} />}
       <div class={row?.what === "tensor" ? "both drawn" : ""}>
         <Rows rows={rows} columns={columns} label="Changes" keyOf={keyOf} chosen={chosen} sort={sort} onSort={(wanted) => setSort(wanted)}
           onChoose={(each) => setChosen(keyOf(each), true)} />
-        {row?.what === "tensor" && <Drawer key={chosen} named={named} diff={diff} row={row} onClose={close} />}
+        {row?.what === "tensor" && <TensorDrawer key={chosen} named={named} diff={diff} row={row} onClose={close} />}
       </div>
     </div>
   );
@@ -208,10 +209,9 @@ function columnsOf(known: ReadonlyMap<string, TensorMove>, all: boolean): Column
   ];
 }
 
-function Drawer({ named, diff, row, onClose }: { named: Sides; diff: Diff; row: Difference; onClose: () => void }) {
+function TensorDrawer({ named, diff, row, onClose }: { named: Sides; diff: Diff; row: Difference; onClose: () => void }) {
   return (
-    <aside class="drawer" aria-label="Tensor" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
-      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+    <Drawer label="Tensor" onClose={onClose}>
       <h2 dir="auto">{row.path}</h2>
       <p class="soft">{SIGNS[row.change]} {row.change}{row.detail && ` · ${row.detail}`}</p>
       {comparable(row) && <Figures diff={diff} row={row} />}
@@ -219,7 +219,7 @@ function Drawer({ named, diff, row, onClose }: { named: Sides; diff: Diff; row: 
         {row.was && <a class="tag" href={tensorPlace(named.before, row.was)} dir="auto">Before: {shortened(named.before)}</a>}
         {row.address && <a class="tag" href={tensorPlace(named.after, row.address)} dir="auto">After: {shortened(named.after)}</a>}
       </p>
-    </aside>
+    </Drawer>
   );
 }
 

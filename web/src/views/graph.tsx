@@ -1,8 +1,9 @@
 /** The graph: as a strip of blocks; what lies around one node, as a picture and as a table; and a drawer with all about a node. */
 
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { view, type GraphLevel, type GraphNode, type Neighbourhood, type Store } from "../api";
+import { Drawer } from "../focus";
 import { many, whole } from "../format";
 import { lazily } from "../lazily";
 import { Await, Trouble, useJson } from "../loading";
@@ -53,7 +54,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
             <button type="button" onClick={() => setAround("", true)}>Show the whole graph</button>
           </>
         )}
-        <span class="soft" role="status">{search ? told(found.value) : around ? told(near.value) : level ? many(level.nodes, "node") : ""}</span>
+        <span class="soft" data-said>{search ? told(found.value) : around ? told(near.value) : level ? many(level.nodes, "node") : ""}</span>
       </form>
       {found.error && <Trouble error={found.error} />}
       {search && found.value?.nodes.length === 0 && <p>No nodes match “<bdi>{search}</bdi>”.</p>}
@@ -75,7 +76,7 @@ export function Graph({ store, name }: { store: Store; name: string }) {
               </div>
             )}
           </Await>
-          {node && near.value && <Drawer key={node.path} node={node} found={near.value} model={name} level={known} onNode={centre} onCentre={centre} onGraph={other} onClose={() => setChosen("")} />}
+          {node && near.value && <NodeDrawer key={node.path} node={node} found={near.value} model={name} level={known} onNode={centre} onCentre={centre} onGraph={other} onClose={() => setChosen("")} />}
         </div>
       )}
     </>
@@ -86,8 +87,8 @@ export function Graph({ store, name }: { store: Store; name: string }) {
 function Detail({ store, path, ...rest }: { store: Store; path: string } & Omit<Shown, "node" | "found">) {
   const found = useJson<Neighbourhood>(view(store.id, ["graph"], { around: path, hops: 1, limit: MOST }));
   const node = found.value?.nodes[0];
-  if (!node || !found.value) return <aside class="drawer" aria-label="Node">{found.error ? <Trouble error={found.error} /> : <p class="soft" role="status">Loading …</p>}</aside>;
-  return <Drawer node={node} found={{ ...found.value, around: null }} {...rest} />;
+  if (!node || !found.value) return <Drawer label="Node" stays onClose={rest.onClose}>{found.error ? <Trouble error={found.error} /> : <p class="soft" data-said>Loading …</p>}</Drawer>;
+  return <NodeDrawer node={node} found={{ ...found.value, around: null }} {...rest} />;
 }
 
 function told(found: Neighbourhood | null): string {
@@ -131,8 +132,7 @@ interface Shown {
   more?: ComponentChildren;
 }
 
-function Drawer({ node, found, model, level, onNode, onCentre, onGraph, onClose, more }: Shown) {
-  const box = useRef<HTMLElement>(null);
+function NodeDrawer({ node, found, model, level, onNode, onCentre, onGraph, onClose, more }: Shown) {
   const called = (path: string) => found.nodes.find((each) => each.path === path)?.name || path;
   const place = (tab: string, query: string) => `${modelPlace(model, tab)}?${query}`;
   const inputs = found.edges.filter((edge) => edge.target === node.path);
@@ -144,8 +144,7 @@ function Drawer({ node, found, model, level, onNode, onCentre, onGraph, onClose,
   const outputs = [...node.outputs.filter((value) => values.has(value) || isOutput(value) || !others.length), ...others];
   const ending = level && (level.graph === "graph" || level.graphs.length === 1) ? "output of the model" : "output of the graph";
   return (
-    <aside class="drawer" ref={box} tabIndex={-1} aria-label="Node" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
-      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+    <Drawer label="Node" stays onClose={onClose}>
       <h2 dir="auto">{node.name || node.path}</h2>
       <p class="path">
         <b>{node.op}</b>
@@ -173,7 +172,7 @@ function Drawer({ node, found, model, level, onNode, onCentre, onGraph, onClose,
       })}</ul></div>}
       {node.more > 0 && <p class="soft">{many(node.more, "more link")} to nodes not shown.</p>}
       <p class="soft"><code>{node.path}</code></p>
-    </aside>
+    </Drawer>
   );
 }
 

@@ -59,6 +59,7 @@ export function Library() {
             {Object.entries(SORTS).map(([value, title]) => <option key={value} value={value}>{title}</option>)}
           </select>
         )}
+        <span class="unseen" data-said>{list.first.value && many(items.length, "result")}</span>
       </form>
       <Await of={list.first}>
         {() => removed ? <Restorable items={items} /> : items.length
@@ -120,8 +121,8 @@ function Removed() {
   return (
     <>
       {noted.map((each) => (
-        <p key={each.id} class="removed" role="status">
-          <span>Deleted <b dir="auto">{each.title}</b>. You can restore it until {TIME.format(new Date(each.until))}.</span>{" "}
+        <p key={each.id} class="removed">
+          <span data-said>Deleted <b dir="auto">{each.title}</b>. You can restore it until {TIME.format(new Date(each.until))}.</span>{" "}
           <button type="button" onClick={() => void restore(each).catch(setError)}>Restore</button>
           <button type="button" class="plain" aria-label="Close" onClick={() => forget(each.id)}>✕</button>
         </p>

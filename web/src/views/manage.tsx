@@ -58,7 +58,7 @@ export function Manage({ store, name, title, onChange }: { store: Store; name: s
     if (tag === name) go(modelPlace(store.id), true);
     return `Removed the tag ${tag}.`;
   });
-  if (!may) return error ? <Trouble error={error} /> : <p class="soft" role="status">Loading …</p>;
+  if (!may) return error ? <Trouble error={error} /> : <p class="soft" data-said>Loading …</p>;
   if (!may.write && !may.delete) return <p class="soft">You may read models here, but not change them.</p>;
   return (
     <div class="manage">
@@ -78,7 +78,7 @@ export function Manage({ store, name, title, onChange }: { store: Store; name: s
       </section>
       {may.delete && <Delete store={store} tags={tags} name={name} title={title} busy={busy} onError={setError} onBusy={setBusy} />}
       {error && <Trouble error={error} />}
-      <p role="status" class="soft" dir="auto">{done}</p>
+      <p data-said class="soft" dir="auto">{done}</p>
     </div>
   );
 }

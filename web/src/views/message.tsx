@@ -34,7 +34,7 @@ export function Message({ store }: { store: Store }) {
           </>
         )}
       </Await>
-      <p class="soft">Fields larger than 1 KiB are left out.</p>
+      <p class="soft" data-said>{path || "The whole message"}: fields larger than 1 KiB are left out.</p>
     </>
   );
 }

@@ -5,6 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { getJson, hasGraph, hasRecords, registryNames, uploaderOf, url, view, type Page, type Signature, type Store, type Summary } from "../api";
 import { fileName, python, quoted, shell } from "../commands";
 import { useDark } from "../dark";
+import { Copy } from "../focus";
 import { ago, bytes, count, many, percent } from "../format";
 import { lazily } from "../lazily";
 import { Await, useJson, useLoaded } from "../loading";
@@ -52,7 +53,7 @@ function Shown({ store, name, tab, onChange }: { store: Store; name: string; tab
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;
     const next = tabs[(tabs.indexOf(chosen) + step + tabs.length) % tabs.length]!;
-    go(place(next));
+    go(place(next), true);
     requestAnimationFrame(() => document.getElementById(`tab-${next}`)?.focus());
   };
   return (
@@ -275,13 +276,9 @@ function Ways({ store, name }: { store: Store; name: string }) {
   return (
     <>
       <dl class="ways">
-        {ways.map(({ what, line }) => <><dt>{what}</dt><dd><code>{line}</code><Copy text={line} what={what} /></dd></>)}
+        {ways.map(({ what, line }) => <><dt>{what}</dt><dd><code>{line}</code><Copy text={line} what={`${what} command`}>copy</Copy></dd></>)}
       </dl>
       <p>{downloads.map(([what, place]) => <a key={what} class="tag" href={place} download>{what}</a>)}</p>
     </>
   );
-}
-
-function Copy({ text, what }: { text: string; what: string }) {
-  return <button type="button" class="plain" aria-label={`Copy the ${what} command`} onClick={() => void navigator.clipboard?.writeText(text)}>copy</button>;
 }

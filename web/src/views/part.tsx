@@ -1,8 +1,8 @@
 /** A changed part of a message as text: before and after, side by side, within the message that holds it. */
 
-import { useEffect, useRef } from "preact/hooks";
 import { view, type Diff, type Difference, type Store } from "../api";
 import { bytes } from "../format";
+import { Drawer } from "../focus";
 import { Await, useJson, useLoaded } from "../loading";
 import { SideBySide } from "../parts/side-by-side";
 import { above } from "../parts/tree";
@@ -15,16 +15,13 @@ interface Side { store: string; path: string | null }
 
 export function Part({ diff, row, onClose }: { diff: Diff; row: Difference; onClose: () => void }) {
   const store = useJson<Store>(view(diff.after, []));
-  const box = useRef<HTMLElement>(null);
-  useEffect(() => box.current?.focus(), []);
   const whole = row.change === "reordered" || row.path.includes(":");
   return (
-    <aside class="drawer part" ref={box} tabIndex={-1} aria-label="Part" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
-      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+    <Drawer label="Part" kind="drawer part" onClose={onClose}>
       <h2 dir="auto"><code>{row.path || "(the root)"}</code></h2>
       <p class="soft">{[row.change, row.detail, sizesOf(row)].filter(Boolean).join(" · ")}</p>
       {store.value && !whole && <Texts diff={diff} row={row} file={fileOf(store.value, row.path)} />}
-    </aside>
+    </Drawer>
   );
 }
 

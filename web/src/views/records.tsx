@@ -1,10 +1,11 @@
 /** The records of a stream: a table of their numbers and sizes, and one of them as text or JSON. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { view, type Node, type Page, type Records as Summary, type Store } from "../api";
 import { bytes, whole } from "../format";
+import { Drawer } from "../focus";
 import { Await, useJson, useLoaded } from "../loading";
-import { focusRows, Rows, type Column } from "../parts/rows";
+import { Rows, type Column } from "../parts/rows";
 import { useParameter } from "../place";
 import { hexOf, lengthOf, readable, type Text } from "../texts";
 
@@ -56,8 +57,8 @@ function Shown({ store, stream }: { store: Store; stream: Summary }) {
         <button type="submit">Go</button>
         <button type="button" disabled={first === 0} onClick={() => at(first - PAGE)}>Previous</button>
         <button type="button" disabled={first + PAGE >= stream.count} onClick={() => at(first + PAGE)}>Next</button>
-        <span class="soft" role="status">
-          {whole(stream.count)} records · {bytes(stream.size)} · {stream.framing} · {stream.type ?? "unknown type"}
+        <span class="soft" data-said>
+          {whole(stream.count)} records, {whole(first)} to {whole(Math.min(first + PAGE, stream.count) - 1)} shown · {bytes(stream.size)} · {stream.framing} · {stream.type ?? "unknown type"}
         </span>
       </form>
       {stream.fault && <p class="warn">The stream is damaged at its end: {stream.fault}</p>}
@@ -68,7 +69,7 @@ function Shown({ store, stream }: { store: Store; stream: Summary }) {
               sort="" onSort={() => undefined} onChoose={(row) => setChosen(numberOf(row), true)} />
           )}
         </Await>
-        {chosen && page.value && <Drawer key={chosen} store={store} stream={stream} number={chosen} size={page.value.items.find((row) => numberOf(row) === chosen)?.size ?? LARGE + 1} onClose={() => { setChosen(""); focusRows(); }} />}
+        {chosen && page.value && <RecordDrawer key={chosen} store={store} stream={stream} number={chosen} size={page.value.items.find((row) => numberOf(row) === chosen)?.size ?? LARGE + 1} onClose={() => setChosen("")} />}
       </div>
     </>
   );
@@ -85,10 +86,8 @@ function columnsOf(items: readonly Node[]): Column<Node>[] {
   ];
 }
 
-function Drawer({ store, stream, number, size, onClose }: { store: Store; stream: Summary; number: string; size: number; onClose: () => void }) {
+function RecordDrawer({ store, stream, number, size, onClose }: { store: Store; stream: Summary; number: string; size: number; onClose: () => void }) {
   const [form, setForm] = useState<Form>("text/plain");
-  const box = useRef<HTMLElement>(null);
-  useEffect(() => box.current?.focus(), []);
   const raw = view(store.id, ["records", number], { file: stream.file });
   const short = view(store.id, ["merge"], { file: stream.file, path: `records[${number}]`, omit_larger_than: "1KiB" });
   const shown = useLoaded<Text>(`${form} ${short}`, async (signal) => {
@@ -96,8 +95,7 @@ function Drawer({ store, stream, number, size, onClose }: { store: Store; stream
     return plain ? hexOf(raw, signal) : readable(short, raw, form, MOST, signal);
   });
   return (
-    <aside class="drawer" ref={box} tabIndex={-1} aria-label="Record" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
-      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+    <Drawer label="Record" onClose={onClose}>
       <h2>Record {whole(Number(number))}</h2>
       <p class="path">
         {stream.type !== null && (
@@ -116,6 +114,6 @@ function Drawer({ store, stream, number, size, onClose }: { store: Store; stream
         )}
       </Await>
       {stream.type !== null && <p class="soft">Fields larger than 1 KiB are left out.</p>}
-    </aside>
+    </Drawer>
   );
 }

@@ -1,9 +1,10 @@
 /** One tensor: its facts, its numbers in figures, as a histogram and as a picture. */
 
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { hasGraph, view, type Statistics, type Store, type Tensor } from "../api";
 import { drawable } from "../elements";
 import { bytes, figure, percent, shape, whole } from "../format";
+import { Copy, Drawer } from "../focus";
 import { Await, useJson } from "../loading";
 import { Heatmap } from "../parts/heatmap";
 import { Bars } from "../parts/histogram";
@@ -14,8 +15,6 @@ export function TensorDrawer({ store, address, onClose }: { store: Store; addres
   const [typed, setTyped] = useState(slice);
   const [all, setAll] = useState(false);
   const tensor = useJson<Tensor>(view(store.id, ["tensors", address], { format: "json" }));
-  const box = useRef<HTMLElement>(null);
-  useEffect(() => box.current?.focus(), []);
   useEffect(() => {
     const before = document.title;
     if (tensor.value) document.title = `${tensor.value.name || tensor.value.address} — ${before}`;
@@ -24,8 +23,7 @@ export function TensorDrawer({ store, address, onClose }: { store: Store; addres
   const numeric = tensor.value !== null && tensor.value.size !== null && !tensor.value.problem;
   const stats = useJson<Statistics>(numeric ? view(store.id, ["tensors", address], { format: "stats", slice, ...(all ? { sample: 0 } : {}) }) : null);
   return (
-    <aside class="drawer" ref={box} tabIndex={-1} aria-label="Tensor" onKeyDown={(event) => { if (event.key === "Escape") onClose(); }}>
-      <button type="button" class="plain close" aria-label="Close" onClick={onClose}>✕</button>
+    <Drawer label="Tensor" onClose={onClose}>
       <Await of={tensor}>
         {(value) => (
           <>
@@ -41,19 +39,12 @@ export function TensorDrawer({ store, address, onClose }: { store: Store; addres
             )}
             {numeric && <Await of={stats}>{(found) => <Figures found={found} onAll={() => setAll(true)} />}</Await>}
             {numeric && drawable(value.dtype) && value.shape !== null && (value.size ?? 0) > 0 && <Heatmap store={store.id} tensor={value} />}
-            <p class="soft"><code dir="auto">{value.address}</code>{" "}· <CopyLink />{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
+            <p class="soft"><code dir="auto">{value.address}</code>{" "}· <Copy text={() => location.href} what="link">copy link</Copy>{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
           </>
         )}
       </Await>
-    </aside>
+    </Drawer>
   );
-}
-
-/** Copies the address of this view. */
-function CopyLink() {
-  const [done, setDone] = useState(false);
-  const copy = () => void navigator.clipboard?.writeText(location.href).then(() => setDone(true), () => undefined);
-  return <><button type="button" class="plain" onClick={copy}>copy link</button><span role="status">{done && " copied"}</span></>;
 }
 
 function Figures({ found, onAll }: { found: Statistics; onAll: () => void }) {

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getJson, view, type Page, type Query, type Store, type Tensor, type TensorGroup } from "../api";
 import { bytes, many, shape, whole } from "../format";
 import { Trouble } from "../loading";
-import { Cut, focusRows, Rows, type Column } from "../parts/rows";
+import { Cut, Rows, type Column } from "../parts/rows";
 import { useParameter } from "../place";
 import { TensorDrawer } from "./tensor";
 
@@ -34,7 +34,8 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
   }, [typed, way]);
   const columns = useMemo(() => columnsOf(prefix, groups), [prefix, groups]);
   const choose = (row: Tensor | TensorGroup) => {
-    if (isGroup(row)) { setPrefix(row.prefix, true); focusRows(); } else setChosen(row.address, true);
+    if (isGroup(row)) setPrefix(row.prefix, true);
+    else setChosen(row.address, true);
   };
   return (
     <>
@@ -46,7 +47,7 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
           {Object.entries(WAYS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
         </select>
         <label class="check"><input type="checkbox" checked={grouped !== ""} onChange={(event) => setGrouped(event.currentTarget.checked ? "1" : "")} /> Group by name</label>
-        <span class="soft" role="status">{rows === null ? "Loading …" : `${whole(rows.length)}${next && !all ? "+" : ""} ${groups ? "group" : "tensor"}${rows.length === 1 ? "" : "s"}`}</span>
+        <span class="soft" data-said>{rows === null ? "Loading …" : `${whole(rows.length)}${next && !all ? "+" : ""} ${groups ? "group" : "tensor"}${rows.length === 1 ? "" : "s"}`}</span>
       </form>
       {prefix && <Steps prefix={prefix} onGo={(to) => setPrefix(to, true)} />}
       {error && <Trouble error={error} />}
@@ -56,7 +57,7 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
             sort={groups ? "" : sort || "-size"} onSort={(wanted) => setSort(wanted === "-size" ? "" : wanted)}
             onChoose={choose} onSee={see} />
         )}
-        {chosen && <TensorDrawer key={chosen} store={store} address={chosen} onClose={() => { setChosen(""); focusRows(); }} />}
+        {chosen && <TensorDrawer key={chosen} store={store} address={chosen} onClose={() => setChosen("")} />}
       </div>
     </>
   );

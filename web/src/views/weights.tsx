@@ -171,7 +171,7 @@ function Crumbs({ node, onGo }: { node: WeightNode; onGo: (node: WeightNode) => 
       {path.map((each, n) => (
         <button key={n} type="button" class="plain" dir="auto" aria-current={n === path.length - 1 ? "location" : undefined} onClick={() => onGo(each)}>{n ? each.label : "all"}</button>
       ))}
-      <span class="soft" role="status">{many(node.tensors, "tensor")} · {totalsOf(node)}</span>
+      <span class="soft" data-said>{many(node.tensors, "tensor")} · {totalsOf(node)}</span>
     </nav>
   );
 }

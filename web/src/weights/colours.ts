@@ -30,21 +30,30 @@ export function scaleOf(way: Way, found: ReadonlyMap<string, Statistics | null>)
 /** From violet over teal to yellow: lighter is more. */
 const ramp = (at: number, dark: boolean): string => `hsl(${280 - 225 * at} ${55 + 20 * at}% ${(dark ? 24 : 38) + (dark ? 38 : 42) * at}%)`;
 
-export interface Painter { of: (node: WeightNode) => string; legend: (nodes: readonly WeightNode[]) => Legend }
+export interface Painter {
+  of: (node: WeightNode) => string;
+  /** What the color of a node stands for, in words. */
+  says: (node: WeightNode) => string;
+  legend: (nodes: readonly WeightNode[]) => Legend;
+}
 export interface Legend { swatches: { name: string; colour: string }[]; scale: [string, string] | null }
 
 export function painter(way: Way, dark: boolean, statistics: ReadonlyMap<string, Statistics | null>): Painter {
   if (needsStatistics(way)) {
     const scale = scaleOf(way, statistics);
     const label = (value: number) => (way === "zeros" ? `${Math.round(100 * value)} %` : way === "deviation" ? (10 ** value).toPrecision(2) : `${value.toPrecision(2)} σ`);
-    const of = (node: WeightNode) => {
+    const figureAt = (node: WeightNode) => {
       const found = node.address === null ? null : statistics.get(node.address);
-      const figure = found ? figureOf(way, found) : null;
+      return found ? figureOf(way, found) : null;
+    };
+    const says = (node: WeightNode) => { const figure = figureAt(node); return figure === null ? "" : `${WAYS[way]} ${label(figure)}`; };
+    const of = (node: WeightNode) => {
+      const figure = figureAt(node);
       if (figure === null) return UNKNOWN(dark);
       return ramp(scale.most > scale.least ? (figure - scale.least) / (scale.most - scale.least) : 0.5, dark);
     };
     const ends = (): [string, string] | null => (scale.most >= scale.least ? [label(scale.least), label(scale.most)] : null);
-    return { of, legend: () => ({ swatches: [0, 0.25, 0.5, 0.75, 1].map((at) => ({ name: "", colour: ramp(at, dark) })), scale: ends() }) };
+    return { of, says, legend: () => ({ swatches: [0, 0.25, 0.5, 0.75, 1].map((at) => ({ name: "", colour: ramp(at, dark) })), scale: ends() }) };
   }
   const name = way === "kind" ? (node: WeightNode) => node.kind ?? "other" : (node: WeightNode) => node.dtype ?? "unknown";
   const names = way === "kind" ? KINDS : DTYPES;
@@ -55,5 +64,5 @@ export function painter(way: Way, dark: boolean, statistics: ReadonlyMap<string,
     const shown = [...sizes].sort((a, b) => b[1] - a[1]).slice(0, 10);
     return { swatches: shown.map(([each]) => ({ name: each, colour: flat(hueOf(names, each), dark) })), scale: null };
   };
-  return { of, legend };
+  return { of, says: name, legend };
 }

@@ -151,8 +151,15 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
     const tile = tileAt(event);
     setHovered(tile && event.pointerType === "mouse" ? { tile, ...within(box.current!, event) } : null);
   };
+  const arrive = (event: FocusEvent) => {
+    const tile = tileAt(event);
+    if (!tile) return;
+    setFocus(tile.key);
+    // A press shows the tip where it is.
+    if ((event.target as Element).matches(":focus-visible")) setHovered({ tile, x: (tile.x + tile.w / 2 - look.x) * look.k, y: (tile.y + tile.h / 2 - look.y) * look.k });
+  };
   const key = (event: KeyboardEvent) => {
-    const tile = tiles.find((each) => each.key === current);
+    const tile = tileAt(event) ?? undefined;
     const next = tile && neighbour(tiles, open, tile, event.key);
     if (next) {
       setFocus(next.key);
@@ -166,12 +173,12 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
   };
   return (
     <div class={look.k > 1 ? "map zoomed" : "map"} ref={box} style={{ height: layout.height }} onPointerDown={down} onPointerMove={point} onPointerUp={up} onPointerCancel={up}
-      onPointerLeave={(event) => { up(event); setHovered(null); }} onClick={(event) => { const tile = tileAt(event); if (tile && !dragged.current) choose(tile); }} onKeyDown={key}>
+      onPointerLeave={(event) => { up(event); setHovered(null); }} onClick={(event) => { const tile = tileAt(event); if (tile && !dragged.current) choose(tile); }} onKeyDown={key} onFocusIn={arrive} onFocusOut={() => setHovered(null)}>
       <div class="layer" ref={layer}>
         <canvas ref={canvas} aria-hidden="true" />
         <div role="tree" aria-label={label}>
           {tiles.map((tile) => <Shown key={tile.key} tile={tile} look={look} open={open.has(tile)} chosen={tile.node.address !== null && tile.node.address === chosen}
-            focused={tile.key === current} missing={missing(tile.node)} />)}
+            focused={tile.key === current} missing={missing(tile.node)} colour={painter.says(tile.node)} />)}
         </div>
       </div>
       {hovered && (
@@ -181,9 +188,9 @@ export function WeightMap({ layout, painter, version, chosen, label, onAt, onOpe
   );
 }
 
-interface ShownTile { tile: Tile; look: Look; open: boolean; chosen: boolean; focused: boolean; missing: boolean }
+interface ShownTile { tile: Tile; look: Look; open: boolean; chosen: boolean; focused: boolean; missing: boolean; colour: string }
 
-function Shown({ tile, look, open, chosen, focused, missing }: ShownTile) {
+function Shown({ tile, look, open, chosen, focused, missing, colour }: ShownTile) {
   const { node, key } = tile;
   const k = look.k;
   const head = tile.head * k;
@@ -196,7 +203,7 @@ function Shown({ tile, look, open, chosen, focused, missing }: ShownTile) {
     <div role="treeitem" class={kind} data-tile={key} aria-level={tile.depth || 1} aria-expanded={node.tensors > 1 ? open : undefined} aria-selected={chosen}
       tabIndex={focused ? 0 : -1}
       style={{ left: (tile.x - look.x) * k, top: (tile.y - look.y) * k, width: tile.w * k, height: tile.h * k }}>
-      <span class="unseen">{`${node.prefix || "all tensors"}${node.range ? ` ${node.label}` : ""}, ${node.tensors > 1 ? `${many(node.tensors, "tensor")}, ` : ""}${bytes(node.size)}${missing ? ", file missing" : ""}`}</span>
+      <span class="unseen">{`${node.prefix || "all tensors"}${node.range ? ` ${node.label}` : ""}, ${node.tensors > 1 ? `${many(node.tensors, "tensor")}, ` : ""}${bytes(node.size)}${colour && `, ${colour}`}${missing ? ", file missing" : ""}`}</span>
       {named && (
         <span class="label" aria-hidden="true" style={open ? { fontSize: font, lineHeight: `${head}px`, paddingLeft: 5 + inset } : {}}>
           <b dir="auto">{cut(node.label, tile.w * k - 11, `bold ${font}px`)}</b>

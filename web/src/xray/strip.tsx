@@ -78,7 +78,7 @@ export function HeatStrip({ pairs, metric, chosen, onChoose }: Given) {
           onMouseMove={(event) => setAt(placed(event))} onMouseLeave={() => setAt(null)}
           onClick={(event) => { const place = placed(event); onChoose(place && keyAt(place) !== chosen ? keyAt(place) : ""); }} />
       </div>
-      <p class="soft hint" role="status" dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : most ? `Stronger colors moved farther, up to ${rough(most)}. Click a cell for its tensors.` : "No values moved. Click a cell for its tensors."}</p>
+      <p class="soft hint" data-said dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : most ? `Stronger colors moved farther, up to ${rough(most)}. Click a cell for its tensors.` : "No values moved. Click a cell for its tensors."}</p>
       <Legend most={most} dark={dark} />
     </div>
   );
