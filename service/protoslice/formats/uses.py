@@ -30,8 +30,10 @@ _MOST_LOOKS: Final = 64
 _WORD: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _NUMBER: Final = re.compile(r"[0-9]+")
 _INDEX: Final = re.compile(r"(?<=[./_])[0-9]+")
-_SUFFIX: Final = re.compile(r"(?:/\.ATTRIBUTES/VARIABLE_VALUE|(?:/Read)?/ReadVariableOp(?:/resource)?|:[0-9]+)$")
-"""Ends of names that formats add."""
+_SUFFIX: Final = re.compile(
+    r"(?:/\.ATTRIBUTES/VARIABLE_VALUE|(?:/Read)?/ReadVariableOp(?:/resource)?|:[0-9]+|(?<=\w)_quant(?:ized)?)$"
+)
+"""Ends of names that formats and quantizers add."""
 
 _WORDS_OF: Final[Mapping[Kind, str]] = {
     "normalization": "norm norms layernorm batchnorm groupnorm instancenorm rmsnorm layernormalization bn ln gn "
@@ -95,7 +97,7 @@ _SCALES: Final[Mapping[str, Sequence[int]]] = {
 }
 """Inputs that scale quantized numbers."""
 _PASSING: Final = re.compile(
-    r"(identity|cast|(re)?shape|transpose|(un)?squeeze|expanddims|broadcast|split|(strided)?slice|(de)?quantize(linear)?|enter|assign|"
+    r"(identity|cast|(re)?shape|transpose|(un)?squeeze|expanddims|broadcast|split|(strided)?slice|(de|dynamic)?quantize(linear)?|enter|assign|"
     r"readvariableop|flatten|floor|round|constexpr\w+|fakequant\w+|convertlayout)2?"
 )
 """Operators that only change the form of their first input."""
@@ -108,8 +110,9 @@ _SETTING: Final = re.compile(
 _ADDING: Final = frozenset(["add", "biasadd", "elementwiseadd", "sum", "sub", "elementwisesub"])
 _SCALING: Final = frozenset(["mul", "multiply", "elementwisemul", "div", "realdiv", "elementwisediv"])
 _DIVISIONS: Final = frozenset({"div", "realdiv", "elementwisediv"})
-_PRODUCTS: Final = frozenset({"matmul", "batchmatmul"})
-_LAYERS: Final = _PRODUCTS | {"gemm"}
+_PRODUCTS: Final = {"matmul": (0, 1), "batchmatmul": (0, 1), "matmulinteger": (0, 1), "qlinearmatmul": (0, 3)}
+"""Operators that multiply matrices, and the slots of their sides."""
+_LAYERS: Final = {*_PRODUCTS, "gemm"}
 
 
 class Operator(NamedTuple):
@@ -382,8 +385,8 @@ class _Graph:
         """Return the operators that make the sides of attention's products, or that take their results."""
         found = set[int]()
         for number, op in enumerate(self._ops):
-            sides = self._inputs[number][:2]
-            if op in _PRODUCTS and len(sides) > 1 and not any(map(self._is_kept, sides)):
+            sides = self._sides(number) if op in _PRODUCTS else ()
+            if len(sides) > 1 and not any(map(self._is_kept, sides)):
                 self._mark(sides, found, ahead=False)
                 self._mark(self._outputs[number][:1], found, ahead=True)
         return frozenset(found)
@@ -396,8 +399,10 @@ class _Graph:
             makers = (self._makers[value],) if value in self._makers else ()
             for number in (taker // _MOST_INPUTS for taker in self._takers.get(value, ())) if ahead else makers:
                 op = self._ops[number]
-                inputs = self._inputs[number][: 1 if _is_passing(op) else 2]
-                kept, is_layer = list(filter(self._is_kept, inputs)), op in _LAYERS
+                inputs, is_layer = self._sides(number), op in _LAYERS
+                kept = list(filter(self._is_kept, inputs))
+                if op in _SCALING and (scales := [each for each in inputs if self._is_factor(each)]):
+                    kept = scales  # numbers that scale integers back are computed
                 joins = _is_passing(op) or ((is_layer or op in _ADDING or op in _SCALING) and kept)
                 if number in found or not joins or (past and is_layer):
                     continue
@@ -406,7 +411,15 @@ class _Graph:
                     ways += ((each, past or is_layer) for each in self._outputs[number][:1])
                     self._mark(kept, found, ahead=False)
                 else:
-                    ways += ((each, False) for each in (kept if is_layer else inputs))
+                    computed = [each for each in inputs if each not in kept]
+                    ways += ((each, False) for each in (kept if is_layer or not computed else computed))
+
+    def _sides(self, number: int) -> Sequence[str]:
+        """Return what an operator multiplies, adds or passes."""
+        op, inputs = self._ops[number], self._inputs[number]
+        if _is_passing(op):
+            return inputs[:1]
+        return [inputs[slot] for slot in _PRODUCTS.get(op, (0, 1)) if slot < len(inputs)]
 
     def _is_root(self, values: Sequence[str]) -> bool:
         """Return True where a value is a square root, as a deviation is."""
@@ -479,7 +492,8 @@ def by_graph(kind: Kind | None, tensor: Tensor, *, weight: bool) -> Use:
 
 @lru_cache(1 << 14)
 def _use_named(name: str, dtype: Dtype | None, rank: int | None) -> Use:
-    return Use(role_named(name, dtype), _kind_named(name, rank))
+    role, kind = role_named(name, dtype), _kind_named(name, rank)
+    return Use(role, kind if role != "constant" or kind == "quantization" else "other")
 
 
 class NamedUses:
