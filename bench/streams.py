@@ -23,6 +23,7 @@ import protoslice
 from protoslice import _core
 from protoslice.riegeli import RecordWriter
 from protoslice.sources.files import BytesSource
+from protoslice.streams.joined import JoinedRecords, Shard
 from protoslice.streams.keys import KeyIndex, RecordType
 
 PIECE: Final = 1 << 20
@@ -98,17 +99,18 @@ def _empty(count: int) -> Row:
 def _keys(count: int) -> Row:
     """Memory that a process grows by for the table of keys that all differ."""
     record = b"\x0d\x12\x0bk%010d"
-    sources = _core.Sources([BytesSource(b"".join(record % number for number in range(count)))])
-    records = _core.Records(_core.index_records(sources, "delimited"))
+    source = BytesSource(b"".join(record % number for number in range(count)))
+    index = _core.index_records(_core.Sources([source]), "delimited")
+    records = JoinedRecords([Shard("", _core.Records(index), source)])
     before, start = _resident_of(os.getpid()), time.process_time()
-    index = KeyIndex(records, sources, RecordType(None, None), "2", 1 << 30, 1 << 18)
-    for _ in index.steps():
+    keys = KeyIndex(records, RecordType(None, None), "2", 1 << 30, 1 << 18)
+    for _ in keys.steps():
         pass
     grown = _resident_of(os.getpid()) - before
     told = f"{grown / (1 << 20):.1f} MiB, {seconds(time.process_time() - start)}"
-    counted = f"{index.weight / (1 << 20):.1f} MiB"
+    counted = f"{keys.weight / (1 << 20):.1f} MiB"
     what = f"keys of {count} records: memory of the process, against what is counted"
-    return Row(what, told, counted, grown / index.weight, 2, False)
+    return Row(what, told, counted, grown / keys.weight, 2, False)
 
 
 def _in_order(path: Path, records: protoslice.Records) -> Row:

@@ -12,6 +12,7 @@ from protoslice.concurrency import finish
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.riegeli import RecordWriter
 from protoslice.sources.files import BytesSource
+from protoslice.streams.joined import JoinedRecords, Shard
 from protoslice.streams.keys import KeyIndex, RecordType
 
 VALUES = [b"a", b"b", b"", b"a", b"c" * 300, b"b", b"a"]
@@ -22,11 +23,16 @@ STEP = 8 << 12
 def index(room: int = 1 << 20, path: str = "2", most: int = 10, values: list[bytes] = VALUES) -> KeyIndex:
     """The index of records with a field 2 of `values`; an empty value is a record without it."""
     records = [b"\x08\x01" + (b"\x12" + _length(value) + value if value else b"") for value in values]
-    sources = _core.Sources([BytesSource(FRAMED["u32le"](records))])
-    kind = RecordType(None, None)
-    found = KeyIndex(_core.Records(_core.index_records(sources, "u32le")), sources, kind, path, room, most)
+    found = KeyIndex(one(FRAMED["u32le"](records), "u32le"), RecordType(None, None), path, room, most)
     finish(found.steps())
     return found
+
+
+def one(data: bytes, framing: str, **limits: int) -> JoinedRecords:
+    """The records of one file of `data`."""
+    source = BytesSource(data)
+    index = _core.index_records(_core.Sources([source]), framing)
+    return JoinedRecords([Shard("", _core.Records(index, limits=_core.Limits(**limits)), source)])
 
 
 def _length(value: bytes) -> bytes:
@@ -62,20 +68,19 @@ def test_a_path_that_no_record_has_is_said() -> None:
         index(path="3")
 
 
-def chunked(records: list[bytes], options: str, **limits: int) -> tuple[_core.Records, _core.Sources]:
+def chunked(records: list[bytes], options: str, **limits: int) -> JoinedRecords:
     """`records` in a riegeli file."""
     file = io.BytesIO()
     with RecordWriter(file, options=options) as writer:
         writer.write_records(records)
-    sources, bounds = _core.Sources([BytesSource(file.getvalue())]), _core.Limits(**limits)
-    return _core.Records(_core.index_records(sources, "riegeli"), limits=bounds), sources
+    return one(file.getvalue(), "riegeli", **limits)
 
 
 def test_a_packed_chunk_of_many_empty_records_is_read_in_steps() -> None:
-    records, sources = chunked([b""] * 1_000_000, "brotli,chunk_size:1G")
+    records = chunked([b""] * 1_000_000, "brotli,chunk_size:1G")
     # A chunk takes a byte of the file for each record, however few its packed bytes are.
-    assert (records.count, records.size) == (1_000_000, 1_000_064)
-    steps = KeyIndex(records, sources, RecordType(None, None), "2", 1 << 20, 10).steps()
+    assert (records.count, records.shards[0].records.size) == (1_000_000, 1_000_064)
+    steps = KeyIndex(records, RecordType(None, None), "2", 1 << 20, 10).steps()
     for _ in range(-(-1_000_000 // (1 << 16))):
         next(steps)
     with pytest.raises(NotFound):
@@ -85,7 +90,7 @@ def test_a_packed_chunk_of_many_empty_records_is_read_in_steps() -> None:
 def test_keys_of_a_packed_file_are_read_chunk_by_chunk() -> None:
     """All records together have more bytes than one answer may decode."""
     all = [b"\x12\x04%04d\x1a\x64" % number + bytes(100) for number in range(5000)]
-    records, sources = chunked(all, "brotli:1,chunk_size:20k", held=100_000)
-    found = KeyIndex(records, sources, RecordType(None, None), "2", 1 << 20, 10)
+    records = chunked(all, "brotli:1,chunk_size:20k", held=100_000)
+    found = KeyIndex(records, RecordType(None, None), "2", 1 << 20, 10)
     finish(found.steps())
     assert [list(numbers) for numbers in found.numbers(["0007", "4999", "5000"])] == [[7], [4999], []]

@@ -59,7 +59,7 @@ def joined(cuts: list[int], **bounds: int) -> tuple[protoslice.Records, JoinedRe
     for start, stop in pairwise(cuts):
         source = BytesSource(FRAMED["u32le"](EXAMPLES[start:stop]))
         shards.append(Shard(f"{start}", _core.Records(_core.index_records(_core.Sources([source]), "u32le")), source))
-    return protoslice.Records.of_shards(shards, "tensorflow.Example"), JoinedRecords(shards, **bounds)
+    return protoslice.Records(shards, "tensorflow.Example"), JoinedRecords(shards, **bounds)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
@@ -120,11 +120,10 @@ def test_a_shard_that_is_cut_is_named_and_ends_alone(tmp_path: Path) -> None:
 
 def test_an_answer_over_shards_is_bounded() -> None:
     _, core = joined(list(range(0, 101, 10)), pieces=30, held=1 << 20)
-    nothing = _core.Sources([])
     with pytest.raises(LimitExceeded, match="fewer at a time"):
-        core.rope(nothing, [(0, 100)], "u64be")
+        core.rope([(0, 100)], "u64be")
     with pytest.raises(LimitExceeded, match="between shards more than 8 times"):
-        core.views(nothing, [(0, 100)], "delimited", None, None, "1")
+        core.views([(0, 100)], "delimited", None, None, "1")
     _, core = joined([0, 50, 100], held=100)
     with pytest.raises(LimitExceeded, match="fewer at a time"):
-        core.rope(nothing, [(0, 100)], "u64be")
+        core.rope([(0, 100)], "u64be")

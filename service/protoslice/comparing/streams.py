@@ -41,7 +41,6 @@ def records_that_differ(before: RangeSource, after: RangeSource, equality: Equal
 class _Streams:
     def __init__(self, sides: list[Records], sources: list[RangeSource], equality: Equality) -> None:
         self._one, self._other = sides
-        self._sources = [_core.Sources([source]) for source in sources]
         self._files = [[source] for source in sources]
         self._documents: tuple[FileDocument, FileDocument] = (
             stream_document(sides[0], self._files[0]),
@@ -122,4 +121,4 @@ class _Streams:
 
     def _rope(self, side: int, begin: int, count: int, framing: str | None = None) -> _core.Rope:
         records = (self._one, self._other)[side].core
-        return records.rope(self._sources[side], [(begin, begin + count)], framing)
+        return records.rope([(begin, begin + count)], framing)

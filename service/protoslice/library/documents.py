@@ -16,7 +16,7 @@ from protoslice.formats.paddle import PROGRAM, json_as_proto
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records
-from protoslice.streams.joined import AnyRecords
+from protoslice.streams.joined import JoinedRecords
 
 TENSOR_BUNDLE: Final = "protoslice.TensorBundle"
 """Type of the message that the index of a bundle is shown as."""
@@ -93,7 +93,7 @@ def stream_document(
     if records.type is not None:
         with suppress(Unsupported):
             flat = schema.find(records.type, [] if types is None else [types]).flat(records.type)
-    return FileDocument(StreamDocument(records.core, sources, records.type, flat, records.limits), sources)
+    return FileDocument(StreamDocument(records.core, records.type, flat, records.limits), sources)
 
 
 def header_of(bundle: FileDocument) -> Mapping[str, object]:
@@ -108,8 +108,7 @@ def header_of(bundle: FileDocument) -> Mapping[str, object]:
 class StreamDocument:
     """A stream of records as a message of one repeated field: `records[1000].features`."""
 
-    records: AnyRecords
-    sources: Sequence[RangeSource]
+    records: JoinedRecords
     type: str | None
     """Full name of the records' type; None if unknown."""
     flat: _core.Schema | None
@@ -155,12 +154,14 @@ class StreamDocument:
         return (f"[{number}]", 1, RECORDS, "message", self.type, None, size, size > 0, None)
 
     def _rope(self, number: int) -> _core.Rope:
-        return self.records.rope(_core.Sources(self.sources), [(number, number + 1)], None)
+        return self.records.rope([(number, number + 1)], None)
 
     def _record(self, number: int) -> _core.Document:
         if number >= self.records.count:
             raise NotFound(f"No record {number}: there are {self.records.count} records")
-        return _indexed(self.sources, self._rope(number), self.flat, self.type, self.limits)
+        return _indexed(
+            [shard.source for shard in self.records.shards], self._rope(number), self.flat, self.type, self.limits
+        )
 
 
 def _parsed(path: str) -> tuple[int | None, str]:

@@ -1,4 +1,4 @@
-"""Records of several streams as one sequence, with the calls of `_core.Records`."""
+"""Records of a stream, one file or several shards, as one sequence with the calls of `_core.Records`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,13 @@ class Shard:
 
 
 class JoinedRecords:
-    """Records of shards, numbered through. Ropes refer to the sources of all shards, in their order."""
+    """Records of shards, numbered through; one file is one shard. Ropes refer to `sources`."""
 
     def __init__(self, shards: Sequence[Shard], pieces: int = 1 << 24, held: int = 1 << 31) -> None:
         """`pieces` bounds the pieces of a rope, `held` its literal bytes."""
         self.shards = shards
+        self.sources = _core.Sources([shard.source for shard in shards])
+        """The sources of all shards, in their order."""
         self._ends = list(accumulate(shard.records.count for shard in shards))
         self._pieces = pieces
         self._held = held
@@ -58,11 +60,15 @@ class JoinedRecords:
     @property
     def fault(self) -> tuple[int, str] | None:
         """Offset and description of the damage of the first shard that is damaged; None for sound ones."""
+        if len(self.shards) == 1:
+            return self.shards[0].records.fault
         faults = ((shard.name, shard.records.fault) for shard in self.shards)
         return next(((fault[0], f"{name}: {fault[1]}") for name, fault in faults if fault is not None), None)
 
-    def rope(self, sources: _core.Sources, ranges: Sequence[tuple[int, int]], form: str | None) -> _core.Rope:
-        """See `_core.Records.rope`; `sources` are those of all shards."""
+    def rope(self, ranges: Sequence[tuple[int, int]], form: str | None) -> _core.Rope:
+        """See `_core.Records.rope`."""
+        if len(self.shards) == 1:
+            return self.shards[0].records.rope(self.sources, ranges, form)
         parts, pieces, held = list[_core.Rope](), 0, 0
         for number, within in self._split(ranges):
             shard = self.shards[number]
@@ -71,11 +77,10 @@ class JoinedRecords:
             if pieces > self._pieces or held > self._held:
                 raise LimitExceeded("Too many records for one response: ask for fewer at a time")
             parts.append(self._moved(rope, number))
-        return self._in_chunks(_core.Rope(parts), sources, form)
+        return self._in_chunks(_core.Rope(parts), form)
 
     def views(
         self,
-        sources: _core.Sources,
         ranges: Sequence[tuple[int, int]],
         form: str | None,
         schema: _core.Schema | None,
@@ -85,6 +90,8 @@ class JoinedRecords:
         omit: int | None = None,
     ) -> _core.Rope:
         """See `_core.Records.views`."""
+        if len(self.shards) == 1:
+            return self.shards[0].records.views(self.sources, ranges, form, schema, root, path, fields, omit)
         split = list(self._split(ranges))
         if len(split) > _READ_AT_ONCE:
             raise LimitExceeded(
@@ -96,19 +103,26 @@ class JoinedRecords:
             read = _core.Sources([self.shards[number].source])
             records = self.shards[number].records
             parts.append(records.views(read, within, _framed(form), schema, root, path, fields, omit))
-        return self._in_chunks(_core.Rope(parts), sources, form)
+        return self._in_chunks(_core.Rope(parts), form)
 
-    def read(self, sources: _core.Sources, start: int, stop: int, most: int) -> list[bytes]:
+    def read(self, start: int, stop: int, most: int) -> list[bytes]:
         """See `_core.Records.read`; those of one shard at most."""
+        if len(self.shards) == 1:
+            return self.shards[0].records.read(self.sources, start, stop, most)
         for number, within in self._split([(start, stop)]):
             shard = self.shards[number]
             return shard.records.read(_core.Sources([shard.source]), *within[0], most)
         return []
 
     def batch_end(self, number: int, most: int) -> int:
-        """See `batch_end`."""
+        """End of the records from `number` on that are read together: `most` bytes, or whole chunks."""
         at, begin = self.shard_of(number)
-        return begin + batch_end(self.shards[at].records, number - begin, most)
+        most = min(most, _PACKED) if self.framing in CHUNKED else most
+        return begin + self.shards[at].records.within(number - begin, most)
+
+    def by_shard(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Sorted `numbers` in parts, each of one shard."""
+        yield from (list(part) for _, part in groupby(numbers, lambda number: self.shard_of(number)[0]))
 
     def shard_of(self, number: int) -> tuple[int, int]:
         """The shard of record `number`, and the number of its first record."""
@@ -130,11 +144,11 @@ class JoinedRecords:
         if held:
             yield last, held
 
-    def _in_chunks(self, stream: _core.Rope, sources: _core.Sources, form: str | None) -> _core.Rope:
+    def _in_chunks(self, stream: _core.Rope, form: str | None) -> _core.Rope:
         """`stream` as a file in `form`, if that has chunks, which are of records of all shards."""
         if form not in CHUNKED:
             return stream
-        return _core.chunked(stream, sources, form, limits=_core.Limits(pieces=self._pieces, held=self._held))
+        return _core.chunked(stream, self.sources, form, limits=_core.Limits(pieces=self._pieces, held=self._held))
 
     def _moved(self, rope: _core.Rope, number: int) -> _core.Rope:
         """`rope` over the only source of a shard as one over the sources of all."""
@@ -144,24 +158,6 @@ class JoinedRecords:
 def _framed(form: str | None) -> str | None:
     """Framing of the parts that an answer in `form` is made of."""
     return "u64le" if form in CHUNKED else form
-
-
-AnyRecords = _core.Records | JoinedRecords
-
-
-def batch_end(records: AnyRecords, number: int, most: int) -> int:
-    """End of the records from `number` on that are read together: `most` bytes, or whole chunks."""
-    if isinstance(records, JoinedRecords):
-        return records.batch_end(number, most)
-    return records.within(number, min(most, _PACKED) if records.framing in CHUNKED else most)
-
-
-def by_shard(records: AnyRecords, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-    """Sorted `numbers` in parts, each of one shard."""
-    if isinstance(records, JoinedRecords):
-        yield from (list(part) for _, part in groupby(numbers, lambda number: records.shard_of(number)[0]))
-    elif numbers:
-        yield numbers
 
 
 def _literal(rope: _core.Rope) -> int:

@@ -10,7 +10,7 @@ from protoslice import _core
 from protoslice.concurrency import Job
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.sources.files import BytesSource
-from protoslice.streams.joined import AnyRecords, batch_end, by_shard
+from protoslice.streams.joined import JoinedRecords
 
 _BATCH: Final = 1 << 20
 """Bytes of records whose keys are read at a time."""
@@ -31,8 +31,7 @@ class RecordType:
 class KeyIndex:
     """Numbers of the records that have a value at `path`, by a hash of the value."""
 
-    records: AnyRecords
-    sources: _core.Sources
+    records: JoinedRecords
     type: RecordType
     path: str
     room: int
@@ -58,7 +57,7 @@ class KeyIndex:
         missing: NotFound | None = None
         at, most = 0, _BATCH
         while at < self.records.count:
-            stop = min(batch_end(self.records, at, most), at + _RECORDS)
+            stop = min(self.records.batch_end(at, most), at + _RECORDS)
             try:
                 keys = self._delimited([(at, stop)])
             except NotFound as error:
@@ -91,7 +90,7 @@ class KeyIndex:
 
     def _numbers(self, wanted: bytes, most: int) -> Sequence[int]:
         found = list[int]()
-        for part in by_shard(self.records, self.candidates(wanted, most)):
+        for part in self.records.by_shard(self.candidates(wanted, most)):
             keys = self._keys([(number, number + 1) for number in part])
             found += [number for number, key in zip(part, keys, strict=True) if key == wanted]
         return found
@@ -110,5 +109,5 @@ class KeyIndex:
 
     def _delimited(self, ranges: Sequence[tuple[int, int]]) -> bytes:
         kind = self.type
-        rope = self.records.views(self.sources, ranges, "delimited", kind.flat, kind.name, self.path)
-        return self.sources.read(rope, 0, rope.size)
+        rope = self.records.views(ranges, "delimited", kind.flat, kind.name, self.path)
+        return self.records.sources.read(rope, 0, rope.size)

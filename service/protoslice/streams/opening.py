@@ -72,7 +72,8 @@ def _opened(
             known = framing_of(opening) if framing is None else checked_framing(framing)
             index = _core.index_records(_core.Sources([opening]), known, limits=limits, progress=progress)
         core = _core.Records(index, limits=limits)
-        records = Records(opening, index, type or type_of(core, opening, filename_of(source)), limits=limits)
+        shard, found = Shard("", core, opening), type or type_of(core, opening, filename_of(source))
+        records = Records([shard], found, index=index, limits=limits)
         records.own(*opened_by(opening, source))
         held.pop_all()
         return records
@@ -121,7 +122,7 @@ def _joined(
                 done += source.size
                 if progress is not None:
                     progress(done, total)
-        found = Records.of_shards(shards, type or type_of_shards(shards), limits=limits)
+        found = Records(shards, type or type_of_shards(shards), limits=limits)
         found.own(files)
         held.pop_all()
         return found

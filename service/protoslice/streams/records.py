@@ -10,7 +10,7 @@ from protoslice.errors import Conflict, CorruptModel
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource, SourceOwner
 from protoslice.streams.framing import CHUNKED, DECODED, Framing, checked_framing
-from protoslice.streams.joined import AnyRecords, JoinedRecords, Shard
+from protoslice.streams.joined import JoinedRecords, Shard
 
 Again = Callable[..., "Records"]
 """Opens records by their saved index; can be pickled."""
@@ -27,10 +27,15 @@ class Records(SourceOwner, Sequence[bytes]):
     """
 
     def __init__(
-        self, source: RangeSource, index: bytes, type: str | None = None, *, limits: _core.Limits | None = None
+        self,
+        shards: Sequence[Shard],
+        type: str | None = None,
+        *,
+        index: bytes = b"",
+        limits: _core.Limits | None = None,
     ) -> None:
-        super().__init__([source])
-        self.sources: Sequence[RangeSource] = [source]
+        super().__init__([])
+        self.sources: Sequence[RangeSource] = [shard.source for shard in shards]
         """The stream, or its shards."""
         self.index_bytes = index
         """The saved index; passed to `protoslice.records`, it spares the pass over the same bytes.
@@ -41,20 +46,10 @@ class Records(SourceOwner, Sequence[bytes]):
         """Full name of the records' message type; None when it is unknown."""
         self.limits = limits
         """Limits of the engine for the stream, and for each of its records."""
-        self.core: AnyRecords = _core.Records(index, limits=limits)
+        self.core = JoinedRecords(shards)
+        self._read = self.core.sources
         self._again: Again | None = None
         self._numbers = range(self.core.count)
-
-    @classmethod
-    def of_shards(cls, shards: Sequence[Shard], type: str | None, *, limits: _core.Limits | None = None) -> Records:
-        """The records of `shards`, numbered through."""
-        joined = cls.__new__(cls)
-        joined.sources = [shard.source for shard in shards]
-        SourceOwner.__init__(joined, joined.sources)
-        joined.index_bytes, joined.type, joined.core = b"", type, JoinedRecords(shards)
-        joined.limits, joined._again = limits, None
-        joined._numbers = range(joined.core.count)
-        return joined
 
     @property
     def framing(self) -> Framing:
@@ -83,7 +78,7 @@ class Records(SourceOwner, Sequence[bytes]):
         if isinstance(key, Iterable) and getattr(key, "ndim", None) != 0:
             return self.__getitems__(key)
         number = self._number(cast(SupportsIndex, key))
-        return self.core.read(self._read, number, number + 1, 0)[0]
+        return self.core.read(number, number + 1, 0)[0]
 
     def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[bytes]:
         """The records of these numbers, in their order; those that lie near each other come with one read."""
@@ -101,7 +96,7 @@ class Records(SourceOwner, Sequence[bytes]):
     def record(self, number: int) -> Rope:
         """Record `number` as a rope, for records too large for memory; no checksum is compared."""
         at = self._number(number)
-        return Rope(self.core.rope(self._read, [(at, at + 1)], None), self.sources, self._read)
+        return Rope(self.core.rope([(at, at + 1)], None), self.sources, self._read)
 
     def rope(self, framing: Framing | None = None) -> Rope:
         """All records as one rope in `framing`: by default the stream's, `delimited` for chunks.
@@ -113,7 +108,7 @@ class Records(SourceOwner, Sequence[bytes]):
         )
         numbers = self._numbers
         ranges = [(numbers.start, numbers.stop)] if numbers.step == 1 else [(n, n + 1) for n in numbers]
-        return Rope(self.core.rope(self._read, ranges, form), self.sources, self._read)
+        return Rope(self.core.rope(ranges, form), self.sources, self._read)
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.framing}>"
@@ -127,9 +122,7 @@ class Records(SourceOwner, Sequence[bytes]):
     def _sliced(self, numbers: range) -> Records:
         """A view of only `numbers`; closing it closes nothing."""
         part = object.__new__(Records)
-        part.sources, part.index_bytes, part.type, part.core = self.sources, self.index_bytes, self.type, self.core
-        part._read, part._numbers, part._owned, part.limits = self._read, numbers, [], self.limits
-        part._again = self._again
+        vars(part).update(vars(self), _numbers=numbers, _owned=[])
         return part
 
     def opened_by(self, again: Again) -> None:
@@ -153,7 +146,7 @@ class Records(SourceOwner, Sequence[bytes]):
             return
         number, stop = self._numbers.start, self._numbers.stop
         while number < stop:
-            batch = self.core.read(self._read, number, stop, most)
+            batch = self.core.read(number, stop, most)
             yield from batch
             number += len(batch)
 
@@ -161,7 +154,7 @@ class Records(SourceOwner, Sequence[bytes]):
         """The records of `run`, near each other and in order, with their numbers."""
         wanted, number = set(run), run[0]
         while number <= run[-1]:
-            batch = self.core.read(self._read, number, run[-1] + 1, _BATCH)
+            batch = self.core.read(number, run[-1] + 1, _BATCH)
             yield from ((n, record) for n, record in enumerate(batch, number) if n in wanted)
             number += len(batch)
 

@@ -93,20 +93,19 @@ class _LocalStream:
         records = self._records
         flat = self._flat()
         name = records.type if flat is not None else None
-        read = _core.Sources(records.sources)
-        ranges = choice.ranges(len(records), None if choice.key is None else self._index(choice.key, read, flat))
+        ranges = choice.ranges(len(records), None if choice.key is None else self._index(choice.key, flat))
         form = framing or _nearest(records.framing)
         if part == WHOLE:
-            return ChosenRecords(Rope(records.core.rope(read, ranges, form), records.sources, read), records.type)
+            return ChosenRecords(Rope(records.core.rope(ranges, form), records.sources), records.type)
         fields = [*part.fields] or None
-        rope = records.core.views(read, ranges, form, flat, name, part.path, fields, part.omit_larger_than)
-        document = StreamDocument(records.core, records.sources, name, flat, records.limits)
-        return ChosenRecords(Rope(rope, records.sources, read), document.type_at(ranges, part.path))
+        rope = records.core.views(ranges, form, flat, name, part.path, fields, part.omit_larger_than)
+        document = StreamDocument(records.core, name, flat, records.limits)
+        return ChosenRecords(Rope(rope, records.sources), document.type_at(ranges, part.path))
 
-    def _index(self, key: str, read: _core.Sources, flat: _core.Schema | None) -> KeyIndex:
+    def _index(self, key: str, flat: _core.Schema | None) -> KeyIndex:
         """The records by the value at `key`: one pass over the stream."""
         kind = RecordType(self._records.type if flat is not None else None, flat)
-        index = KeyIndex(self._records.core, read, kind, key, _KEY_ROOM, _KEY_RECORDS)
+        index = KeyIndex(self._records.core, kind, key, _KEY_ROOM, _KEY_RECORDS)
         finish(index.steps())
         return index
 

@@ -27,7 +27,7 @@ from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.reading.record_indexes import RecordIndexes
 from protoslice.streams.choice import WHOLE, RecordChoice, RecordPart
 from protoslice.streams.framing import DECODED, MEDIA_TYPES, SUMMED, Framing, checked_framing
-from protoslice.streams.joined import AnyRecords, JoinedRecords, Shard
+from protoslice.streams.joined import JoinedRecords, Shard
 from protoslice.streams.keys import KeyIndex, RecordType
 from protoslice.streams.opening import framing_of_shards, type_of_shards
 from protoslice.streams.shards import is_pattern, name_of, shards_among
@@ -77,7 +77,7 @@ class _Stream:
     path: str
     """Path of the file; of shards, the name that they have in common."""
     sources: Sequence[StoredFile]
-    records: AnyRecords
+    records: JoinedRecords
     type: str | None
     """Type as detected; None when unknown."""
 
@@ -151,8 +151,7 @@ class StoreRecords:
         flat = await self._worker.run(lambda: _flat(name, own))
 
         async def made() -> tuple[KeyIndex, int]:
-            sources = _core.Sources(stream.sources)
-            index = KeyIndex(stream.records, sources, RecordType(name, flat), key, _ROOM, _PIECES)
+            index = KeyIndex(stream.records, RecordType(name, flat), key, _ROOM, _PIECES)
             # Each pass reads the whole stream: whoever asks for many fields waits for one after the other.
             with self._passes.one(request.client):
                 async with self._turns:
@@ -194,7 +193,7 @@ class StoreRecords:
         name, own = await self._type(stream, request)
         flat = await self._worker.run(lambda: _flat(name, own))
         facts = (stream.path, stream.records.framing, own.fingerprint if own is not None else name)
-        return StreamDocument(stream.records, stream.sources, name, flat, _LIMITS), stream.sources, own, facts
+        return StreamDocument(stream.records, name, flat, _LIMITS), stream.sources, own, facts
 
     async def _type(self, stream: _Stream, request: RecordsRequest) -> tuple[str | None, TypeSchema | None]:
         """Name and schema of the records' type; None where unknown. `Unsupported` for an unknown named type."""
@@ -227,13 +226,12 @@ class StoreRecords:
         etag = await self._worker.sized(32 * len(ranges), lambda: self._etag(RECORDS, "records", *view))
 
         def planned() -> tuple[Plan, int]:
-            read = _core.Sources(sources)
             if part == WHOLE:
-                rope, shown = stream.records.rope(read, ranges, form), name
+                rope, shown = stream.records.rope(ranges, form), name
             else:
                 known = name if flat is not None else None
-                rope = stream.records.views(read, ranges, form, flat, known, part.path, wanted, part.omit_larger_than)
-                document = StreamDocument(stream.records, stream.sources, known, flat, _LIMITS)
+                rope = stream.records.views(ranges, form, flat, known, part.path, wanted, part.omit_larger_than)
+                document = StreamDocument(stream.records, known, flat, _LIMITS)
                 shown = document.type_at(ranges, part.path)
             return (kind, shown, rope), Rope(rope, ()).literals + PIECE_WEIGHT * rope.piece_count if reads else 0
 
@@ -298,8 +296,7 @@ class StoreRecords:
         def opened() -> _Stream:
             records = [_core.Records(index, limits=_LIMITS) for index in indexes]
             shards = [Shard(*each) for each in zip(paths, records, files, strict=True)]
-            joined = records[0] if len(shards) == 1 else JoinedRecords(shards, _PIECES, _ROOM)
-            return _Stream(name, files, joined, type_of_shards(shards))
+            return _Stream(name, files, JoinedRecords(shards, _PIECES, _ROOM), type_of_shards(shards))
 
         return await self._worker.bulk(opened), 2 * size
 
