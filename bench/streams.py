@@ -23,8 +23,8 @@ import protoslice
 from protoslice import _core
 from protoslice.riegeli import RecordWriter
 from protoslice.sources.files import BytesSource
-from protoslice.streams.joined import JoinedRecords, Shard
-from protoslice.streams.keys import KeyIndex, RecordType
+from protoslice.streams.records import JoinedRecords, Shard
+from protoslice.streams.selection import KeyIndex, RecordType
 
 PIECE: Final = 1 << 20
 LOOKS: Final = 1000

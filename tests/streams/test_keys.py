@@ -12,8 +12,8 @@ from protoslice.concurrency import finish
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.riegeli import RecordWriter
 from protoslice.sources.files import BytesSource
-from protoslice.streams.joined import JoinedRecords, Shard
-from protoslice.streams.keys import KeyIndex, RecordType
+from protoslice.streams.records import JoinedRecords, Shard
+from protoslice.streams.selection import KeyIndex, RecordType
 
 VALUES = [b"a", b"b", b"", b"a", b"c" * 300, b"b", b"a"]
 STEP = 8 << 12

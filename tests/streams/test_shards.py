@@ -15,7 +15,7 @@ import protoslice
 from protoslice import _core
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 from protoslice.sources.files import BytesSource
-from protoslice.streams.joined import JoinedRecords, Shard
+from protoslice.streams.records import JoinedRecords, Shard
 from protoslice.streams.shards import name_of, shards_among
 
 EXAMPLES = [example(n) for n in range(100)]

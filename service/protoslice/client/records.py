@@ -15,8 +15,8 @@ from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, named_options
 from protoslice.facts import RecordsSummary
 from protoslice.streams import open_records
-from protoslice.streams.choice import RecordChoice, RecordPart
 from protoslice.streams.framing import DECODED
+from protoslice.streams.selection import RecordChoice, RecordPart
 
 _BYTES: Final = 15 << 16
 """Bytes of one request, by the mean size of a record: a little less than one digested answer has."""

@@ -16,7 +16,7 @@ from protoslice.formats.paddle import PROGRAM, json_as_proto
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records
-from protoslice.streams.joined import JoinedRecords
+from protoslice.streams.records import JoinedRecords
 
 TENSOR_BUNDLE: Final = "protoslice.TensorBundle"
 """Type of the message that the index of a bundle is shown as."""

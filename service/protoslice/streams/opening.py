@@ -5,19 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Final, cast
 
 from protoslice import _core
-from protoslice.errors import InvalidInput, named_options
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, named_options
+from protoslice.riegeli import RecordReader
+from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection.names import means_records, usual_types
+from protoslice.schema.detection.records import detect_record
 from protoslice.sources.opening import SourceLike, as_source, filename_of, files_at, opened_by
 from protoslice.sources.source import FileSet, RangeSource
-from protoslice.streams.framing import Framing, checked_framing, framing_of
-from protoslice.streams.joined import Shard
-from protoslice.streams.records import Records
+from protoslice.streams.framing import CHUNKED, Framing, checked_framing, framing_of
+from protoslice.streams.records import Records, Shard
 from protoslice.streams.shards import is_pattern, shards_among
-from protoslice.streams.types import type_of
 from protoslice.uris import is_uri
 
 _AT_ONCE: Final = 8
@@ -138,3 +140,27 @@ def type_of_shards(shards: Sequence[Shard]) -> str | None:
     """Full name of the records' type, by the first shard that has records; None when unknown."""
     first = next((shard for shard in shards if shard.records.count), shards[0])
     return type_of(first.records, first.source, first.name.rpartition("/")[2])
+
+
+_LOOKED_AT: Final = 64
+"""Records among which the first that has bytes is looked for."""
+
+
+def type_of(records: _core.Records, source: RangeSource, filename: str | None = None) -> str | None:
+    """Full name of the records' type, by declaration, `filename` or detection; None when unknown."""
+    with suppress(CorruptModel, LimitExceeded):  # damage is told by whoever reads the record
+        if records.framing in CHUNKED and (declared := _declared(source)):
+            return declared
+        if means_records(filename):
+            return usual_types(filename)[0]
+        read = _core.Sources([source])
+        for number in range(min(records.count, _LOOKED_AT)):
+            rope = records.rope(read, [(number, number + 1)], None)
+            if rope.size:
+                return detect_record(read.read(rope, 0, min(rope.size, HEAD)))
+    return None
+
+
+def _declared(source: RangeSource) -> str:
+    """The type that the metadata of a riegeli file declare; empty without one."""
+    return str(RecordReader(source).read_metadata().record_type_name)  # type: ignore[attr-defined]

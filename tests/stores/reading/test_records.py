@@ -23,8 +23,7 @@ from protoslice.storage import MemoryStorage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import RecordsRequest, Stores
 from protoslice.stores.reading import records
-from protoslice.streams.choice import RecordChoice
-from protoslice.streams.keys import KeyIndex
+from protoslice.streams.selection import KeyIndex, RecordChoice
 
 EXAMPLES = [example(n) for n in range(2000)]
 STREAM = FRAMED["delimited"](EXAMPLES)

@@ -20,9 +20,8 @@ from protoslice.library.documents import StreamDocument
 from protoslice.references import address_of, is_address
 from protoslice.sources.ropes import Rope
 from protoslice.streams import Records, open_records
-from protoslice.streams.choice import WHOLE, RecordChoice, RecordPart
 from protoslice.streams.framing import CHUNKED, DECODED, Framing, checked_framing
-from protoslice.streams.keys import KeyIndex, RecordType
+from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPart, RecordType
 
 _KEY_ROOM = 1 << 30
 """Bytes of memory that the keys of a local stream may take."""

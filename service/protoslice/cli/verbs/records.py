@@ -22,8 +22,8 @@ from protoslice.errors import CorruptModel, InvalidInput, Unsupported
 from protoslice.facts import RecordsSummary
 from protoslice.schema.rendering import render
 from protoslice.sizes import format_size
-from protoslice.streams.choice import WHOLE, RecordChoice, RecordPart
 from protoslice.streams.framing import FRAMINGS
+from protoslice.streams.selection import WHOLE, RecordChoice, RecordPart
 
 _AT_ONCE: Final = 1 << 18
 """Bytes of records rendered at a time, about."""

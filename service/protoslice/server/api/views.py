@@ -27,7 +27,7 @@ from protoslice.server.api.view_parameters import (
 )
 from protoslice.server.http.parameters import number_of
 from protoslice.stores import OpenStore, Representation
-from protoslice.streams.choice import RecordChoice, RecordPart
+from protoslice.streams.selection import RecordChoice, RecordPart
 
 PREFIX: Final = "/v1/stores/{ref}"
 

@@ -25,11 +25,10 @@ from protoslice.stores.catalog.derived_facts import DerivedFacts
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.reading.record_indexes import RecordIndexes
-from protoslice.streams.choice import WHOLE, RecordChoice, RecordPart
 from protoslice.streams.framing import DECODED, MEDIA_TYPES, SUMMED, Framing, checked_framing
-from protoslice.streams.joined import JoinedRecords, Shard
-from protoslice.streams.keys import KeyIndex, RecordType
 from protoslice.streams.opening import framing_of_shards, type_of_shards
+from protoslice.streams.records import JoinedRecords, Shard
+from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPart, RecordType
 from protoslice.streams.shards import is_pattern, name_of, shards_among
 
 _CACHED: Final = 4
