@@ -21,9 +21,8 @@ from protoslice.formats.model import (
     Tensors,
 )
 from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.fields import TensorDraft, content, numbers, parsed
-from protoslice.formats.tensors.shapes import checked, element_count
-from protoslice.sources.ropes import Rope
+from protoslice.formats.tensors.fields import TensorDraft, content, elements, numbers, parsed
+from protoslice.formats.tensors.shapes import element_count
 
 _ARRAY: Final = "CNTK.proto.NDArrayView"
 _TEXT: Final = "CNTK.proto.DictionaryValue"
@@ -105,13 +104,11 @@ class _Maker:
         if message.storage_format:
             raise Unsupported("Sparse arrays are not supported, only dense ones")
         data = self._values_of(number, member, encoding)
-        if data is None and count:
-            raise CorruptModel(
-                f"An array of {count} elements has no values in {member}: it is damaged, or belongs to a "
-                "model above 2 GiB, whose values CNTK stores after the proto (not supported)"
-            )
-        data = data or Stored(Rope.joined(()))
-        return checked(data, draft.dtype, shape) if isinstance(data, Stored) else data
+        lack = (
+            f"An array of {count} elements has no values in {member}: it is damaged, or belongs to a "
+            "model above 2 GiB, whose values CNTK stores after the proto (not supported)"
+        )
+        return elements(data, draft.dtype, shape, lack)
 
     def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Later[Stored] | None:
         """Values of the array with that finding number; None if it has none in `member`."""

@@ -33,12 +33,13 @@ from protoslice.formats.tensors.fields import (
     beside,
     content,
     contents,
+    elements,
     fixed_count,
     numbers,
     parsed,
     parsed_ends,
 )
-from protoslice.formats.tensors.shapes import checked, element_count, stored_size
+from protoslice.formats.tensors.shapes import element_count, stored_size
 from protoslice.formats.uses import Kinds, Look, Operator, by_graph, kind_named, kind_of, kinds_in
 from protoslice.schema import text_of
 from protoslice.sources.ropes import Rope
@@ -239,8 +240,7 @@ class Constants:
             data = None if raw is None else Stored(raw, Encoding.PACKED if dtype.narrow else Encoding.PLAIN)
         else:
             data = numbers(self._proto, values, 1, _MEMBERS[name].encoding)
-        data = data or Stored(Rope.joined(()))
-        return checked(data, dtype, shape) if isinstance(data, Stored) else data
+        return elements(data, dtype, shape)
 
     def _outside(self, draft: TensorDraft, place: Any, dtype: Dtype, count: int) -> Data:
         name, offset = place.fileName, place.offset

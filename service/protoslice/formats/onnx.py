@@ -22,7 +22,16 @@ from protoslice.formats.model import (
     Use,
 )
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.fields import TensorDraft, beside, content, contents, numbers, parsed, parsed_ends
+from protoslice.formats.tensors.fields import (
+    TensorDraft,
+    beside,
+    content,
+    contents,
+    elements,
+    numbers,
+    parsed,
+    parsed_ends,
+)
 from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.sources.ropes import Rope
@@ -144,11 +153,8 @@ class TensorMaker:
         if raw is not None and raw.size:
             return checked(Stored(raw, Encoding.PACKED if kind.dtype.narrow else Encoding.PLAIN), kind.dtype, dims)
         typed = numbers(self._proto, found, kind.field, kind.encoding)
-        if typed is None and not element_count(dims):
-            return Stored(Rope.joined(()))
-        if typed is None:
-            raise CorruptModel("A tensor has no values of its data type, although its shape is not empty")
-        return checked(typed, kind.dtype, dims) if isinstance(typed, Stored) else typed
+        lack = "A tensor has no values of its data type, although its shape is not empty"
+        return elements(typed, kind.dtype, dims, lack)
 
     def _strings(self, found: _core.Finding, count: int) -> Strings:
         places = list(contents(self._proto, found, _STRINGS))

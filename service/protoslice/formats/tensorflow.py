@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from pathlib import PurePosixPath
 from typing import Any, Final, overload
@@ -341,42 +341,32 @@ _FIELDS: Final = [
 ]  # fmt: skip
 
 
-class MetaGraphs:
-    """The meta graphs of a model, read one by one."""
+ReadSignatures = Callable[[int], tuple[Sequence[Signature], int]]
+"""Reads the signatures of a graph by number; gives the bytes read for them, too."""
 
-    def __init__(self, model: Model, tags: Sequence[str] | None = None) -> None:
-        """Meta graphs of `model`, or the first with exactly `tags`; `Unsupported` for another root."""
-        if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
-            raise Unsupported(f"Signatures of {model.type or 'such a file'} are not supported")
-        self._proto: RootProto = model.proto
-        self._tags = tags
-        self._is_saved = model.type == SAVED_MODEL
-        self._count = 1
-        if self._is_saved and tags is None:
-            _, self._count = self._proto.document.children("meta_graphs", 0, 0)
 
-    def __len__(self) -> int:
-        return self._count
+def signatures(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSignatures]:
+    """Return the number of meta graphs of `model`, or 1 for the first with exactly `tags`, and a reader of one of them.
 
-    def signatures(self, number: int) -> tuple[Sequence[Signature], int]:
-        """The signatures of meta graph `number` by name, and the bytes read for them.
+    The reader raises `NotFound` if there is none with the tags, and `LimitExceeded` beyond 4 MiB. Raise `Unsupported`
+    for another root.
+    """
+    if model.proto is None or model.type not in {SAVED_MODEL, META_GRAPH}:
+        raise Unsupported(f"Signatures of {model.type or 'such a file'} are not supported")
+    proto, is_saved = model.proto, model.type == SAVED_MODEL
+    count = proto.document.children("meta_graphs", 0, 0)[1] if is_saved and tags is None else 1
 
-        `NotFound` if it has other tags than those asked for, `LimitExceeded` beyond 4 MiB.
-        """
-        path = self._path(number)
-        graph, size = parsed_ends(self._proto, META_GRAPH, path, _FIELDS, path)
-        tags = tuple(graph.meta_info_def.tags)
-        if self._tags is not None and set(tags) != set(self._tags):
-            raise NotFound(f"The meta graph has the tags {list(tags)}, not {list(self._tags)}")
+    def read(number: int) -> tuple[Sequence[Signature], int]:
+        chosen = number if tags is None else f"meta_info_def.tags={{{','.join(map(_quoted, tags))}}}"
+        path = f"meta_graphs[{chosen}]" if is_saved else ""
+        graph, size = parsed_ends(proto, META_GRAPH, path, _FIELDS, path)
+        has = tuple(graph.meta_info_def.tags)
+        if tags is not None and set(has) != set(tags):
+            raise NotFound(f"The meta graph has the tags {list(has)}, not {list(tags)}")
         found = graph.signature_def
-        return [_signature(name, found[name], tags) for name in sorted(found) if name != _INITIAL], size
+        return [_signature(name, found[name], has) for name in sorted(found) if name != _INITIAL], size
 
-    def _path(self, number: int) -> str:
-        if not self._is_saved:
-            return ""
-        if self._tags is None:
-            return f"meta_graphs[{number}]"
-        return f"meta_graphs[meta_info_def.tags={{{','.join(map(_quoted, self._tags))}}}]"
+    return count, read
 
 
 def _signature(name: str, found: Any, tags: tuple[str, ...]) -> Signature:

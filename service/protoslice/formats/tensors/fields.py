@@ -13,6 +13,7 @@ from protoslice import _core, schema, varints
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, ProtosliceError
 from protoslice.formats.model import Data, Encoding, Fault, Later, RootProto, Stored, Tensor
 from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.sources.ropes import Rope
 
 
@@ -131,6 +132,17 @@ def numbers(proto: RootProto, found: _core.Finding, number: int, encoding: Encod
     if any(count > 1 for *_, count in places):
         return Later(lambda: Stored(_joined(proto, places), encoding))
     return Stored(_joined(proto, places), encoding)
+
+
+def elements(data: Stored | Later[Stored] | None, dtype: Dtype, shape: Sequence[int], lack: str = "") -> Data:
+    """Return the elements in `data` after a check of their size; a tensor without elements needs no data.
+
+    Raise `CorruptModel` with `lack` if there is no data for its elements.
+    """
+    if data is None and lack and element_count(shape):
+        raise CorruptModel(lack)
+    data = data or Stored(Rope.joined(()))
+    return checked(data, dtype, shape) if isinstance(data, Stored) else data
 
 
 def fixed_count(found: _core.Finding, number: int, width: int) -> int:

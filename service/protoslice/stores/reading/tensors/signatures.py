@@ -7,7 +7,7 @@ from typing import Final
 
 from protoslice.facts import Signature
 from protoslice.formats.model import Model
-from protoslice.formats.signatures import Signatures
+from protoslice.formats.signatures import signatures_in
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 
 _GRAPH_BITS: Final = 32
@@ -26,12 +26,12 @@ def signatures_page(model: Model, tags: Sequence[str] | None, limit: int, cursor
     only so many meta graphs are looked at for each.
     """
     place = first_item(cursor)
-    graphs, first = Signatures(model, tags), place >> _GRAPH_BITS
+    (count, read), first = signatures_in(model, tags), place >> _GRAPH_BITS
     room, items, left, skipped = PageBudget(limit), list[Signature](), _READ, place & (1 << _GRAPH_BITS) - 1
-    for number in range(first, len(graphs)):
+    for number in range(first, count):
         if left <= 0:
             return ResultPage(items, str(number << _GRAPH_BITS))
-        found, size = graphs[number]
+        found, size = read(number)
         left -= max(size, _GRAPH_WEIGHT)
         for at in range(skipped, len(found)):
             if not room.takes(_weight(found[at])):
