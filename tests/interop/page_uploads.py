@@ -286,7 +286,7 @@ def test_another_file_of_the_same_name_is_sent_anew(
     page.get_by_label("Files to upload").set_input_files(path)
     assert stored(page, services) == {"model.bin": hashlib.sha256(path.read_bytes()).hexdigest()}
     page.goto("/")
-    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("button", name="Remove", exact=True).click()
     expect(page.get_by_role("progressbar")).to_have_count(0)
     page.reload()
     page.wait_for_load_state("networkidle")

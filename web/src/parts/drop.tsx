@@ -148,7 +148,7 @@ function Name({ sending }: { sending: Sending }) {
     <form onSubmit={(event) => { event.preventDefault(); if (refused) void sending.name().then((given) => show(sending, given)); sending.edit(false); }}>
       <label>Name <input aria-label={`Name for ${name}`} value={tag} placeholder="name:version" maxLength={128} spellcheck={false} autocomplete="off" dir="auto"
         aria-invalid={refused ? true : undefined} aria-describedby={refused ? `why-${id}` : undefined}
-        onFocus={() => sending.edit(true)} onBlur={() => sending.edit(false)} onInput={(event) => { sending.edit(true); void sending.rename(event.currentTarget.value); }} /></label>
+        onBlur={() => sending.edit(false)} onInput={(event) => { sending.edit(true); void sending.rename(event.currentTarget.value); }} /></label>
       {refused && <><button type="submit">Name it</button><span id={`why-${id}`}><Trouble error={error} /></span></>}
     </form>
   );

@@ -71,7 +71,7 @@ export class Sending {
     if (this.kept) await keep(this.batch);
   }
 
-  /** Say whether the person is at the field of the tag: the store gets it once they left. */
+  /** Say whether the person types in the field of the tag: the store gets it once they left. */
   edit(inField: boolean): void {
     this.inField = inField;
     if (!inField) this.onLeave();
