@@ -14,13 +14,10 @@ from zipfile import ZipFile
 from tests.interop.engine_records import COUNT, record
 from tests.interop.published import PACKAGES
 from tests.support.environments import ROOT, python_of
-from tests.support.live import live_server
+from tests.support.serve import serve
 from tests.support.streams import FRAMED
 
 from protoslice.client import Client
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 T = TypeVar("T")
 CALLS = Path(__file__).parent / "interop/engine_calls.py"
@@ -51,26 +48,24 @@ ENGINES = {"array_record": "array_record==0.8.6", "ray": "ray[data]==2.60.0", "t
 def main(names: list[str]) -> int:
     """Run the calls of every engine, or of some, against one service over a folder; the number of those that fail."""
     failed = 0
-    with TemporaryDirectory() as name:
-        settings = Settings(storage=(Path(name) / "storage").as_uri(), log_level="warning")
-        with live_server(uvicorn_config(create_app(settings), settings)) as live:
+    with TemporaryDirectory() as name, serve(storage=(Path(name) / "storage").as_uri(), log_level="warning") as live:
+        with Client(live.url) as client:
+            client.push(FRAMED["tfrecord"]([*map(record, range(COUNT))]), filename="a.tfrecord", tags=["engines"])
+        paths = os.pathsep.join([str(ROOT / "service"), str(ROOT)])
+        for engine, package in _chosen(ENGINES, names):
+            asked = os.environ | {"SERVICE": live.url, "ENGINE": engine, "PYTHONPATH": paths}
+            failed += subprocess.run([python_of(package, *OURS), CALLS], env=asked).returncode != 0
+        for engine, packages in _chosen(LOADERS, names):
+            asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths}
+            failed += subprocess.run([python_of(*packages, *OURS), FILES, engine], env=asked).returncode != 0
+        for _, packages in _chosen(READERS, names):
             with Client(live.url) as client:
-                client.push(FRAMED["tfrecord"]([*map(record, range(COUNT))]), filename="a.tfrecord", tags=["engines"])
-            paths = os.pathsep.join([str(ROOT / "service"), str(ROOT)])
-            for engine, package in _chosen(ENGINES, names):
-                asked = os.environ | {"SERVICE": live.url, "ENGINE": engine, "PYTHONPATH": paths}
-                failed += subprocess.run([python_of(package, *OURS), CALLS], env=asked).returncode != 0
-            for engine, packages in _chosen(LOADERS, names):
-                asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths}
-                failed += subprocess.run([python_of(*packages, *OURS), FILES, engine], env=asked).returncode != 0
-            for _, packages in _chosen(READERS, names):
-                with Client(live.url) as client:
-                    _push_models(client, Path(name) / "models")
-                asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths, "MODELS": " ".join(MODELS)}
-                failed += subprocess.run([python_of(*packages, *OURS, "ml_dtypes"), ARRAYS], env=asked).returncode != 0
-            if not names or "random" in names:
-                asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths, "PUBLISHED": str(_published())}
-                failed += subprocess.run([python_of(*LIBRARIES, *OURS), RANDOM], env=asked).returncode != 0
+                _push_models(client, Path(name) / "models")
+            asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths, "MODELS": " ".join(MODELS)}
+            failed += subprocess.run([python_of(*packages, *OURS, "ml_dtypes"), ARRAYS], env=asked).returncode != 0
+        if not names or "random" in names:
+            asked = os.environ | {"SERVICE": live.url, "PYTHONPATH": paths, "PUBLISHED": str(_published())}
+            failed += subprocess.run([python_of(*LIBRARIES, *OURS), RANDOM], env=asked).returncode != 0
     return failed
 
 

@@ -10,11 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.support.environments import python_of
-from tests.support.live import live_server
-
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
+from tests.support.serve import serve
 
 CALLS = Path(__file__).parent / "interop/hub_calls.py"
 TOKENS = Path(__file__).parent / "interop/hub_tokens.py"
@@ -33,9 +29,9 @@ def main() -> int:
 
 def _tokens(folder: str) -> int:
     """Uses of tokens at a closed service; the number of versions that fail."""
-    settings, failed = Settings(storage=f"file://{folder}/storage", auth="tokens"), 0
-    with live_server(uvicorn_config(create_app(settings), settings)) as live:
-        admin = _token("admin", "--storage", settings.storage, "--scope", "admin", "--every-space")
+    storage, failed = f"file://{folder}/storage", 0
+    with serve(storage=storage, auth="tokens") as live:
+        admin = _token("admin", "--storage", storage, "--scope", "admin", "--every-space")
         asked = ["--url", live.url, "--scope", "read"]
         given = {
             "read": _token("r", *asked, admin=admin),
@@ -60,8 +56,7 @@ def _token(name: str, *said: str, admin: str = "") -> str:
 
 def _calls(folder: str) -> int:
     failed = 0
-    settings = Settings(storage=f"file://{folder}/storage")
-    with live_server(uvicorn_config(create_app(settings), settings)) as live:
+    with serve(storage=f"file://{folder}/storage") as live:
         for version in VERSIONS:
             asked = {"HF_ENDPOINT": live.url, "HF_HOME": f"{folder}/{version}"}
             python = python_of(f"huggingface_hub=={version}", *BESIDE)

@@ -12,13 +12,10 @@ from tempfile import TemporaryDirectory
 import httpx
 from tests.support.environments import python_of
 from tests.support.hub import commit
-from tests.support.live import live_server
+from tests.support.serve import serve
 from tests.support.stores import onnx
 
 from protoslice.client import Client
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 PACKAGE = "kserve-storage==0.21.0"
 CALLS = Path(__file__).parent / "interop/kserve_calls.py"
@@ -34,8 +31,7 @@ def main(oras: str) -> int:
             (folder / "models" / path).write_bytes(data)
         with tarfile.open(folder / "layer.tar", "w") as layer:
             layer.add(folder / "models", "models")
-        settings = Settings(storage=(folder / "storage").as_uri())
-        with live_server(uvicorn_config(create_app(settings), settings)) as live:
+        with serve(storage=(folder / "storage").as_uri()) as live:
             host = live.url.removeprefix("http://")
             with Client(live.url) as client:
                 client.push(folder / "models", tags=["kserve:1"], resume=False)

@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import httpx
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 WANTED: Final = ("skopeo", "buildah", "git", "git-lfs", "curl")
 DATA: Final = bytes(range(256)) * 8192

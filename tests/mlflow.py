@@ -14,11 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.support.environments import python_of
-from tests.support.live import live_server
-
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
+from tests.support.serve import serve
 
 CALLS = Path(__file__).parent / "interop/mlflow_calls.py"
 WHOLE = "mlflow==3.17.2"
@@ -54,8 +50,7 @@ def main() -> int:
     failed = 0
     with TemporaryDirectory() as name:
         folder = Path(name)
-        settings = Settings(storage=(folder / "storage").as_uri())
-        with live_server(uvicorn_config(create_app(settings), settings)) as live:
+        with serve(storage=(folder / "storage").as_uri()) as live:
             asked = os.environ | PARTS | {"SERVICE": live.url, "MLFLOW_TRACKING_URI": live.url}
             for package in LIGHT:
                 failed += subprocess.run([python_of(package), CALLS], env=asked).returncode != 0

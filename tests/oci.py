@@ -9,11 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
-from tests.support.live import live_server
-
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
+from tests.support.serve import serve
 
 ON = (
     "OCI_API_MANIFESTS_TAG_PARAM", "OCI_API_MANIFESTS_DIGEST_HEADER", "OCI_API_BLOBS_UPLOAD_CANCEL",
@@ -25,8 +21,7 @@ ON = (
 def main(program: str) -> int:
     """Run the program against a service over a folder; 0 when nothing fails."""
     with TemporaryDirectory() as folder:
-        settings = Settings(storage=f"file://{folder}/storage")
-        with live_server(uvicorn_config(create_app(settings), settings)) as live:
+        with serve(storage=f"file://{folder}/storage") as live:
             asked = {"OCI_REGISTRY": f"{live.host}:{live.port}", "OCI_TLS": "disabled", "OCI_RESULTS_DIR": folder}
             asked |= dict.fromkeys(ON, "true")
             status = subprocess.run([os.path.abspath(program)], env=os.environ | asked, cwd=folder).returncode

@@ -17,7 +17,7 @@ from typing import Final
 import httpx
 from tests.support.browser import chromium, opened, window
 from tests.support.dex import CLIENT, EMAIL, KEEPER, PASSWORD, SECRET, Dex, authenticated, enter_code, free_port
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 
 from protoslice.credentials import end_of
 

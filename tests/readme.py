@@ -19,11 +19,7 @@ from tempfile import TemporaryDirectory
 
 from tests.mlflow import WHOLE
 from tests.support.environments import ROOT, python_of
-from tests.support.live import live_server
-
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
+from tests.support.serve import serve
 
 HUB = ("huggingface_hub==1.33.0", "hf_xet")
 SECTION = "## Use it as a model registry"
@@ -70,8 +66,7 @@ def main(oras: str) -> int:
         with TemporaryDirectory() as folder:
             sys.argv = ["make_model.py", f"{folder}/model.onnx"]
             runpy.run_path(str(ROOT / "docs/make_model.py"), run_name="__main__")
-            settings = Settings(storage=f"file://{folder}/storage")
-            with live_server(uvicorn_config(create_app(settings), settings)) as live:
+            with serve(storage=f"file://{folder}/storage") as live:
                 held = holds(text, Path(folder), programs[name], live.url.removeprefix("http://"))
         print(f"README, {name}: {'holds' if held else 'FAILS'}")
         failed += not held

@@ -27,8 +27,8 @@ from tests.server.access.worlds.world import MOMENTS, Masks, two_spaces
 from tests.support.asgi import ask
 from tests.support.calls import READING, WRITING
 from tests.support.golden import MODELS
-from tests.support.process import service_process
 from tests.support.receiver import running_receiver
+from tests.support.serve import service_process
 from tests.support.streams import FRAMED, example
 from tests.support.things import Filling
 from typer.main import get_command

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 import protoslice
 

@@ -11,10 +11,10 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from front import FILES, nginx
+from tests.support.serve import service_process
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 
@@ -22,16 +22,12 @@ PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a service."""
-    command = [*PROGRAM, "serve", "--port", "0", "--storage", tmp_path_factory.mktemp("stores").as_uri()]
-    environment = os.environ | {"PROTOSLICE_LOG_LEVEL": "error", "PROTOSLICE_SPACE_WATERMARK_BYTES": "1"}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE) as process:
-        try:
-            assert process.stdout is not None
-            port = urlsplit(process.stdout.readline().decode().strip()).port
-            assert port is not None
-            yield port
-        finally:
-            process.terminate()
+    settings = {
+        "PROTOSLICE_STORAGE": tmp_path_factory.mktemp("stores").as_uri(), "PROTOSLICE_LOG_LEVEL": "error",
+        "PROTOSLICE_SPACE_WATERMARK_BYTES": "1",
+    }  # fmt: skip
+    with service_process(settings=settings) as running:
+        yield running.server.port
 
 
 def call(*args: str, code: int = 0, **environment: str) -> subprocess.CompletedProcess[str]:

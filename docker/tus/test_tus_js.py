@@ -19,7 +19,7 @@ import httpx
 import pytest
 from front import free_port, nginx
 from tests.support.catalogues import upload_ids
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx
 
 PUSH = Path(__file__).with_name("push.mjs")

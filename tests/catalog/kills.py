@@ -39,7 +39,7 @@ import httpx
 import psycopg
 from tests.support.hub import commit
 from tests.support.postgres import running_postgres
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 from tests.support.tus import TusClient, metadata
 
 from protoslice.catalog import connect

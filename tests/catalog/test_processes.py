@@ -18,7 +18,7 @@ import psycopg
 import pytest
 from tests.support.catalogues import make_earlier
 from tests.support.postgres import TestServer
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 import protoslice
 from protoslice.catalog import Database, connect, open_database, postgres, processes, schema, upgrade
@@ -132,7 +132,7 @@ async def test_process_of_another_schema_writes_nothing_and_is_not_ready(
     monkeypatch.setattr(processes, "_RENEW_SECONDS", 0.01)
     await upgraded(url)
     database = connect(url, "memory://")
-    async with open_service(storage=(tmp_path / "storage").as_uri(), database=url) as app:
+    async with open_app(storage=(tmp_path / "storage").as_uri(), database=url) as app:
         transport = httpx.ASGITransport(app)
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
             assert (await client.get("/readyz")).status_code == 200

@@ -16,7 +16,7 @@ from typing import Any, Final
 import psycopg
 import pytest
 from tests.support.catalogues import make_earlier
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 from protoslice.catalog import Transaction, connect, opening, postgres, schema, sqlite, upgrade
 from protoslice.catalog.listing import StoreQuery

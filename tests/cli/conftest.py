@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.bundles import Variable, bundle
+from tests.support.serve import service_process
 from typer.testing import CliRunner, Result
 
 from protoslice import schema
@@ -29,19 +28,14 @@ def storage(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def service(storage: Path) -> Iterator[str]:
-    """The address of a service, a process of its own."""
-    command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
-    environment = os.environ | {
+    """The address of a service in a process."""
+    settings = {
         "PROTOSLICE_STORAGE": storage.as_uri(),
         "PROTOSLICE_SPACE_WATERMARK_BYTES": "1",
         "PROTOSLICE_LOG_LEVEL": "error",
     }
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().decode().strip()
-        finally:
-            process.terminate()
+    with service_process(settings=settings) as running:
+        yield running.url
 
 
 @pytest.fixture(scope="module")

@@ -8,14 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.live import LiveServer, live_server
+from tests.support.live import LiveServer
 from tests.support.proxy import FaultyProxy, faulty_proxy
+from tests.support.serve import serve
 
 from protoslice import schema
 from protoslice.client import Client
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 
 @pytest.fixture(autouse=True)
@@ -28,8 +26,7 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture(scope="package")
 def service() -> Iterator[LiveServer]:
     """Service in this process, shared by the tests of the package."""
-    settings = Settings(storage="memory://", log_level="error")
-    with live_server(uvicorn_config(create_app(settings), settings)) as live:
+    with serve(storage="memory://", log_level="error") as live:
         yield live
 
 

@@ -21,7 +21,7 @@ import httpx
 import pytest
 from tests.support.certificates import certificate
 from tests.support.live import LiveServer
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 from protoslice.client import AsyncClient, Client
 from protoslice.client.download import remote

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.support.environments import ROOT
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 MADE: Final = ROOT / ".make"
 """Folder of what is installed or built for the clients."""

@@ -9,11 +9,9 @@ from typing import Any
 
 import httpx
 import yaml
-from tests.support.live import live_server
+from tests.support.serve import serve
 
-from protoslice.server.app import create_app
 from protoslice.server.settings import Settings, environment_name
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -24,8 +22,7 @@ METRIC = re.compile(r"\bprotoslice_[a-z_]+")
 
 
 def test_alerts_and_dashboard_use_metrics_that_the_service_has(tmp_path: Path) -> None:
-    settings = Settings(storage=tmp_path.as_uri(), auth="open")
-    with live_server(uvicorn_config(create_app(settings), settings)) as server:
+    with serve(storage=tmp_path.as_uri(), auth="open") as server:
         text = httpx.get(f"{server.url}/metrics").text
     families = dict(re.findall(r"^# TYPE (\S+) (\S+)$", text, re.M))
     suffixes = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("",)}

@@ -14,14 +14,11 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from tests.support.live import live_server
-from tests.support.process import service_process
+from tests.support.serve import serve, service_process
 
 from protoslice.server.api.views import VIEWS
-from protoslice.server.app import create_app
 from protoslice.server.registries.mlflow.answers import BASE
 from protoslice.server.settings import Settings, environment_name
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 ROOT = Path(__file__).parents[2]
 DOCKER = ROOT / "docker"
@@ -98,8 +95,7 @@ def test_the_image_serves_as_nobody_and_says_how_it_is() -> None:
 
 def test_health_is_asked_of_the_service_and_of_no_proxy() -> None:
     command = json.loads(final_stage()["HEALTHCHECK"].partition("CMD ")[2])
-    settings = Settings(storage="memory://", space_watermark_bytes=0)
-    with live_server(uvicorn_config(create_app(settings), settings)) as live:
+    with serve(storage="memory://", space_watermark_bytes=0) as live:
         given = {"PROTOSLICE_PORT": str(live.port), "http_proxy": "http://127.0.0.1:1"}
         well = subprocess.run([sys.executable, *command[1:]], env=given, capture_output=True, check=False)
     dead = subprocess.run([sys.executable, *command[1:]], env=given, capture_output=True, check=False)

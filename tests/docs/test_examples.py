@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.support.serve import service_process
 
 from protoslice.client import Client
 
@@ -27,15 +28,9 @@ def service(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "docs").symlink_to(ROOT / "docs")
     sys.argv = ["make_model.py", str(tmp_path / "model.onnx")]
     runpy.run_path(str(ROOT / "docs/make_model.py"), run_name="__main__")
-    command = [sys.executable, "-m", "protoslice.cli", "serve", "--port", "0"]
     settings = {"STORAGE": (tmp_path / "stores").as_uri(), "SPACE_WATERMARK_BYTES": "1", "LOG_LEVEL": "error"}
-    environment = os.environ | {f"PROTOSLICE_{name}": value for name, value in settings.items()}
-    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        try:
-            assert process.stdout is not None
-            yield process.stdout.readline().decode().strip().removeprefix("http://")
-        finally:
-            process.terminate()
+    with service_process(settings={f"PROTOSLICE_{name}": value for name, value in settings.items()}) as running:
+        yield running.url.removeprefix("http://")
 
 
 def _steps(page: str) -> list[tuple[str, str]]:

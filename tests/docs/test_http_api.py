@@ -11,17 +11,14 @@ from random import Random
 
 import httpx
 import pytest
-from tests.support.live import live_server
+from tests.support.serve import serve
 from tests.support.stores import field, onnx
 from tests.support.views import FILE, PLAIN, STREAM
 
 from protoslice.defaults import MAX_FILES
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.schema.parsing import MAX_TEXT
-from protoslice.server.app import create_app
 from protoslice.server.http.ranges import MAX_HEADER, MAX_RANGES
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/http-api.md").read_text()
@@ -34,9 +31,8 @@ MODEL = onnx(1000, 2000)
 @pytest.fixture(scope="module")
 def client() -> Iterator[httpx.Client]:
     """A client of a service over memory that allows few ranges, and a model there, called `m`."""
-    settings = Settings(storage="memory://", max_ranges=2, space_watermark_bytes=0)
     with (
-        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        serve(storage="memory://", max_ranges=2, space_watermark_bytes=0) as live,
         httpx.Client(base_url=live.url, timeout=60) as client,
     ):
         assert client.put("/v1/stores?filename=m.onnx&tag=m", content=MODEL).status_code == 201

@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 from tests.support.serving import in_a_thread
 from tests.support.stores import onnx
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import httpx
 import pytest
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx
 
 if TYPE_CHECKING:  # only the page's tests have a browser

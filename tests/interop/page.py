@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request,
 from tests.support.browser import opened, violations, window
 from tests.support.golden import MODELS as GOLDEN
 from tests.support.hub import commit
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 from tests.support.streams import FRAMED, example
 
 from protoslice.server.pages.built import assets

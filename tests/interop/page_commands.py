@@ -17,7 +17,7 @@ from tests.hub import BESIDE
 from tests.support.browser import opened, violations, window
 from tests.support.environments import python_of
 from tests.support.hub import commit
-from tests.support.process import ServiceProcess
+from tests.support.serve import ServiceProcess
 from tests.support.stores import onnx
 
 EVIL = "x;touch PWNED;$(touch PWNED)"

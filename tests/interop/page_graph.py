@@ -13,7 +13,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
 from tests.interop.page_weights import packed
 from tests.support.browser import fetched, memory_of, opened, violations, window
 from tests.support.golden import MODELS as GOLDEN
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 
 FOLDERS = (
     "tf_sm_keras",

@@ -8,8 +8,8 @@ import pytest
 from onnx import AttributeProto, GraphProto, ModelProto, helper, numpy_helper
 from playwright.sync_api import BrowserContext, expect
 from tests.support.browser import opened
-from tests.support.process import ServiceProcess
 from tests.support.protos.writer import varint
+from tests.support.serve import ServiceProcess
 from tests.support.streams import FRAMED, example
 
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from tests.interop.page import VIEWS
 from tests.interop.page import service as service
 from tests.support.browser import chromium, firefox, window
-from tests.support.process import ServiceProcess
+from tests.support.serve import ServiceProcess
 
 BROWSERS = {"chromium": chromium, "firefox": firefox}
 MOST_STOPS = 120

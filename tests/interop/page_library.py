@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, expect
 from tests.server.registries.test_oci import descriptor, push, put_manifest
 from tests.support.browser import opened, violations
 from tests.support.hub import commit
-from tests.support.process import ServiceProcess
+from tests.support.serve import ServiceProcess
 from tests.support.stores import onnx
 
 NUMBER = 55

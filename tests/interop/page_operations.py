@@ -9,7 +9,7 @@ import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 from tests.support.browser import opened, violations
-from tests.support.process import ServiceProcess
+from tests.support.serve import ServiceProcess
 
 STORED = 3 << 20
 

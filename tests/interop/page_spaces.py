@@ -11,7 +11,7 @@ import pytest
 from onnx import TensorProto, helper
 from playwright.sync_api import Browser, expect
 from tests.support.browser import opened, violations, window
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx
 
 QUIET = ("Failed to load resource", "Clear-Site-Data header", "[DOM] Input elements")

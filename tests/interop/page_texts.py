@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, helper
 from playwright.sync_api import BrowserContext, expect
 from tests.support.browser import opened, violations
-from tests.support.process import ServiceProcess
+from tests.support.serve import ServiceProcess
 from tests.support.stores import field
 from tests.support.streams import FRAMED, example
 

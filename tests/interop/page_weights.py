@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 from tests.support.browser import fetched, opened, violations, window
 from tests.support.golden import MODELS as GOLDEN
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 
 LAYERS = 400
 BLOCK = {

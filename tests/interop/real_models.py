@@ -28,7 +28,7 @@ from tests.interop.page_graph import FRAMES, NODES, OVERFLOWING, encoder
 from tests.interop.page_weights import LEAST, named
 from tests.support.browser import chromium, fetched, memory_of, violations, window
 from tests.support.golden import MODELS as GOLDEN
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 SHOTS: Final = os.environ.get("PROTOSLICE_SCREENSHOTS")
 VIEWS: Final = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from tests.support.process import ServiceProcess
+from tests.support.serve import ServiceProcess
 from tests.support.streams import FRAMED, example
 
 import protoslice.dask

@@ -12,7 +12,7 @@ import fsspec
 import httpx
 import pytest
 from fsspec.implementations.http import HTTPFileSystem
-from tests.support.process import ServiceProcess
+from tests.support.serve import ServiceProcess
 
 CACHES = ["readahead", "bytes", "blockcache", "background", "first", "all", "none"]
 BLOCK = 100_000

@@ -9,13 +9,10 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.backends import Backend
-from tests.support.live import LiveServer, live_server
+from tests.support.live import LiveServer
 from tests.support.protos.writer import varint
+from tests.support.serve import serve
 from tests.support.stores import field
-
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 Serving = Callable[..., AbstractContextManager[LiveServer]]
 
@@ -26,8 +23,7 @@ def serving(storage: Backend) -> Serving:
 
     @contextmanager
     def serving(**given: Any) -> Iterator[LiveServer]:
-        settings = Settings(**{**(storage.settings() if "storage" not in given else {}), **given})
-        with live_server(uvicorn_config(create_app(settings), settings)) as live:
+        with serve(**{**(storage.settings() if "storage" not in given else {}), **given}) as live:
             yield live
 
     return serving

@@ -22,15 +22,14 @@ import pytest
 from google.protobuf import descriptor_pb2
 from tests.server.registries.test_oci import descriptor, digest_of, push, put_manifest
 from tests.support.hub import commit
-from tests.support.live import live_server
 from tests.support.postgres import TestServer
+from tests.support.serve import serve
 from tests.support.stores import onnx
 
 from protoslice.catalog import Database, connect, upgrade
 from protoslice.errors import StorageUnavailable
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.storage import open_storage
 from protoslice.stores.backups import dump_daily, snapshots
 from protoslice.stores.collection import collect_garbage
@@ -68,7 +67,7 @@ def served(site: Site, token: str | None = None) -> Iterator[tuple[httpx.Client,
         webhook_allow=("https://hooks.example/",),
     )  # fmt: skip
     app = create_app(settings)
-    with live_server(uvicorn_config(app, settings)) as live:
+    with serve(app=app) as live:
         if token is None:
             assert app.services.first_token is not None
             token = app.services.first_token.text

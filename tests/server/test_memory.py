@@ -20,7 +20,7 @@ import httpx
 import pytest
 from tests.support.chunked import chunked
 from tests.support.large import LargeGraph
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx
 
 SIZE = int(os.environ.get("PROTOSLICE_SOAK_BYTES", 256 << 20))

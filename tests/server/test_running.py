@@ -16,7 +16,7 @@ import httpx
 import pytest
 from tests.support.live import read_answer
 from tests.support.problems import assert_problem
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 import protoslice
 from protoslice.server.observability.logs import _Lines

@@ -8,13 +8,12 @@ from typing import Any, Literal
 
 import httpx
 import pytest
-from tests.support.live import live_server
+from tests.support.serve import serve
 
 from protoslice.catalog.database import Work
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 
 @pytest.fixture
@@ -39,7 +38,7 @@ def test_warm_range_read_executes_no_statement(
 ) -> None:
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth=auth, trust_seconds=60)
     app = create_app(settings)
-    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url, timeout=30) as client:
+    with serve(app=app) as live, httpx.Client(base_url=live.url, timeout=30) as client:
         if app.services.first_token is not None:
             client.headers["authorization"] = f"Bearer {app.services.first_token.text}"
         data = bytes(range(256)) * 64

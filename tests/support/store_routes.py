@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import Any, Final
 from urllib.parse import quote
@@ -15,8 +14,7 @@ from tests.support.calls import READING
 
 from protoslice.server.access.rules import RULES
 from protoslice.server.api.views import PREFIX, VIEWS
-from protoslice.server.app import Application, create_app
-from protoslice.server.settings import Settings
+from protoslice.server.app import Application
 
 ROUTES: Final = tuple(row.removeprefix("GET ") for row in RULES if row.startswith(f"GET {PREFIX}"))
 """Templates of the routes that read a store, from the application's own table."""
@@ -25,18 +23,6 @@ _OF_STORES: Final = ("/v1/stores/{store}", "/v1/stores/{stream}")
 _NAMES: Final = re.compile(r"{(\w+)}")
 _FEW: Final = 6
 """Tensors, nodes and paths of a store that are asked for one by one."""
-
-
-@asynccontextmanager
-async def open_service(**given: Any) -> AsyncIterator[Application]:
-    """Open a service over memory, without a socket."""
-    app = create_app(Settings(**{"storage": "memory://", "space_watermark_bytes": 0, **given}))
-    app.middleware_stack = app.build_middleware_stack()
-    await app.services.open()
-    try:
-        yield app
-    finally:
-        await app.services.close()
 
 
 async def every_answer(app: Application, store: str, before: str) -> list[tuple[str, Asked]]:

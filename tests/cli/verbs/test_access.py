@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.process import service_process
+from tests.support.serve import service_process
 from tests.support.stores import onnx
 
 from protoslice.client import Client

@@ -12,7 +12,7 @@ import httpx
 import pytest
 import typer
 from tests.support.postgres import TestServer
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 from protoslice import storage
 from protoslice.catalog import connect, schema, upgrade

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.support.issuer import AUDIENCE, FakeIssuer, running_issuer
-from tests.support.process import service_process
+from tests.support.serve import service_process
 from typer.testing import Result
 
 from protoslice import credentials

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 from protoslice.server.settings import Settings
 from protoslice.server.transport.run import tell_places

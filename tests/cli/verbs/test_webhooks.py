@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.support.process import service_process
 from tests.support.receiver import running_receiver
+from tests.support.serve import service_process
 from tests.support.stores import onnx
 
 

@@ -17,15 +17,13 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.certificates import certificate
-from tests.support.live import LiveServer, live_server
+from tests.support.live import LiveServer
+from tests.support.serve import serve
 from tests.support.serving import in_a_thread
 
 from protoslice.client import Client
 from protoslice.client.http import sockets
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, StorageDenied, StorageUnavailable
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 
 class Door:
@@ -197,8 +195,7 @@ def test_a_certificate_is_trusted_when_it_is_named(
 
 
 def test_a_refusal_while_the_body_is_sent_is_heard() -> None:
-    settings = Settings(storage="memory://", log_level="error", max_upload_bytes=1 << 20)
-    with live_server(uvicorn_config(create_app(settings), settings)) as small, Client(small.url) as client:
+    with serve(storage="memory://", log_level="error", max_upload_bytes=1 << 20) as small, Client(small.url) as client:
         for _ in range(5):
             with pytest.raises(LimitExceeded):
                 client.push(bytes(32 << 20))

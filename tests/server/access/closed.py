@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 from protoslice.server.access.decision import Grant, Scope
 from protoslice.server.access.records import NewToken
@@ -17,7 +17,7 @@ from protoslice.server.app import Application
 @asynccontextmanager
 async def closed_service(**given: Any) -> AsyncIterator[Application]:
     """Open a service over memory that asks for tokens, and has the spaces `own` and `other`."""
-    async with open_service(auth="tokens", **given) as app:
+    async with open_app(auth="tokens", **given) as app:
         assert app.services.spaces is not None
         for name in ("own", "other"):
             await app.services.spaces.create(name)

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 from protoslice.catalog import connect
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
@@ -43,7 +43,7 @@ async def started(folder: Path, database: str, **given: Any) -> AsyncIterator[Ap
     if "issuers" in given:
         (folder / "issuers.toml").write_text(TRUST)
         given["issuers"] = folder / given["issuers"]
-    async with open_service(storage=(folder / "storage").as_uri(), database=database, **given) as app:
+    async with open_app(storage=(folder / "storage").as_uri(), database=database, **given) as app:
         yield app
 
 
@@ -126,5 +126,5 @@ async def test_processes_that_start_at_once_have_one_mode(tmp_path: Path, catalo
 async def test_issuers_are_read_in_both_modes(tmp_path: Path) -> None:
     for auth in ("open", "tokens"):
         with pytest.raises(InvalidInput, match="missing"):
-            async with open_service(auth=auth, issuers=tmp_path / "missing.toml"):
+            async with open_app(auth=auth, issuers=tmp_path / "missing.toml"):
                 pass

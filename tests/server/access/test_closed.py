@@ -10,15 +10,15 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.access.closed import bearer
-from tests.support.live import LiveServer, live_server
-from tests.support.process import service_process
+from tests.support.live import LiveServer
+from tests.support.serve import serve, service_process
 from tests.support.stores import onnx
 
 from protoslice.client import Client
 from protoslice.errors import InvalidInput, NotFound, StorageDenied
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings, read_settings
-from protoslice.server.transport.uvicorn_config import fast_path, uvicorn_config
+from protoslice.server.transport.uvicorn_config import fast_path
 
 MODEL = onnx(1000, 2000)
 
@@ -45,7 +45,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
         at_once.append(given is not None)
         return given
 
-    with live_server(uvicorn_config(app, settings, answerer=answer)) as live:
+    with serve(app=app, answerer=answer) as live:
         assert app.services.first_token is not None
         yield Closed(live, app.services.first_token.text, at_once)
 
@@ -211,8 +211,7 @@ def test_no_other_word_opens_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_open_service_makes_no_tokens(tmp_path: Path) -> None:
-    settings = Settings(storage="memory://", space_watermark_bytes=0)
-    with live_server(uvicorn_config(create_app(settings), settings)) as live:
+    with serve(storage="memory://", space_watermark_bytes=0) as live:
         answer = httpx.post(f"{live.url}/v1/tokens", json={"name": "x", "scopes": ["read"]})
         assert (answer.status_code, "PROTOSLICE_AUTH" in answer.text) == (404, True)
         assert "is open" in httpx.get(live.url).text

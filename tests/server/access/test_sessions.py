@@ -19,6 +19,7 @@ from tests.server.access.oidc.test_verification import STORES, altered, of_own_k
 from tests.server.access.oidc.trusting import trust_file
 from tests.support.asgi import Asked, ask
 from tests.support.issuer import AUDIENCE, FakeIssuer, rsa, running_issuer
+from tests.support.serve import open_app
 
 from protoslice.server.access import credentials
 from protoslice.server.access.decision import Scope
@@ -147,21 +148,8 @@ async def test_a_session_is_of_its_host_and_of_its_service() -> None:
         assert (await listed(app, cookie, host="127.0.0.1")).status == 401
         assert (await listed(app, cookie, host="LOCALHOST")).status == 200
         assert (await ask(app, "GET", "/spaces/other/v1/stores", headers={"cookie": cookie, **OWN})).status == 404
-
-        async def elsewhere(other: Application) -> None:
+        async with open_app(auth="tokens") as other:
             assert (await listed(other, cookie)).status == 401
-
-        # The loop is taken: the other service is opened here.
-        from protoslice.server.app import create_app
-        from protoslice.server.settings import Settings
-
-        other = create_app(Settings(storage="memory://", space_watermark_bytes=0, auth="tokens"))
-        other.middleware_stack = other.build_middleware_stack()
-        await other.services.open()
-        try:
-            await elsewhere(other)
-        finally:
-            await other.services.close()
 
 
 async def test_a_session_ends_with_its_token_and_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from tests.server.access.test_signatures import DATA, signed_target
 from tests.support.asgi import ask
 from tests.support.issuer import FakeIssuer, running_issuer
 from tests.support.postgres import TestServer
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 from protoslice.catalog import connect, open_database
 from protoslice.errors import Conflict, InvalidInput
@@ -62,7 +62,7 @@ async def test_everything_signed_with_a_second_secret_is_valid(
             signed = await all_signed(one, issuer, token)
             begun = Person(one, issuer, tmp_path)
             await begun.begin()
-        async with open_service(auth="tokens", **storage, **given(verifies)) as other:
+        async with open_app(auth="tokens", **storage, **given(verifies)) as other:
             for what, each in signed.items():
                 got = await (ask(other, "GET", each) if what.startswith("URL") else listed(other, each))
                 assert got.status == 200, what
@@ -74,7 +74,7 @@ async def test_everything_signed_with_a_second_secret_is_valid(
             body = b'{"path": "/v1/stores/m/files/m.onnx"}'
             again = await ask(other, "POST", "/spaces/own/v1/sign", body, headers)
             assert again.status == 201, again.text
-        async with open_service(auth="tokens", **storage, **given(verifies[0])) as last:
+        async with open_app(auth="tokens", **storage, **given(verifies[0])) as last:
             renewed = await signed_target(last, token)
             assert (await ask(last, "GET", renewed)).status == 200
             url = again.text.partition("http://localhost")[2].partition('"')[0]
@@ -92,7 +92,7 @@ Start: TypeAlias = Callable[[str], AbstractAsyncContextManager[Application]]
 def started(catalogue: str, tmp_path: Path) -> Start:
     """Starts a service with the secrets of some letters over one catalogue."""
     storage = (tmp_path / "storage").as_uri()
-    return lambda names: open_service(auth="tokens", database=catalogue, storage=storage, **given(names))
+    return lambda names: open_app(auth="tokens", database=catalogue, storage=storage, **given(names))
 
 
 OUTCOMES: Final = {
@@ -125,12 +125,12 @@ async def test_processes_have_secrets_that_verify_what_the_others_sign(
 
 async def test_process_sees_the_secrets_of_one_that_starts_at_once(postgres: TestServer, tmp_path: Path) -> None:
     place: dict[str, Any] = {"database": postgres.new_catalogue(), "storage": tmp_path.as_uri(), "auth": "tokens"}
-    async with open_service(**place):
+    async with open_app(**place):
         pass  # the database is there
     with psycopg.connect(place["database"]) as first, psycopg.connect(place["database"], autocommit=True) as watch:
         row = "(id, host, pid, version, schema, seen, secrets) VALUES ('x', 'h', 1, '1', 11, %s, 'abcd')"
         first.execute(f"INSERT INTO processes {row}", (time.time_ns() // 1000,))
-        second = asyncio.create_task(_refused(open_service(**place, **given("A"))))
+        second = asyncio.create_task(_refused(open_app(**place, **given("A"))))
         blocked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'LOCK%'"
         while not second.done() and watch.execute(blocked).fetchone() is None:
             await asyncio.sleep(0.01)

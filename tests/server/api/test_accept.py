@@ -10,7 +10,7 @@ import pytest
 from tests.server.api.test_preconditions import filled, rows
 from tests.support.asgi import ask
 from tests.support.calls import CALLS
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 from protoslice.server.middleware.guarded_route import routes_of
 
@@ -67,7 +67,7 @@ async def test_a_type_that_is_not_offered_is_refused_with_those_that_are() -> No
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream", ""])
 async def test_a_body_that_is_not_said_to_be_json_is_refused_in_our_words(kind: str) -> None:
     taken = 0
-    async with open_service() as app:
+    async with open_app() as app:
         for row, route in routes_of(app.router.routes):
             method, _, path = row.partition(" ")
             if route.body_field is None or not path.startswith(("/v1/", "/session")):
@@ -87,7 +87,7 @@ async def test_a_body_that_is_not_said_to_be_json_is_refused_in_our_words(kind: 
 
 @pytest.mark.anyio
 async def test_an_open_service_says_that_it_has_no_tokens() -> None:
-    async with open_service() as app:
+    async with open_app() as app:
         made = b'{"name": "t", "scopes": ["read"]}'
         for method, path, body in (("GET", "", b""), ("POST", "", made), ("DELETE", "/x", b"")):
             got = await ask(

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 from tests.support.asgi import Asked, ask
-from tests.support.store_routes import ROUTES, every_answer, open_service
+from tests.support.serve import open_app
+from tests.support.store_routes import ROUTES, every_answer
 
 from protoslice import _core, schema
 from protoslice.errors import ProtosliceError
@@ -47,7 +48,7 @@ def constant(value: Mapping[str, Any], dtype: int = 1, dims: tuple[int, ...] = (
 async def answers(targets: list[str], *models: bytes, headers: Mapping[str, str] | None = None) -> list[Asked]:
     """Answers about a store of the first model; `BEFORE` in a target is the id of one of the last."""
     found: list[Asked] = []
-    async with open_service() as app:
+    async with open_app() as app:
         ids = [await _store(app, model) for model in models]
         for target in targets:
             asked = ask(app, "GET", f"/v1/stores/{ids[0]}/{target.replace('BEFORE', ids[-1])}", headers=headers)
@@ -130,7 +131,7 @@ async def test_a_sample_is_bounded_too() -> None:
 async def test_no_route_works_on_a_vast_constant(route: str, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tests.support.store_routes.ROUTES", (route,))
     found: list[tuple[str, Asked]] = []
-    async with open_service() as app:
+    async with open_app() as app:
         ids = [await _store(app, each) for each in (model, model + b"\xfa\xff\xff\xff\x0f\x00")]
         found.extend(await asyncio.wait_for(every_answer(app, *ids), SECONDS))
     assert [(target, answer.status) for target, answer in found if answer.status >= 500] == []
@@ -138,7 +139,7 @@ async def test_no_route_works_on_a_vast_constant(route: str, model: bytes, monke
 
 
 async def test_an_unbounded_computation_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with open_service() as app:
+    async with open_app() as app:
         store = await _store(app, constant({"float_val": [1.0]}))
         target = f"/v1/stores/{store}/tensors/c"
         assert (await ask(app, "HEAD", target)).status == 413

@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 from tests.server.api.test_second_requests import all_targets, filled
 from tests.support.asgi import Asked, ask
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 from protoslice.server.api import json_answers
 from protoslice.server.api.encoding import has_secret, json_schemas
@@ -61,7 +61,7 @@ def check(target: str, plain: Asked, coded: Asked) -> None:
 
 async def test_every_json_answer_is_compressed_and_no_bytes_are() -> None:
     compressed = list[str]()
-    async with open_service() as app:
+    async with open_app() as app:
         for target in await every_target(app):
             plain, coded = await ask(app, "GET", target), await ask(app, "GET", target, headers=GZIP)
             is_text = plain.headers["content-type"].startswith(("application/json", "text/html"))
@@ -91,7 +91,7 @@ async def test_a_second_request_does_not_compress_again(monkeypatch: pytest.Monk
         return gzip.compress(data, *given, **options)
 
     monkeypatch.setattr(json_answers, "gzip", SimpleNamespace(compress=counted))
-    async with open_service() as app:
+    async with open_app() as app:
         targets = [each for each in await every_target(app) if not each.startswith("/v1/audit")]
         for target in targets:
             await ask(app, "GET", target, headers=GZIP)
@@ -110,13 +110,13 @@ async def test_a_second_request_does_not_compress_again(monkeypatch: pytest.Monk
     ],
 )
 async def test_only_clients_that_take_gzip_get_it(accepted: str, expected: bool) -> None:
-    async with open_service() as app:
+    async with open_app() as app:
         answer = await ask(app, "GET", "/openapi.json", headers={"accept-encoding": accepted})
         assert (answer.headers.get("content-encoding") == "gzip") is expected
 
 
 async def test_a_write_takes_the_tag_of_the_compressed_answer() -> None:
-    async with open_service() as app:
+    async with open_app() as app:
         store = json.loads((await ask(app, "PUT", "/v1/stores?filename=a", b"some bytes")).body)["id"]
         target, body = f"/v1/stores/{store}", json.dumps({"description": "long " * 300}).encode()
         assert (await ask(app, "PATCH", target, body, JSON)).status == 200
@@ -160,7 +160,7 @@ def test_every_answer_with_a_secret_says_so() -> None:
 
 
 async def test_a_list_of_a_type_with_secrets_is_not_compressed() -> None:
-    async with open_service(auth="tokens") as app:
+    async with open_app(auth="tokens") as app:
         token = app.services.first_token
         assert token is not None
         headers = {"authorization": f"Bearer {token.text}", "content-type": "application/json", **GZIP}

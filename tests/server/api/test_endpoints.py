@@ -11,7 +11,7 @@ import pytest
 from fastapi import Request
 from starlette.responses import Response
 from tests.support.asgi import ask
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 from protoslice.facts import Tag
 from protoslice.server.access.rules import OPEN, READ, RULES, add_rule
@@ -52,7 +52,7 @@ def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[
 
 @pytest.mark.anyio
 async def test_answers_of_deprecated_operations_name_the_date_and_a_successor() -> None:
-    async with open_service() as app:
+    async with open_app() as app:
         document = app.openapi()
         deprecated = [(method, path) for method, path, said in operations(document) if said.get("deprecated")]
         assert deprecated == [("PUT", "/v1/stores")]

@@ -14,7 +14,8 @@ from tests.support.asgi import Asked, ask
 from tests.support.golden import MODELS, folder
 from tests.support.odd_strings import odd_message, root_types, with_odd_strings
 from tests.support.protos.writer import varint
-from tests.support.store_routes import every_answer, open_service
+from tests.support.serve import open_app
+from tests.support.store_routes import every_answer
 from tests.support.stores import field
 
 from protoslice import schema
@@ -67,7 +68,7 @@ def _tar(files: dict[str, bytes]) -> bytes:
 async def _reading(*models: tuple[dict[str, bytes], str, str]) -> list[str]:
     """Failures of all requests that read each of the models: files, type and root."""
     wrong: list[str] = []
-    async with open_service() as app:
+    async with open_app() as app:
         for model in models:
             wrong.extend(await _failures(app, *model))
     return wrong
@@ -109,7 +110,7 @@ async def test_routes_read_weights_with_odd_names() -> None:
     head = b"GGUF\3\0\0\0" + (1).to_bytes(8, "little") * 2 + key + tensor
     gguf = head + bytes(-len(head) % 32 + 8)
     header = json.dumps({"w\x00\x7f": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-    async with open_service() as app:
+    async with open_app() as app:
         for name, data in (("m.gguf", gguf), ("m.safetensors", text(header) + bytes(8))):
             made = await ask(app, "PUT", f"/v1/stores?filename={name}", data)
             store = str(json.loads(made.body)["id"])
@@ -129,7 +130,7 @@ async def test_a_parser_that_leaves_bytes_is_found(monkeypatch: pytest.MonkeyPat
 async def test_tensors_are_found_by_names_with_odd_bytes() -> None:
     tensor = b"\x08\x01\x10\x01" + field(8, b"w\xff") + field(9, b"\0\0\x80\x3f")
     told: list[Asked] = []
-    async with open_service() as app:
+    async with open_app() as app:
         made = await ask(app, "PUT", "/v1/stores?filename=m.onnx&type=onnx.ModelProto", field(7, field(5, tensor)))
         base = f"/v1/stores/{json.loads(made.body)['id']}"
         name = quote(json.loads((await ask(app, "GET", f"{base}/tensors")).body)["items"][0]["name"], safe="")
@@ -145,7 +146,7 @@ async def test_tensors_are_found_by_names_with_odd_bytes() -> None:
 async def test_nodes_are_found_by_names_with_odd_bytes() -> None:
     nodes = b"".join(field(1, field(1, b"x\xff") + field(2, b"y") + field(3, name)) for name in (b"n\xff", b"n"))
     told: list[Asked] = []
-    async with open_service() as app:
+    async with open_app() as app:
         made = await ask(app, "PUT", "/v1/stores?filename=m.onnx&type=onnx.ModelProto", field(7, nodes))
         base = f"/v1/stores/{json.loads(made.body)['id']}/graph"
         for query in ("around=n%5Cxff&hops=0", "around=x%5Cxff&hops=0", "search=n%5CxFF"):

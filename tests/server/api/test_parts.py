@@ -14,7 +14,7 @@ import pytest
 from onnx import helper, numpy_helper
 from tests.support.asgi import Asked, ask
 from tests.support.problems import assert_problem
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 from protoslice.client import Client
 from protoslice.client.parts import PartReader
@@ -106,7 +106,7 @@ def test_numbers_of_parts_are_bounded(client: httpx.Client, base: str) -> None:
 
 async def test_work_of_all_parts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()
-    async with open_service() as app:
+    async with open_app() as app:
         weights = [numpy_helper.from_array(np.zeros(1, "f4"), f"w{n}") for n in range(100)]
         model = helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString()
         store = json.loads((await ask(app, "PUT", "/v1/stores?filename=m.onnx", model)).body)["id"]
@@ -127,7 +127,7 @@ async def test_work_of_all_parts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_bytes_computed_while_they_are_sent_count(monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = itertools.count()
-    async with open_service() as app:
+    async with open_app() as app:
         weights = [numpy_helper.from_array(np.zeros(1, "f2"), f"w{n}") for n in range(100)]
         model = helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString()
         store = json.loads((await ask(app, "PUT", "/v1/stores?filename=m.onnx", model)).body)["id"]

@@ -13,7 +13,7 @@ import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
 from tests.support.calls import WRITING
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 from tests.support.things import DESCRIPTORS, Filling, Things, dumped
 
 from protoslice.catalog import snapshots
@@ -91,7 +91,7 @@ async def test_of_every_operation_a_stale_condition_is_refused_and_nothing_chang
 
 @pytest.mark.anyio
 async def test_operations_evaluate_conditions_refuse_them_or_belong_to_a_registry() -> None:
-    async with open_service() as app:
+    async with open_app() as app:
         assert {row for row, route in unsafe(app) if route.conditions} == CONDITIONAL
         assert all(row in RULES for row in CONDITIONAL)
         for row, route in unsafe(app):
@@ -157,7 +157,7 @@ async def replicas(folder: Path, count: int = 1) -> AsyncIterator[tuple[list[App
     """Services over one storage and one catalogue, and the id of a store in it."""
     async with AsyncExitStack() as stack:
         given: dict[str, Any] = {"storage": f"file://{folder}/storage", "webhook_allow": (HOOK,)}
-        apps = [await stack.enter_async_context(open_service(**given)) for _ in range(count)]
+        apps = [await stack.enter_async_context(open_app(**given)) for _ in range(count)]
         made = await ask(apps[0], "POST", "/v1/stores?filename=x&tag=other", b"content")
         yield apps, json.loads(made.body)["id"]
 

@@ -15,14 +15,13 @@ from tests.server.api.test_named_stores import new_model, new_repository
 from tests.server.registries.test_oci import MANIFEST, descriptor, digest_of, push
 from tests.support.asgi import ask
 from tests.support.hub import commit
-from tests.support.live import live_server
+from tests.support.serve import serve
 from tests.support.stores import onnx
 
 from protoslice.client import Client
 from protoslice.server.access.decision import Scope
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 Shown = TypeVar("Shown")
 
@@ -30,9 +29,8 @@ Shown = TypeVar("Shown")
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Service with three stores: a large one, one of a repository, and one without a root."""
-    settings = Settings(storage=tmp_path_factory.mktemp("site").as_uri(), space_watermark_bytes=0)
     with (
-        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        serve(storage=tmp_path_factory.mktemp("site").as_uri(), space_watermark_bytes=0) as live,
         httpx.Client(base_url=live.url, timeout=30) as client,
     ):
         assert client.put("/v1/stores?filename=m.onnx&tag=ResNet:1&tag=zoo", content=onnx(5000)).status_code == 201
@@ -220,9 +218,8 @@ async def test_uploaders_are_shown_to_readers() -> None:
 
 
 def test_removed_stores_are_listed_until_they_are_restored(tmp_path: Path) -> None:
-    settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0)
     with (
-        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        serve(storage=tmp_path.as_uri(), space_watermark_bytes=0) as live,
         httpx.Client(base_url=live.url, timeout=30) as client,
     ):
 

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 from tests.support.asgi import Asked, ask
+from tests.support.serve import open_app
 from tests.support.steps import Steps, counted_steps
-from tests.support.store_routes import ROUTES, open_service, targets
+from tests.support.store_routes import ROUTES, targets
 
 from protoslice import schema
 from protoslice.server.api.views import PREFIX, VIEWS
@@ -134,7 +135,7 @@ def steps() -> Iterator[Steps]:
 
 async def test_the_second_request_of_every_view_is_cheap(steps: Steps) -> None:
     dear, found = list[str](), list[str]()
-    async with open_service() as app:
+    async with open_app() as app:
 
         async def cost(method: str, target: str, headers: Mapping[str, str]) -> tuple[Asked, int]:
             steps.taken()
@@ -158,7 +159,7 @@ async def test_the_second_request_of_every_view_is_cheap(steps: Steps) -> None:
 
 async def test_the_second_request_with_every_parameter_of_every_view_is_cheap(steps: Steps) -> None:
     dear, found, refused = 0, list[str](), list[str]()
-    async with open_service() as app:
+    async with open_app() as app:
         for which, asked in parameter_targets(await filled(app)).items():
             given = 0
             for target in asked:
@@ -184,7 +185,7 @@ async def test_the_second_request_with_every_parameter_of_every_view_is_cheap(st
 async def test_a_comparison_is_kept_by_both_ids(steps: Steps) -> None:
     """The names by which two stores are asked for do not matter."""
     found, dear = list[str](), set[str]()
-    async with open_service() as app:
+    async with open_app() as app:
         stores = {await put(app, model(n), f"m.onnx&tag={name}"): name for n, name in ((1, "m:1"), (2, "m:2"))}
         before, after = stores
         for route in ROUTES:
@@ -208,7 +209,7 @@ async def test_a_comparison_is_kept_by_both_ids(steps: Steps) -> None:
 
 @pytest.mark.parametrize("name", ["nosuch", "model-00000-of-00002.safetensors", "model-00003-of-00002.safetensors"])
 async def test_a_shard_of_an_impossible_name_is_not_looked_for(steps: Steps, name: str) -> None:
-    async with open_service() as app:
+    async with open_app() as app:
         target = f"/v1/stores/{await put(app, model(1), 'm.onnx')}/safetensors/{name}"
         await ask(app, "GET", target)  # opens the store
         steps.taken()
@@ -222,7 +223,7 @@ async def test_a_process_that_made_no_view_answers_304_and_head_without_making_i
     routes, found, dear = tuple(view.path for view in VIEWS), list[str](), 0
     heads = dict[str, Asked]()
     where = {"storage": f"file://{tmp_path}/storage"}
-    async with open_service(**where) as app:
+    async with open_app(**where) as app:
         ids = await filled(app)
         for target in all_targets(ids, routes):
             steps.taken()
@@ -230,7 +231,7 @@ async def test_a_process_that_made_no_view_answers_304_and_head_without_making_i
             dear += steps.taken() > 10 * TENSORS
             if answer.status == 200:
                 heads[target] = answer
-    async with open_service(**where) as app:
+    async with open_app(**where) as app:
         # What all tensors share, and all records.
         await ask(app, "GET", f"/v1/stores/{ids['after']}/tensors/layer.5.w?format=json")
         await ask(app, "GET", f"/v1/stores/{ids['stream']}/records?framing=delimited&summary=true")
@@ -257,7 +258,7 @@ async def test_a_rendered_message_is_rendered_once(monkeypatch: pytest.MonkeyPat
         return await render(self, data, **how)
 
     monkeypatch.setattr(Renderer, "render", counted)
-    async with open_service() as app:
+    async with open_app() as app:
         store = await put(app, model(1), "m.onnx")
         target, headers = f"/v1/stores/{store}/merge?path=graph.node[1]", {"accept": "application/json"}
         length = await ask(app, "HEAD", target, headers=headers)
@@ -271,7 +272,7 @@ async def test_a_rendered_message_is_rendered_once(monkeypatch: pytest.MonkeyPat
 
 async def test_what_is_kept_of_heads_is_bounded(tmp_path: Path) -> None:
     """A stranger who asks for other parameters each time fills one row, and no more."""
-    async with open_service(storage=f"file://{tmp_path}/storage") as app:
+    async with open_app(storage=f"file://{tmp_path}/storage") as app:
         store = await put(app, model(1), "m.onnx")
         for number in range(400):
             await ask(app, "HEAD", f"/v1/stores/{store}/safetensors?name=layer.{number}.w")
@@ -286,7 +287,7 @@ async def test_what_is_kept_of_heads_is_bounded(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["onnx/model.onnx", "onnx/single.onnx", "onnx/weights.bin?outputs=y"])
 async def test_a_model_of_empty_graphs_costs_less_than_a_step_for_each(target: str, steps: Steps) -> None:
     count = 200_000
-    async with open_service() as app:
+    async with open_app() as app:
         store = await put(app, b"\x08\x0a" + b"\x3a\x00" * count, "m.onnx&type=onnx.ModelProto")
         steps.taken()
         refused = await ask(app, "GET", f"/v1/stores/{store}/{target}")
@@ -296,7 +297,7 @@ async def test_a_model_of_empty_graphs_costs_less_than_a_step_for_each(target: s
 
 
 async def test_parts_of_a_graph_are_made_out_of_one_parsed_graph(steps: Steps) -> None:
-    async with open_service() as app:
+    async with open_app() as app:
         store = await put(app, model(1), "m.onnx")
         costs = list[int]()
         for number in (5, 6, 7):

@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -17,6 +16,7 @@ from starlette.types import Scope as AsgiScope
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 from tests.support.calls import CALLS
+from tests.support.serve import open_app
 from tests.support.stores import onnx, upload
 from tests.support.things import Filling
 from tests.support.xet import shard_of, xorb_of
@@ -24,12 +24,10 @@ from tests.support.xet import shard_of, xorb_of
 from protoslice.concurrency.executor import Worker
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import RULES
-from protoslice.server.app import create_app
 from protoslice.server.http import disconnect
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.intake.uploads import pieces_from
 from protoslice.server.problems import TIMEOUT, HttpProblem
-from protoslice.server.settings import Settings
 from protoslice.stores.uploads.composing import Composer
 
 ROUTES = [
@@ -79,21 +77,11 @@ class Work:
         self.sent.append(message)
 
 
-@asynccontextmanager
-async def _opened() -> AsyncIterator[Any]:
-    app = create_app(Settings(storage="memory://"))
-    await app.services.open()
-    try:
-        yield app
-    finally:
-        await app.services.close()
-
-
 @pytest.mark.parametrize(("method", "path", "body"), ROUTES, ids=[path for _, path, _ in ROUTES])
 async def test_work_stops_when_its_client_has_left(
     method: str, path: str, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with _opened() as app:
+    async with open_app() as app:
         stores = app.services.stores
         store = (await upload(stores, onnx(10, 1_000_000))).store.id
         work = Work(body.replace(b"ID", store.encode()))
@@ -187,7 +175,7 @@ async def test_every_route_that_reads_stops_when_its_client_has_left(monkeypatch
 async def test_the_files_of_a_shard_are_not_made_for_a_client_that_left_within_its_body(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with _opened() as app:
+    async with open_app() as app:
         transport = httpx.ASGITransport(app, client=("127.0.0.1", 2))
         async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:1") as client:
             path, shard = await _session_and_shard(client)

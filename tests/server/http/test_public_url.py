@@ -12,15 +12,15 @@ import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.server.access.worlds.world import answers_of_own
 from tests.support.asgi import ask
-from tests.support.live import exchange, live_server
+from tests.support.live import exchange
 from tests.support.receiver import running_receiver
+from tests.support.serve import serve
 from tests.support.things import lines
 
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 PUBLIC: Final = "https://models.example/hub"
 URLS: Final = ("location", "content-location", "link", "x-xet-cas-url", "x-linked-location")
@@ -156,7 +156,7 @@ async def test_every_url_in_a_problem_begins_with_the_public_one() -> None:
 
 def test_refusals_of_the_transport_begin_with_the_public_one() -> None:
     app = create_app(Settings(storage="memory://", space_watermark_bytes=0, auth="tokens", public_url=PUBLIC))
-    with live_server(uvicorn_config(app, app.services.settings)) as live:
+    with serve(app=app) as live:
         raw = exchange(live, b"GET / HTTP/1.1\r\nHost: localhost\r\nX: " + b"x" * (80 << 10) + b"\r\n\r\n")
     assert json.loads(raw.body)["type"].startswith("/hub/problems/")
 

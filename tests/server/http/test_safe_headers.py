@@ -12,7 +12,8 @@ import pytest
 from starlette.responses import RedirectResponse, Response
 from tests.server.access.hostile import filled, running_site
 from tests.server.transport.test_connections import busy
-from tests.support.live import LiveServer, exchange, live_server
+from tests.support.live import LiveServer, exchange
+from tests.support.serve import serve
 
 from protoslice.server.access import rules
 from protoslice.server.access.decision import Scope
@@ -22,7 +23,6 @@ from protoslice.server.app import Application, create_app
 from protoslice.server.http.safety import POLICY, secured
 from protoslice.server.middleware.guarded_route import GuardedRouter, rows_of
 from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 OWN_PAGES: Final = {
     "GET /", "GET /docs", "GET /m/{rest:path}", "GET /diff/{rest:path}", "GET /operations", "GET /problems/{slug}",
@@ -116,9 +116,9 @@ def walked(
 
 
 @contextmanager
-def open_service(app: Application) -> Iterator[tuple[LiveServer, httpx.Client, str]]:
+def open_app(app: Application) -> Iterator[tuple[LiveServer, httpx.Client, str]]:
     """A service without tokens, its client and the id of a store in the space `own`."""
-    with live_server(uvicorn_config(app, app.services.settings)) as live, httpx.Client(base_url=live.url) as http:
+    with serve(app=app) as live, httpx.Client(base_url=live.url) as http:
         yield live, http, filled(http, "own", b"content " * 4000, "own")
 
 
@@ -128,7 +128,7 @@ def new_app(**more: Any) -> Application:
 
 def test_every_response_of_an_open_service_is_safe() -> None:
     app = new_app()
-    with open_service(app) as (_, http, store):
+    with open_app(app) as (_, http, store):
         wrong, seen = walked(http, app, store, "/spaces/own", closed=False)
     assert wrong == []
     assert {200, 204, 206, 304, 400, 404, 405, 412, 416, 421} <= seen
@@ -172,7 +172,7 @@ REFUSED: Final = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_refusals_of_the_transport_are_safe(name: str) -> None:
     app = new_app()
-    with live_server(uvicorn_config(app, app.services.settings)) as live:
+    with serve(app=app) as live:
         raw = exchange(live, REFUSED[name])
     answer = httpx.Response(raw.status, headers=raw.headers)
     assert faults_of("", answer, closed=False) == []
@@ -180,7 +180,7 @@ def test_refusals_of_the_transport_are_safe(name: str) -> None:
 
 def test_a_connection_beyond_the_limit_is_refused_safely() -> None:
     app = new_app(max_connections=1)
-    with live_server(uvicorn_config(app, app.services.settings)) as live, ExitStack() as held:
+    with serve(app=app) as live, ExitStack() as held:
         busy(live, held, 1)
         raw = exchange(live, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
     assert raw.status == 503
@@ -221,7 +221,7 @@ def test_a_careless_route_is_safe_by_default(closed: bool, monkeypatch: pytest.M
     app = new_app(auth="tokens" if closed else "open")
     app.include_router(router)
     wrong = []
-    with live_server(uvicorn_config(app, app.services.settings)) as live:
+    with serve(app=app) as live:
         token = app.services.first_token
         headers = {} if token is None else {"authorization": f"Bearer {token.text}"}
         for name, sent in CARELESS.items():

@@ -11,10 +11,8 @@ import pytest
 from tests.support.asgi import ask
 from tests.support.counted import counted_bucket
 from tests.support.problems import assert_problem
+from tests.support.serve import open_app
 from tests.support.stores import OBJECTS, objects_in, onnx
-
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
 
 MODEL = onnx(6_000_000)
 CHANGED = MODEL[:-1] + bytes([MODEL[-1] ^ 1])
@@ -35,9 +33,9 @@ CHANGED = MODEL[:-1] + bytes([MODEL[-1] ^ 1])
 def test_a_version_over_another(query: str, shares: bool, tmp_path: Path) -> None:
     async def work() -> None:
         with counted_bucket() as bucket:
-            app = create_app(Settings(storage=bucket.uri, database=f"sqlite:///{tmp_path}/catalog.sqlite", auth="open"))
-            await app.services.open()
-            try:
+            async with open_app(
+                storage=bucket.uri, database=f"sqlite:///{tmp_path}/catalog.sqlite", auth="open"
+            ) as app:
                 assert (await ask(app, "PUT", "/v1/stores?filename=m.onnx&tag=model:1", MODEL)).status == 201
                 before = await objects_in(bucket.objects)
                 made = await ask(app, "PUT", f"/v1/stores?filename=m.onnx&{query}", CHANGED)
@@ -46,8 +44,6 @@ def test_a_version_over_another(query: str, shares: bool, tmp_path: Path) -> Non
                 assert (sum(new) < 1 << 20) is shares
                 store = json.loads(made.body)["id"]
                 assert (await ask(app, "GET", f"/v1/stores/{store}/files/m.onnx")).body == CHANGED
-            finally:
-                await app.services.close()
 
     asyncio.run(work())
 

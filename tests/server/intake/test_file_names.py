@@ -16,7 +16,7 @@ from urllib.parse import quote, urlsplit
 import pytest
 from tests.support.asgi import Asked, ask
 from tests.support.hub import header, inline, lines_of
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice import file_names
@@ -246,7 +246,7 @@ EACH: Final = [pytest.param(send, id=f"{row} {name}") for row, ways in WAYS.item
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Application]:
     (tmp_path / "model.pb").write_bytes(DATA)
-    async with open_service(register_allow=(tmp_path.as_uri(),)) as app:
+    async with open_app(register_allow=(tmp_path.as_uri(),)) as app:
         yield app
 
 

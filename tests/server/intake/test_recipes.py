@@ -10,15 +10,12 @@ from typing import TypeVar
 
 import httpx
 import pytest
-from tests.support.live import live_server
+from tests.support.serve import serve
 from tests.support.stores import field, onnx
 
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.server import services
-from protoslice.server.app import create_app
 from protoslice.server.middleware import body_limits
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
@@ -45,7 +42,6 @@ def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPa
     storage = SlowStorage()
     monkeypatch.setattr(body_limits, "monotonic", lambda: time.monotonic() + storage.clock)
     monkeypatch.setattr(services, "open_storage", lambda *_: storage)
-    settings = Settings(storage="memory://", body_min_bytes_per_second=1000)
 
     def recipe(store: str) -> Iterator[bytes]:
         writer, more = RecipeWriter(), field(2, b"more")
@@ -61,7 +57,7 @@ def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPa
         yield writer.end(len(made), hashlib.sha256(made).hexdigest()) + writer.done()
 
     with (
-        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        serve(body_min_bytes_per_second=1000) as live,
         httpx.Client(base_url=live.url, timeout=30) as client,
     ):
         made = client.post("/v1/stores?filename=model.onnx", content=MODEL).json()["id"]

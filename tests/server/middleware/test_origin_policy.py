@@ -12,7 +12,7 @@ from tests.support.asgi import ask
 from tests.support.calls import CALLS, READING
 from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 from tests.support.things import Filling
 
 from protoslice.catalog import snapshots
@@ -64,7 +64,7 @@ def test_what_another_site_asks_for_changes_nothing(client: httpx.Client, told: 
 async def test_every_route_is_judged_by_its_rule() -> None:
     """Another site may ask for what readers see, by any method that asks; and nothing else."""
     wrong = []
-    async with open_service() as app:
+    async with open_app() as app:
         for call in CALLS:
             if call.route:
                 got = await ask(app, call.method, call.anonymous, headers={**call.headers, **IMAGE})

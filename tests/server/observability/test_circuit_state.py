@@ -8,11 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from tests.support.asgi import ask
+from tests.support.serve import open_app
 from tests.support.stores import onnx
 
 from protoslice.errors import StorageUnavailable
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage, ObjectKey, Storage, register, unregister
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 
@@ -40,9 +39,7 @@ async def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() ->
         return storage
 
     async def work() -> None:
-        app = create_app(Settings(storage="failing://", auth="open"))
-        await app.services.open()
-        try:
+        async with open_app(storage="failing://", auth="open") as app:
             store = json.loads((await ask(app, "PUT", "/v1/stores?filename=m.onnx", onnx(20_000))).body)["id"]
             storage.is_down = True
             slugs = set[str]()
@@ -63,8 +60,6 @@ async def test_a_service_whose_storage_is_down_says_so_at_once_and_recovers() ->
             assert (await ask(app, "GET", f"/v1/stores/{store}")).status == 200, "facts are in the database"
             assert (await ask(app, "GET", f"/v1/stores/{store}/files/m.onnx")).body == onnx(20_000)
             assert "protoslice_storage_circuit_open 0.0" in (await ask(app, "GET", "/metrics")).text
-        finally:
-            await app.services.close()
 
     register("failing", factory)
     try:

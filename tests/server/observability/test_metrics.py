@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.server.access.test_sessions import JSON, OWN
 from tests.support.asgi import ask
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 from protoslice.catalog import Transaction
 from protoslice.server.access.decision import Scope
@@ -50,7 +50,7 @@ async def test_credentials_that_are_not_valid_are_counted() -> None:
 
 
 async def test_connections_of_the_pools_are_shown(tmp_path: Path) -> None:
-    async with open_service(storage=tmp_path.as_uri()) as app:
+    async with open_app(storage=tmp_path.as_uri()) as app:
         database = app.services.database
         assert database is not None
         let_go, begun = threading.Event(), threading.Semaphore(0)
@@ -73,9 +73,9 @@ async def test_connections_of_the_pools_are_shown(tmp_path: Path) -> None:
 
 
 async def test_the_free_bytes_of_a_disk_are_shown_and_none_of_memory(tmp_path: Path) -> None:
-    async with open_service(storage=tmp_path.as_uri(), space_watermark_bytes=0) as app:
+    async with open_app(storage=tmp_path.as_uri(), space_watermark_bytes=0) as app:
         free = await value(app, "protoslice_storage_free_bytes")
         assert free is not None
         assert free > 0
-    async with open_service() as app:
+    async with open_app() as app:
         assert await value(app, "protoslice_storage_free_bytes") is None

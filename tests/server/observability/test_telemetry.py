@@ -17,7 +17,7 @@ import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 from tests.support.serving import in_a_thread
 
 from protoslice.server.access.rules import RULES

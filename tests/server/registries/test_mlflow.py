@@ -10,12 +10,11 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.access.closed import bearer
-from tests.support.live import live_server
+from tests.support.serve import serve
 from tests.support.stores import onnx
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 BASE = "/api/2.0/mlflow-artifacts"
 RUN = f"{BASE}/artifacts/7/run/artifacts"
@@ -135,7 +134,7 @@ def closed(tmp_path: Path) -> Iterator[tuple[httpx.Client, dict[str, str]]]:
     """A client of a service that asks for tokens, and the headers of one who may do everything."""
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth="tokens")
     app = create_app(settings)
-    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
+    with serve(app=app) as live, httpx.Client(base_url=live.url) as client:
         assert app.services.first_token is not None
         yield client, bearer(app.services.first_token.text)
 

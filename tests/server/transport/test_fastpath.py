@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.live import LiveServer, live_server, read_answer
+from tests.support.serve import serve
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
@@ -192,7 +193,7 @@ def test_a_client_that_has_its_share_still_gets_small_cached_reads(tmp_path: Pat
     """Such reads are never under way, and a refusal would cost as much; the ordinary way refuses."""
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, trust_seconds=60, max_requests_per_client=1)
     app = create_app(settings)
-    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
+    with serve(app=app) as live, httpx.Client(base_url=live.url) as client:
         made = client.put("/v1/stores?filename=model.onnx", content=model).json()
         url, head = f"/v1/stores/{made['id']}/chunks/1", {"range": "bytes=1-2"}
         assert client.get(url, headers=head | SLOW).status_code == 206

@@ -13,14 +13,15 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from tests.support.live import LiveServer, live_server
+from tests.support.live import LiveServer
 from tests.support.logs import logs_to
+from tests.support.serve import serve
 from tests.support.views import FILE, PLAIN, STREAM
 
 from protoslice.server.app import Application, create_app
 from protoslice.server.http.answers import plan
 from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import fast_path, uvicorn_config
+from protoslice.server.transport.uvicorn_config import fast_path
 
 HOST = "host: localhost:8000"
 VIEWS = [*(quote(case.path, safe="/?=&:[]") for case in PLAIN),
@@ -139,7 +140,7 @@ def _serve(stack: ExitStack, folder: Path, *, fast: bool) -> Service:
         service.at_once += given is not None
         return given
 
-    live = stack.enter_context(live_server(uvicorn_config(app, settings, answerer=answer)))
+    live = stack.enter_context(serve(app=app, answerer=answer))
     service = Service(app, live, log, write_log)
     return service
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer, exchange, live_server, read_answer
-from tests.support.process import ServiceProcess, service_process
+from tests.support.live import LiveServer, exchange, read_answer
+from tests.support.serve import ServiceProcess, serve, service_process
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState
@@ -129,7 +129,7 @@ def test_only_so_many_answers_come_of_one_callback(tmp_path: Path) -> None:
         counts[-1] += answer is not None
         return answer
 
-    with live_server(uvicorn_config(app, settings, answerer=watch)) as live:
+    with serve(app=app, answerer=watch) as live:
         store = httpx.put(f"{live.url}/v1/stores", content=b"\x0a\x05paced").json()["id"]
         wanted = ask(f"/v1/stores/{store}/files/model.pb")
         assert exchange(live, wanted).body == b"\x0a\x05paced"

@@ -17,7 +17,7 @@ from random import Random
 
 import httpx
 import pytest
-from tests.support.process import ServiceProcess, service_process
+from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx
 from tests.support.tus import TusClient, metadata
 

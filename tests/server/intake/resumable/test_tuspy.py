@@ -14,7 +14,7 @@ import httpx
 import pytest
 import requests
 from tests.support.live import LiveServer
-from tests.support.process import service_process
+from tests.support.serve import service_process
 from tests.support.stores import onnx
 from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError, TusUploadFailed

@@ -9,11 +9,8 @@ from random import Random
 import httpx
 import pytest
 from tests.support.hub import header, send
-from tests.support.live import live_server
+from tests.support.serve import serve
 
-from protoslice.server.app import create_app
-from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.stores.ingest import sharing
 from protoslice.stores.ingest.sharing import LEAST_SHARED
 
@@ -25,9 +22,9 @@ def test_commits_that_change_a_file_each_take_the_bytes_of_those_files(
 ) -> None:
     # Files count as large ones here, of which every one is shared, however many uploads they came by.
     monkeypatch.setattr(sharing, "HEAVY", SIZE)
-    random, settings = Random(16), Settings(storage=tmp_path.as_uri())
+    random = Random(16)
     with (
-        live_server(uvicorn_config(create_app(settings), settings)) as live,
+        serve(storage=tmp_path.as_uri()) as live,
         httpx.Client(base_url=live.url, timeout=60) as client,
     ):
         client.post("/api/repos/create", json={"organization": "ann", "name": "m"}).raise_for_status()

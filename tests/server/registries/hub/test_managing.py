@@ -10,12 +10,11 @@ import httpx
 import pytest
 from tests.server.access.closed import bearer
 from tests.support.hub import commit
-from tests.support.live import live_server
+from tests.support.serve import serve
 
 from protoslice.server.app import create_app
 from protoslice.server.middleware.guarded_route import GuardedRoute, routes_of
 from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 Made = Callable[..., str]
 
@@ -162,7 +161,7 @@ def test_who_may_read_is_never_ignored(
 def test_a_closed_service_has_private_repositories(tmp_path: Path) -> None:
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth="tokens")
     app = create_app(settings)
-    with live_server(uvicorn_config(app, settings)) as live, httpx.Client(base_url=live.url) as client:
+    with serve(app=app) as live, httpx.Client(base_url=live.url) as client:
         assert app.services.first_token is not None
         client.headers.update(bearer(app.services.first_token.text))
         for number, (said, needs) in enumerate(READERS):

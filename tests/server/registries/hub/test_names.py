@@ -13,7 +13,7 @@ import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
 from tests.support.catalogues import make_earlier
-from tests.support.store_routes import open_service
+from tests.support.serve import open_app
 
 from protoslice.catalog import connect, upgrade
 from protoslice.server.access.decision import Scope
@@ -230,7 +230,7 @@ async def test_older_repositories_that_differ_in_case_keep_their_names(url: str,
     oci = await database.read(lambda tx: tx.all("SELECT name FROM repositories WHERE protocol = 'oci'"))
     assert oci == [], "what was computed for pulls by a name with capitals is computed again"
     await database.close()
-    async with open_service(storage=(tmp_path / "storage").as_uri(), database=url) as app:
+    async with open_app(storage=(tmp_path / "storage").as_uri(), database=url) as app:
 
         async def led(name: str) -> str | int:
             answer = await ask(app, "GET", f"/api/models/{name}")

@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
-from tests.support.process import service_process
+from tests.support.serve import service_process
 
 CHUNK = 128 << 10
 CHUNKS = 8192

@@ -1,4 +1,4 @@
-"""`protoslice serve` as a process of its own, and what it takes of the machine's memory."""
+"""Ways to start a service: an application without a socket, a server in a thread, `protoslice serve` in a process."""
 
 from __future__ import annotations
 
@@ -6,16 +6,42 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from tests.support.live import LiveServer
+from tests.support.live import LiveServer, live_server
+
+from protoslice.server.app import Application, create_app
+from protoslice.server.settings import Settings
+from protoslice.server.transport.protocol import Answerer
+from protoslice.server.transport.uvicorn_config import uvicorn_config
 
 PEAK = "VmHWM"
 RESIDENT = "VmRSS"
 RESET_PEAK = "5"
+
+
+@asynccontextmanager
+async def open_app(**settings: Any) -> AsyncIterator[Application]:
+    """Open an application over memory, without a socket; `tests.support.asgi.ask` sends it requests."""
+    app = create_app(Settings(**{"storage": "memory://", "space_watermark_bytes": 0, **settings}))
+    app.middleware_stack = app.build_middleware_stack()
+    await app.services.open()
+    try:
+        yield app
+    finally:
+        await app.services.close()
+
+
+@contextmanager
+def serve(*, app: Application | None = None, answerer: Answerer | None = None, **settings: Any) -> Iterator[LiveServer]:
+    """Serve `app`, or a new application with these settings, in a thread; over memory if they name no storage."""
+    app = app or create_app(Settings(**{"storage": "memory://", **settings}))
+    with live_server(uvicorn_config(app, app.services.settings, answerer=answerer)) as live:
+        yield live
 
 
 @dataclass(frozen=True, slots=True)
