@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-READERS: Final = 8
+READERS: Final = 9
 """Version of the readers of models: tensors, elements in every form, safetensors files, references."""
 
 CPB: Final = 1
