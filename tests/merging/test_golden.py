@@ -12,8 +12,7 @@ import pytest
 from tests.support.golden import CHUNKED
 
 from protoslice import schema
-from protoslice.merging import Merger
-from protoslice.merging.records import open_chunks
+from protoslice.merging import Merger, open_chunks
 from protoslice.splitting import AutoSplitter, GraphDefSplitter, SavedModelSplitter, SplitPolicy, tensorflow_readable
 
 CASES = json.loads((CHUNKED / "expected.json").read_text())

@@ -9,8 +9,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from protoslice.errors import InconsistentChunks, LimitExceeded
-from protoslice.merging import Merger
-from protoslice.merging.order import merge_order
+from protoslice.merging import Merger, merge_order
 from protoslice.splitting.metadata import chunked_message
 
 F = descriptor_pb2.FieldDescriptorProto

@@ -10,8 +10,7 @@ from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor_pool import DescriptorPool
 
 from protoslice.errors import InvalidInput
-from protoslice.merging import Merger
-from protoslice.merging.records import open_chunks
+from protoslice.merging import Merger, open_chunks
 from protoslice.splitting import (
     ComposableSplitter,
     LargeMessageSplitter,

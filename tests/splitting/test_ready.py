@@ -12,8 +12,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from protoslice import schema
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, StorageError
-from protoslice.merging import Merger
-from protoslice.merging.records import open_chunks
+from protoslice.merging import Merger, open_chunks
 from protoslice.splitting import (
     AutoSplitter,
     ComposableSplitter,

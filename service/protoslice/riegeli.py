@@ -1,22 +1,77 @@
-"""Reader of riegeli files."""
+"""Riegeli/records files: reading and writing records, in the manner of Google's own binding."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
+from typing import BinaryIO, Self, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from protoslice import _core
-from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound
-from protoslice.riegeli._metadata import RecordsMetadata
-from protoslice.riegeli._positions import RecordPosition, SkippedRegion
+from protoslice import _core, schema
+from protoslice.closing import ClosedAtEnd
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, StorageError
 from protoslice.sources.opening import SourceLike, as_source, opened_by
 from protoslice.sources.source import SourceOwner
 
-M = TypeVar("M", bound=Message)
-T = TypeVar("T")
+__all__ = ["RecordPosition", "RecordReader", "RecordWriter", "RecordsMetadata", "SkippedRegion"]
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RecordPosition:
+    """Position of a record: the offset of its chunk in bytes, and its index in the chunk."""
+
+    chunk_begin: int
+    record_index: int = 0
+
+    def __post_init__(self) -> None:
+        if self.chunk_begin < 0 or self.record_index < 0 or self.numeric >= 1 << 64:
+            raise InvalidInput(f"{self.chunk_begin}/{self.record_index} is not a record position")
+
+    @property
+    def numeric(self) -> int:
+        """Position as one number; these numbers order the records of a file."""
+        return self.chunk_begin + self.record_index
+
+    def to_bytes(self) -> bytes:
+        """Serialized position: 16 bytes that sort as positions do."""
+        return struct.pack(">QQ", self.chunk_begin, self.record_index)
+
+    @classmethod
+    def from_bytes(cls, serialized: bytes) -> Self:
+        """Position from the 16 bytes of `to_bytes`; `InvalidInput` for another length."""
+        if len(serialized) != 16:
+            raise InvalidInput(f"A serialized position has 16 bytes, not {len(serialized)}")
+        return cls(*struct.unpack(">QQ", serialized))
+
+    def __str__(self) -> str:
+        return f"{self.chunk_begin}/{self.record_index}"
+
+
+@dataclass(frozen=True, slots=True)
+class SkippedRegion:
+    """Bytes of a file that could not be read, from `begin` up to `end`, and the reason."""
+
+    begin: int
+    end: int
+    message: str
+
+    @property
+    def length(self) -> int:
+        """Number of skipped bytes."""
+        return self.end - self.begin
+
+    def __str__(self) -> str:
+        return f"[{self.begin}..{self.end}): {self.message}"
+
+
+RecordsMetadata: type[Message] = schema.bundled().message_class("riegeli.RecordsMetadata")
+"""Optional description of a riegeli file before its first record."""
+_M = TypeVar("_M", bound=Message)
+_T = TypeVar("_T")
 
 Recovery = Callable[[SkippedRegion], object]
 """Receives each skipped region; returning False, or raising StopIteration, ends the reading there."""
@@ -72,7 +127,7 @@ class RecordReader(SourceOwner):
                 if not self._recover(core, error):
                     return None
 
-    def read_message(self, message_type: type[M]) -> M | None:
+    def read_message(self, message_type: type[_M]) -> _M | None:
         """The next record as a message; None at the end, or when `recovery` ends the reading."""
         while (record := self.read_record()) is not None:
             try:
@@ -87,7 +142,7 @@ class RecordReader(SourceOwner):
         while (record := self.read_record()) is not None:
             yield record
 
-    def read_messages(self, message_type: type[M]) -> Iterator[M]:
+    def read_messages(self, message_type: type[_M]) -> Iterator[_M]:
         """The records from here to the end, as messages."""
         while (message := self.read_message(message_type)) is not None:
             yield message
@@ -158,7 +213,7 @@ class RecordReader(SourceOwner):
             low, high = (self.last_pos.numeric + 1, high) if order < 0 else (low, middle)
         self.seek_numeric(low)
 
-    def search_for_message(self, message_type: type[M], test: Callable[[M], int | None]) -> None:
+    def search_for_message(self, message_type: type[_M], test: Callable[[_M], int | None]) -> None:
         """See `search_for_record`; `test` takes messages."""
         self.search_for_record(lambda record: test(message_type.FromString(record)))
 
@@ -171,7 +226,7 @@ class RecordReader(SourceOwner):
         self._core = None
         super().close()
 
-    def _recovering(self, work: Callable[[], T]) -> T | None:
+    def _recovering(self, work: Callable[[], _T]) -> _T | None:
         """Result of `work`; None when `work` met damage that recovery skipped."""
         core, self._ends = self._open(), False
         try:
@@ -200,3 +255,110 @@ class RecordReader(SourceOwner):
             return self._recovery(region) is not False
         except StopIteration:
             return False
+
+
+class RecordWriter(ClosedAtEnd):
+    """Writes records to a riegeli file: to a path, replaced unless `append`, or to a binary file object.
+
+    `options` are those of the reference implementation, such as `"zstd:9,chunk_size:4M"` or `"uncompressed"`. A file
+    object is flushed but not closed. A continued file gets no second metadata by itself.
+    """
+
+    def __init__(
+        self,
+        dest: str | os.PathLike[str] | BinaryIO,
+        *,
+        options: str = "",
+        metadata: Message | None = None,
+        serialized_metadata: bytes | None = None,
+        append: bool = False,
+    ) -> None:
+        self._core: _core.RiegeliWriter | None = None
+        self._file: BinaryIO | None = None
+        self._name = "the file object"
+        described = serialized_metadata if metadata is None else metadata.SerializeToString()
+        if isinstance(dest, str | os.PathLike):
+            self._name = os.fspath(dest)
+            try:
+                self._core = _core.RiegeliWriter.to_path(self._name, options, described, append)
+            except OSError as error:
+                raise _storage_error(self._name, error) from error
+            return
+        self._file = dest
+        self._core = _core.RiegeliWriter.to_object(dest, options, described, _position(dest))
+
+    def close(self) -> None:
+        """Write buffered records and end the file; harmless when repeated."""
+        if self._core is None:
+            return
+        try:
+            self.flush()
+        finally:
+            self._core = None
+
+    def flush(self) -> None:
+        """Write buffered records, so that readers find them; each flush ends a chunk."""
+        core = self._open()
+        try:
+            core.flush()
+        except OSError as error:
+            self._tell(error)
+            raise
+        if self._file is not None and hasattr(self._file, "flush"):
+            self._file.flush()
+
+    def write_record(self, record: bytes | bytearray | memoryview) -> None:
+        """Write one record."""
+        core = self._core or self._open()
+        try:
+            core.write(record if isinstance(record, bytes) else bytes(record))
+        except OSError as error:
+            self._tell(error)
+            raise
+
+    def write_message(self, message: Message) -> None:
+        """Write one message as a record."""
+        self.write_record(message.SerializeToString())
+
+    def write_records(self, records: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Write each of `records`."""
+        for record in records:
+            self.write_record(record)
+
+    def write_messages(self, messages: Iterable[Message]) -> None:
+        """Write each message as a record."""
+        for message in messages:
+            self.write_message(message)
+
+    @property
+    def pos(self) -> RecordPosition:
+        """Position of the next record, unless that record opens a chunk of its own."""
+        return RecordPosition(*self._open().position)
+
+    @property
+    def last_pos(self) -> RecordPosition:
+        """Position of the record written last; `NotFound` before the first."""
+        position = self._open().last_position
+        if position is None:
+            raise NotFound("No position yet: write a record first")
+        return RecordPosition(*position)
+
+    def _open(self) -> _core.RiegeliWriter:
+        if self._core is None:
+            raise InvalidInput("The writer is closed; create a new one with append=True to continue")
+        return self._core
+
+    def _tell(self, error: OSError) -> None:
+        """Raise `StorageError` with the name of our own file; errors of a file object stay as they are."""
+        if self._file is None:
+            raise _storage_error(self._name, error) from error
+
+
+def _storage_error(name: str, error: OSError) -> StorageError:
+    return StorageError(f"Cannot write {name}: {error.strerror or error}")
+
+
+def _position(file: BinaryIO) -> int:
+    """Offset at which a file is continued; 0 for a pipe."""
+    seekable = getattr(file, "seekable", None)
+    return file.tell() if seekable is not None and seekable() else 0

@@ -1,23 +1,30 @@
-"""Merger of chunks into a message."""
+"""Merging chunks into messages, as TensorFlow's Merger does, with errors in place of its aborts."""
 
 from __future__ import annotations
 
+import math
 import os
+import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, TypeAlias
+from itertools import pairwise
+from typing import Any, TypeAlias, cast, overload
 
+from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound
-from protoslice.merging.order import merge_order
-from protoslice.merging.records import open_chunks
-from protoslice.merging.values import key_of, value_of
-from protoslice.sources.opening import as_source, opened_by
+from protoslice import _core
+from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound, Unsupported
+from protoslice.riegeli import RecordReader
+from protoslice.sources.opening import SourceLike, as_source, opened_by
 from protoslice.sources.source import RangeSource
-from protoslice.splitting.planning.shape import Shape, descriptor_of, field_by_number, shape
+from protoslice.splitting.metadata import chunk_metadata
+from protoslice.splitting.planning.shape import INT_32, WHOLE, Shape, descriptor_of, field_by_number, shape
 from protoslice.splitting.policy import LARGEST_MESSAGE
 from protoslice.splitting.tags import Path, Step, show
+
+__all__ = ["Merger"]
 
 Chunk: TypeAlias = Message | bytes
 Options: TypeAlias = Mapping[str, str] | None
@@ -252,3 +259,206 @@ def _inconsistent(path: Path, message: str) -> InconsistentChunks:
 
 def _where(path: Path) -> str:
     return show(path) or "the root message"
+
+
+_Rank: TypeAlias = tuple[int, int, Any]
+
+
+def merge_order(fields: Iterable[Any]) -> list[Any]:
+    """Sorted `fields`: parts of the message itself first, parents before children, elements by index.
+
+    Equal places are ordered by chunk number, then as listed. `InconsistentChunks` when tags of different kinds stand at
+    one place.
+    """
+    keyed = [([_rank(tag) for tag in field.field_tag], field.message.chunk_index, field) for field in fields]
+    keyed.sort(key=lambda each: each[:2])
+    for (before, _, _), (after, _, _) in pairwise(keyed):
+        differing = next(((a, b) for a, b in zip(before, after, strict=False) if a != b), None)
+        if differing is not None and differing[0][0] != differing[1][0]:
+            raise InconsistentChunks(
+                "Two chunked fields have tags of different kinds (field, index or map key) at the same place"
+            )
+    return [field for _, _, field in keyed]
+
+
+def _rank(tag: Any) -> _Rank:
+    kind = tag.WhichOneof("kind")
+    if kind == "map_key":
+        key = tag.map_key
+        name = key.WhichOneof("type")
+        return (2, 1, key.s) if name == "s" else (2, 0, -1 if name is None else getattr(key, name))
+    return (1, 0, tag.index) if kind == "index" else (0, 0, tag.field if kind else -1)
+
+
+class ChunkRecords(Sequence[bytes]):
+    """Chunks that `metadata` lists; each access reads the chunk from the file.
+
+    `InconsistentChunks` when no record begins at the chunk's position, or one of another size.
+    """
+
+    def __init__(self, reader: RecordReader, metadata: Any) -> None:
+        self._reader = reader
+        self._chunks = metadata.chunks
+
+    def __len__(self) -> int:
+        return len(self._chunks)
+
+    @overload
+    def __getitem__(self, number: int) -> bytes: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequence[bytes]: ...
+    def __getitem__(self, number: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(number, slice):
+            return [self[each] for each in range(len(self))[number]]
+        info = self._chunks[number]
+        record = self._at(number, info.offset)
+        if info.size and info.size != len(record):
+            raise InconsistentChunks(f"Chunk {number} should have {info.size} bytes, but its record has {len(record)}")
+        return record
+
+    def _at(self, number: int, offset: int) -> bytes:
+        try:
+            self._reader.seek_numeric(offset)
+            record = self._reader.read_record()
+        except NotFound:
+            record = None
+        if record is None or self._reader.last_pos.numeric != offset:
+            raise InconsistentChunks(f"Chunk {number} should be the record at {offset}, but no record starts there")
+        return record
+
+
+@contextmanager
+def open_chunks(src: SourceLike, metadata: Any = None) -> Iterator[tuple[ChunkRecords, Any]]:
+    """Chunks of the file `src`, and `metadata`, by default the file's own `ChunkMetadata`.
+
+    `Unsupported` for a riegeli file without such metadata.
+    """
+    with RecordReader(src) as reader:
+        found = _metadata(reader, str(getattr(src, "name", src))) if metadata is None else metadata
+        yield ChunkRecords(reader, found), found
+
+
+def _metadata(reader: RecordReader, path: str) -> Any:
+    metadata = chunk_metadata()
+    reader.seek_numeric(reader.size())
+    record = reader.read_record() if reader.seek_back() else None
+    if record is None:
+        raise Unsupported(f"{path} is a riegeli file without records, not a chunked proto")
+    try:
+        _core.Chunked.check_metadata(record)
+    except Unsupported as error:
+        raise Unsupported(f"{path} is a riegeli file, but not a chunked proto: {error.message}") from error
+    metadata.MergeFromString(record)
+    return metadata
+
+
+_Field = FieldDescriptor
+_INTEGER = re.compile(r"[ \t\n\v\f\r]*([+-]?[0-9]+)", re.ASCII)
+_FLOAT = re.compile(
+    r"[ \t\n\v\f\r]*([+-]?(?:0x(?:[0-9a-f]+\.?[0-9a-f]*|\.[0-9a-f]+)(?:p[+-]?[0-9]+)?"
+    r"|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan))",
+    re.ASCII | re.IGNORECASE,
+)
+_LONGEST_NUMBER = 4096
+_WORDS = {"true": True, "false": False}
+# Python's `str` of a bool: the guide's example makes chunks of map values that way.
+_PYTHON_WORDS = _WORDS | {"True": True, "False": False}
+
+
+def value_of(field: Shape, chunk: bytes, *, lenient: bool = False) -> Any:
+    """Value of a `field` that is no message, from a chunk; `ValueError`, with the reason, for a bad chunk.
+
+    Numbers are text as in C's `strtol` and `strtod`: blanks in front and text behind the number are ignored. A bool is
+    `true` or `false`, an enum a name; with `lenient`, also the form of Python's `str`.
+    """
+    if field.type == _Field.TYPE_BYTES:
+        return chunk
+    if field.type != _Field.TYPE_STRING and len(chunk) > _LONGEST_NUMBER:
+        raise ValueError(f"{len(chunk)} bytes are too long for a number")
+    text = _decoded(chunk)
+    if field.type == _Field.TYPE_STRING:
+        return text
+    if field.type == _Field.TYPE_BOOL:
+        return _word(text, lenient)
+    if field.type == _Field.TYPE_ENUM:
+        return _enum(field, text, lenient)
+    return _integer(field, text) if field.type in WHOLE else _float(field, text)
+
+
+def _decoded(chunk: bytes) -> str:
+    try:
+        return chunk.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"not UTF-8: {error.reason} at byte {error.start}") from error
+
+
+def _word(text: str, lenient: bool) -> bool:
+    words = _PYTHON_WORDS if lenient else _WORDS
+    if text not in words:
+        raise ValueError(f"{text[:40]!r} is neither true nor false")
+    return words[text]
+
+
+def _enum(field: Shape, text: str, lenient: bool) -> int:
+    kind = cast(EnumDescriptor, field.descriptor.enum_type)
+    found = kind.values_by_name.get(text)
+    if found is not None:
+        return int(found.number)
+    if not lenient or not re.fullmatch(r"-?[0-9]{1,10}", text, re.ASCII):
+        raise ValueError(f"{text[:40]!r} is not a value of {kind.full_name}")
+    number = int(text)
+    if number not in INT_32 or (kind.is_closed and number not in kind.values_by_number):
+        raise ValueError(f"{number} is not a value of {kind.full_name}")
+    return number
+
+
+def _integer(field: Shape, text: str) -> int:
+    if (match := _INTEGER.match(text)) is None:
+        raise ValueError(f"{text[:40]!r} is not a whole number")
+    value = int(match[1])
+    if value not in WHOLE[field.type]:
+        raise ValueError(f"{match[1][:40]} is out of range")
+    return value
+
+
+def _float(field: Shape, text: str) -> float:
+    if (match := _FLOAT.match(text)) is None:
+        raise ValueError(f"{text[:40]!r} is not a number")
+    digits = match[1]
+    try:
+        value = float.fromhex(digits) if "x" in digits.lower() else float(digits)
+    except OverflowError:
+        value = math.inf
+    named = "n" in digits.lower()
+    if not named and (math.isinf(value) or (field.type == _Field.TYPE_FLOAT and not _fits_float(value))):
+        raise ValueError(f"{digits[:40]} is out of range")
+    return value
+
+
+def _fits_float(value: float) -> bool:
+    try:
+        struct.pack("<f", value)
+    except OverflowError:
+        return False
+    return True
+
+
+def key_of(field: Shape, tag: Any) -> Any:
+    """Key that the `MapKey` `tag` denotes in a map with key `field`; `ValueError` when there is none.
+
+    A key of another type is converted: numbers to text, text to numbers, true and false to 1 and 0.
+    """
+    name = tag.WhichOneof("type")
+    if name is None:
+        raise ValueError("the map key is empty")
+    key = getattr(tag, name)
+    if field.type == _Field.TYPE_STRING:
+        return key if isinstance(key, str) else str(int(key))
+    if isinstance(key, str) and not re.fullmatch(r"[+-]?[0-9]{1,20}", key, re.ASCII):
+        raise ValueError(f"{key[:40]!r} is not a key of this map, whose keys are numbers")
+    value = int(key)
+    if field.type == _Field.TYPE_BOOL:
+        return value != 0
+    if value not in WHOLE[field.type]:
+        raise ValueError(f"key {value} is out of range")
+    return value

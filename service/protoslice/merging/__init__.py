@@ -1,5 +1,0 @@
-"""Merging chunks into messages, as TensorFlow's Merger does, with errors in place of its aborts."""
-
-from protoslice.merging.merger import Merger
-
-__all__ = ["Merger"]
