@@ -9,21 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.golden import stored
 from tests.support.stores import onnx
 
-from protoslice import open_model, schema
+from protoslice import open_model
+from protoslice.schema import detection
 
 
 def test_the_root_alone_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "model.onnx").write_bytes(onnx(20_000))
     (tmp_path / "notes.txt").write_text("not a model")
-    plainly, seen = schema.detect, Counter[str | None]()
+    plainly, seen = detection.detect, Counter[str | None]()
 
     def noting(head: bytes, filename: str | None = None, size: int | None = None) -> Any:
         seen[filename] += 1
         return plainly(head, filename, size)
 
-    monkeypatch.setattr(schema, "detect", noting)
+    monkeypatch.setattr(detection, "detect", noting)
     with open_model(tmp_path) as model:
         assert (model.model.root, model.model.type) == ("model.onnx", "onnx.ModelProto")
     assert seen == {"model.onnx": 1}
@@ -35,6 +37,10 @@ def test_the_root_alone_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     with open_model(tmp_path / "model.onnx", type="onnx.ModelProto") as model:
         assert len(list(model.matching())) == 1
     assert seen == {"model.onnx": 1}
+    seen.clear()
+    with open_model(stored("models/tf_ckpt_many/many.index")) as model:
+        assert len(list(model.matching())) > 1
+    assert seen == {"many.index": 1}
 
 
 def test_memory_for_a_tensor_is_allocated_once(tmp_path: Path) -> None:

@@ -15,9 +15,9 @@ from tests.support.golden import MANIFEST, stored
 from tests.support.protos.writer import varint
 
 from protoslice.schema import Detection, bundled, detect, detect_message
-from protoslice.schema.detection.agreement import agrees
-from protoslice.schema.detection.detect import HEAD
-from protoslice.schema.detection.text import outer_fields
+from protoslice.schema.detection import HEAD
+from protoslice.schema.detection.magic import outer_fields
+from protoslice.schema.detection.probe import is_consistent
 from protoslice.schema.registry import bundled_bytes
 
 
@@ -142,7 +142,7 @@ def test_a_large_first_field_is_not_read_as_the_shape_of_a_tensor() -> None:
     head = b"\x0a\xfe\xff\x03" + bytes(65_534) + b"\x10\x03\x4a\x01x"
     sys.setprofile(count)
     try:
-        assert not agrees(head, "onnx.TensorProto")
+        assert not is_consistent(head, "onnx.TensorProto")
     finally:
         sys.setprofile(None)
     assert calls < 1000
@@ -157,7 +157,7 @@ def test_text_is_read_once_from_end_to_end(odd: str) -> None:
 @pytest.mark.parametrize(("rank", "agree"), [(1, True), (60, True), (256, True), (300, False)])
 def test_a_tensor_has_only_so_many_dimensions(rank: int, agree: bool) -> None:
     head = b"\x0a" + varint(rank, 2) + b"\x01" * rank + b"\x10\x01\x4a\x04four"
-    assert agrees(head, "onnx.TensorProto") == agree
+    assert is_consistent(head, "onnx.TensorProto") == agree
 
 
 def test_a_tensor_of_gigabytes_is_told_from_its_head() -> None:

@@ -15,7 +15,7 @@ from google.protobuf.message import DecodeError
 
 from protoslice import _core, schema
 from protoslice._core import crc32c
-from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, NotFound
+from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded
 from protoslice.formats.model import (
     Data,
     Encoding,
@@ -35,7 +35,7 @@ from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.formats.tensors.shapes import checked
 from protoslice.formats.uses import kind_named, role_named
 from protoslice.schema import text_of
-from protoslice.schema.detection.magic import TABLE_MAGIC, is_table, masked
+from protoslice.schema.detection.magic import masked
 from protoslice.sources.ropes import PIECE, Rope
 from protoslice.sources.source import RangeSource
 
@@ -133,9 +133,8 @@ def full_names(graph: Sequence[bytes]) -> Iterator[tuple[str, str]]:
 
 
 _ENDING: Final = ".index"
-_VARIABLES: Final = "variables/variables"
+_VARIABLES: Final = "variables/variables.index"
 _SAVED_MODEL: Final = "tensorflow.SavedModel"
-_HEAD: Final = 256
 _ESCAPED: Final = re.compile(rb"\\x([0-9a-f]{2})")
 _SLOT: Final = re.compile(r"/\.OPTIMIZER_SLOT/.*(?=/\.ATTRIBUTES/)")
 """What the key of a variable of an optimizer adds to that of the weight that it belongs to."""
@@ -153,32 +152,19 @@ class Bundle:
 
     def wants(self, model: Model) -> bool:
         """True when the root is the index of a bundle, or a SavedModel with one among its variables."""
-        return _prefix(model) is not None
+        if model.proto is None:
+            return model.detection.kind == "table"
+        return model.type == _SAVED_MODEL and _index(model) in model.files
 
     def tensors(self, model: Model) -> BundleTensors:
         """All variables, with the slices of partitioned ones put together; reads the index."""
-        prefix = _prefix(model)
-        if prefix is None:
-            raise NotFound(f"{model.root} is not a tensor bundle, and no tensor bundle belongs to it")
-        return BundleTensors(model.files, prefix, model.beside(_index(model, prefix)))
+        index = _index(model)
+        return BundleTensors(model.files, index.removesuffix(_ENDING), model.beside(index))
 
 
-def _prefix(model: Model) -> str | None:
-    """Common prefix of the paths of the bundle's files; None if there is no bundle."""
-    if model.proto is not None:
-        variables = posixpath.join(posixpath.dirname(model.root), _VARIABLES)
-        return variables if model.type == _SAVED_MODEL and variables + _ENDING in model.files else None
-    root = model.files.get(model.root)
-    if root is None:
-        return None
-    head, tail = root.read(0, min(root.size, _HEAD)), root.read(max(0, root.size - 8), min(root.size, 8))
-    # A damaged index is recognized by its name and its footer, so that opening it reports the damage.
-    named = model.root.endswith(_ENDING) and tail == TABLE_MAGIC
-    return model.root.removesuffix(_ENDING) if named or is_table(head, None, tail) else None
-
-
-def _index(model: Model, prefix: str) -> str:
-    return prefix if prefix == model.root else prefix + _ENDING
+def _index(model: Model) -> str:
+    """Return the path of the index: the root, or a file among the variables of a SavedModel."""
+    return model.root if model.proto is None else posixpath.join(posixpath.dirname(model.root), _VARIABLES)
 
 
 class BundleTensors(Tensors):

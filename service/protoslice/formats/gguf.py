@@ -13,7 +13,7 @@ from protoslice.formats.model import Data, Encoding, Fault, Model, Stored, Tenso
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.shapes import element_count, stored_size
 from protoslice.formats.weights import KIND, address_of, check_apart, check_count, joined, shards_of
-from protoslice.schema.detection.weights import GGUF, GGUF_MAGIC
+from protoslice.schema.detection.magic import GGUF, GGUF_MAGIC
 from protoslice.schema.strings import text_of
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource

@@ -18,6 +18,7 @@ from protoslice import _core
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.facts import Kind, Role
 from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.schema.detection import Detection, detect, look_at
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
@@ -42,7 +43,7 @@ class MissingFile(NotFound):
         self.file = file
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Model:
     """The files of a model, by path."""
 
@@ -52,6 +53,16 @@ class Model:
     files: Mapping[str, RangeSource]
     proto: RootProto | None
     """Root proto; None for a root of another kind, such as the index of a bundle or a program in JSON."""
+    detected: Detection | None = None
+    """Kind and type of the root; None where they have not been detected."""
+
+    @cached_property
+    def detection(self) -> Detection:
+        """Kind and type of the root; its first bytes are read unless they have been detected."""
+        if self.detected is not None:
+            return self.detected
+        source = self.files.get(self.root)
+        return detect(b"") if source is None else look_at(source, self.root)
 
     def beside(self, path: str) -> RangeSource:
         """The file at `path`, to which the model refers; `MissingFile` if absent."""

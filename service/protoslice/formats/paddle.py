@@ -19,12 +19,10 @@ from protoslice.formats.paddle_files import Blob, Heads, details_of, dtype_of, n
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import TensorDraft, beside, check_ends, parsed
 from protoslice.formats.uses import Kinds, Look, Operator, kind_named, kinds_in, role_named
-from protoslice.schema.detection import paddle
-from protoslice.schema.detection.names import TEXT
+from protoslice.schema.detection import TEXT, magic
 from protoslice.sources.source import RangeSource
 
-PROGRAM: Final = paddle.PROGRAM
-
+PROGRAM: Final = magic.PROGRAM
 _VARIABLE: Final = "paddle.framework.proto.VarDesc"
 _OPERATOR: Final = "paddle.framework.proto.OpDesc"
 _SIDES: Final = ("inputs", "outputs")
@@ -86,8 +84,7 @@ def variables(model: Model) -> list[Variable]:
 
 def is_json(model: Model) -> bool:
     """True when the root of `model` begins like a program in the JSON of Paddle 3."""
-    source = None if model.proto is not None else model.files.get(model.root)
-    return source is not None and paddle.is_json_program(source.read(0, min(source.size, 256)))
+    return model.proto is None and (model.detection.kind, model.detection.type_name) == ("json", PROGRAM)
 
 
 def json_as_proto(source: RangeSource, limits: _core.Limits | None = None) -> RootProto:

@@ -19,8 +19,8 @@ from protoslice.formats.model import Data, Model, Stored, Tensor, Tensors
 from protoslice.formats.tensors.dtypes import DTYPES, Dtype
 from protoslice.formats.tensors.fields import TensorDraft
 from protoslice.formats.tensors.shapes import element_count
-from protoslice.schema.detection.detect import HEAD
-from protoslice.schema.detection.paddle import has_rows, is_parameters
+from protoslice.schema.detection import HEAD
+from protoslice.schema.detection.magic import has_rows, is_parameters
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
@@ -225,7 +225,7 @@ class PaddleParameters:
 
     def wants(self, model: Model) -> bool:
         """True when the root is a parameter file."""
-        return model.proto is None and model.root in model.files and is_parameters(_head(model.files[model.root]))
+        return model.proto is None and model.detection.kind == "paddle"
 
     def tensors(self, model: Model) -> Tensors:
         """All tensors in the order of the file, or, where it holds one, of all such files by name.

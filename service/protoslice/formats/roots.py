@@ -9,7 +9,7 @@ from typing import Final
 
 from protoslice.formats.coreml import LARGEST_MANIFEST, is_manifest, named_root
 from protoslice.formats.weights import is_first_shard, variants_among
-from protoslice.schema.detection.weights import INDEX_ENDING, PIPELINE
+from protoslice.schema.detection.magic import INDEX_ENDING, PIPELINE
 
 _TRIES: Final = 64
 """Files that are opened in search of a root, when the caller names none."""

@@ -28,7 +28,7 @@ from protoslice.formats.weights import (
     shard_facts,
     shards_of,
 )
-from protoslice.schema.detection.weights import INDEX_ENDING, PIPELINE, SAFETENSORS
+from protoslice.schema.detection.magic import INDEX_ENDING, PIPELINE, SAFETENSORS
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 

@@ -12,7 +12,7 @@ from typing import Final, Literal, Protocol
 
 from protoslice import _core, schema
 from protoslice.errors import OF_MODELS, InvalidInput
-from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection import HEAD
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 

@@ -37,9 +37,9 @@ from protoslice.formats.tensors.arrays import LazyArray, as_array, strings_array
 from protoslice.formats.tensors.reading import ReadableTensor, read, strings
 from protoslice.formats.tensors.slices import parsed_slice
 from protoslice.graphs import Graphs, Question, neighbourhood
-from protoslice.library.opening import look_at, open_looked_at
+from protoslice.library.opening import open_looked_at
 from protoslice.library.proto import Proto
-from protoslice.schema.detection.detect import BY_NAME
+from protoslice.schema.detection import BY_NAME, look_at
 from protoslice.sizes import format_size
 from protoslice.sources.opening import files_at
 from protoslice.sources.ropes import Rope
@@ -318,7 +318,7 @@ def _is_root(file: RangeSource, path: str, found: schema.Detection) -> bool:
     if sure or (found.kind == "text" and found.type_name is not None):
         return True
     if found.kind not in {"proto", "riegeli", "unknown"}:
-        return bool(formats_of(Model(path, found.type_name, {path: file}, None)))
+        return bool(formats_of(Model(path, found.type_name, {path: file}, None, found)))
     try:
         with open_looked_at(file, found, path.rpartition("/")[2], None):
             return found.kind != "unknown" or file.size > 0
@@ -338,7 +338,7 @@ def _opened(
 ) -> LocalModel:
     is_text = found.kind == "text" and found.type_name is not None
     if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
-        return LocalModel(Model(root, found.type_name, files, None), None, ExitStack())
+        return LocalModel(Model(root, found.type_name, files, None, found), None, ExitStack())
     with ExitStack() as held:
         name = root.rpartition("/")[2]
         proto = held.enter_context(open_looked_at(files[root], found, name, type_name, types=types, progress=progress))

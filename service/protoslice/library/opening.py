@@ -11,7 +11,7 @@ from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported, named_options
 from protoslice.library.indexing import Form, IndexingTerms, ProtoFile, decode, index
 from protoslice.library.proto import Proto
-from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection import look_at
 from protoslice.sources.files import BytesSource, FileObjectSource
 from protoslice.sources.opening import SourceLike, as_source, filename_of, opened_by
 from protoslice.sources.source import RangeSource
@@ -54,11 +54,6 @@ def open_proto(
         raise
     proto.own(*owned)
     return proto
-
-
-def look_at(source: RangeSource, filename: str | None) -> schema.Detection:
-    """Kind and type of `source`, detected from its first bytes and `filename`."""
-    return schema.detect(source.read(0, min(source.size, HEAD)), filename, source.size)
 
 
 def open_looked_at(

@@ -1,6 +1,6 @@
 """Message types: bundled, from descriptor sets, and detected in files."""
 
-from protoslice.schema.detection.detect import Detection, candidates, detect, detect_message
+from protoslice.schema.detection import Detection, candidates, detect, detect_message
 from protoslice.schema.parsing import check_text_size, serialized
 from protoslice.schema.registry import MessageTypes, TypeSchema, bundled, find
 from protoslice.schema.strings import parsed, text_of

@@ -7,8 +7,7 @@ from typing import Final, Literal, get_args
 
 from protoslice import _core
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
-from protoslice.schema.detection import magic
-from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection import HEAD, magic
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 

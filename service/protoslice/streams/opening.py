@@ -12,9 +12,7 @@ from typing import Final, cast
 from protoslice import _core
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, named_options
 from protoslice.riegeli import RecordReader
-from protoslice.schema.detection.detect import HEAD
-from protoslice.schema.detection.names import means_records, usual_types
-from protoslice.schema.detection.records import detect_record
+from protoslice.schema.detection import HEAD, detect_record, is_record_name, types_by_name
 from protoslice.sources.opening import SourceLike, as_source, filename_of, files_at, opened_by
 from protoslice.sources.source import FileSet, RangeSource
 from protoslice.streams.framing import CHUNKED, Framing, checked_framing, framing_of
@@ -151,8 +149,8 @@ def type_of(records: _core.Records, source: RangeSource, filename: str | None = 
     with suppress(CorruptModel, LimitExceeded):  # damage is told by whoever reads the record
         if records.framing in CHUNKED and (declared := _declared(source)):
             return declared
-        if means_records(filename):
-            return usual_types(filename)[0]
+        if is_record_name(filename):
+            return types_by_name(filename)[0]
         read = _core.Sources([source])
         for number in range(min(records.count, _LOOKED_AT)):
             rope = records.rope(read, [(number, number + 1)], None)

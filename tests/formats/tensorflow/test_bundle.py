@@ -33,7 +33,6 @@ NUMBERS = {
 
 def opened(files: Mapping[str, bytes], root: str = "ck.index") -> BundleTensors:
     model = Model(root, None, {path: BytesSource(data) for path, data in files.items()}, None)
-    assert Bundle().wants(model)
     return Bundle().tensors(model)
 
 

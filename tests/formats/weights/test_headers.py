@@ -16,7 +16,7 @@ from protoslice.formats.headers import message_of
 from protoslice.formats.model import Fault, MissingFile, Model, Tensors
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.tensors.reading import read
-from protoslice.schema.detection.weights import GGUF, SAFETENSORS
+from protoslice.schema.detection.magic import GGUF, SAFETENSORS
 from protoslice.sources.files import BytesSource
 
 ROOTS = {SAFETENSORS: "a.safetensors", GGUF: "a.gguf"}

@@ -36,8 +36,8 @@ from protoslice.library.documents import (
     stream_document,
 )
 from protoslice.library.models import LocalModel, model_around
-from protoslice.library.opening import look_at
 from protoslice.library.proto import Proto, View, node_at
+from protoslice.schema.detection import look_at
 from protoslice.sources.ropes import Rope
 from protoslice.splitters import splitter_named
 from protoslice.streams import open_records

@@ -1,7 +1,8 @@
-"""Magic bytes of file formats, protobuf or not."""
+"""Recognition of file formats by their bytes: magic numbers, headers, text."""
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from protoslice import varints
@@ -19,7 +20,7 @@ RIEGELI_BLOCK: Final = 1 << 16
 _ARRAY_RECORD = b"\x10\xde\xc0\xeb\xfe\x84\xce\xc3\xc9q"
 """Field 2 of the message in the last block of an ArrayRecord file: its magic number."""
 
-TABLE_MAGIC = bytes.fromhex("57fb808b247547db")
+_TABLE = bytes.fromhex("57fb808b247547db")
 _EMPTY_KEY = b"\x00\x00"
 _HEADER_TAGS, _HEADER_VERSION = b"\x08\x10\x1a", 0x1A
 
@@ -73,6 +74,37 @@ _TORCH: Final = b"/data.pkl"
 """End of the name of the first file in the archives that PyTorch writes."""
 _PICKLE_NEXT = frozenset(b"}](c\x95XqU")
 
+SAFETENSORS: Final = "protoslice.Safetensors"
+"""Message type that the header of a safetensors file is shown as."""
+GGUF: Final = "protoslice.Gguf"
+"""Message type that the metadata of a GGUF file is shown as."""
+INDEX_ENDING: Final = ".safetensors.index.json"
+"""Ending of the file that says which shard has which tensor."""
+PIPELINE: Final = "model_index.json"
+"""Name of the file that lists the components of a pipeline of diffusers."""
+GGUF_MAGIC: Final = b"GGUF"
+
+_MAX_HEADER: Final = 100_000_000
+_OBJECT: Final = re.compile(rb'[ \t\r\n]*\{[ \t\r\n]*(?:["}]|\Z)')
+
+PROGRAM: Final = "paddle.framework.proto.ProgramDesc"
+"""Message type of a program, which one in JSON is shown as too."""
+
+_MOST_LEVELS = 1024
+_MOST_ROWS = 1 << 20
+_MOST_DESC = 4096
+_LAST_TYPE = 38
+_TYPE, _DIM, _DIMS = 0x08, 0x10, 0x12
+"""Tags of a TensorDesc: its data type, one dimension, and all of them packed."""
+
+_FIRST = re.compile(r"\s*(?:#[^\n]*\n\s*)*(?:[A-Za-z_]\w*|\[[\w./]+\])\s*(?::|\{|<)")
+_JSON = re.compile(r"\s*(?:\{\s*(?:\"|\}\s*\Z)|\[\s*[\[{\"\d\]-])")
+# Possessive, and with branches for unterminated strings and other words: the scan is linear for any text.
+_TOKEN = re.compile(
+    r"\"(?:\\.|[^\"\\\n])*+\"?|'(?:\\.|[^'\\\n])*+'?|#[^\n]*"
+    r"|(?P<bracket>[{}<>])|(?P<name>[A-Za-z_]\w*+)(?=\s*+[:{<])|\w++"
+)
+
 
 def refused_format(head: bytes, size: int | None) -> str | None:
     """The format of an unsupported file and a remedy, as a phrase; None for files that may be supported."""
@@ -96,15 +128,14 @@ def is_array_record_end(block: bytes) -> bool:
     return _ARRAY_RECORD in block[:128]
 
 
-def is_table(head: bytes, size: int | None, tail: bytes = b"") -> bool:
+def is_table(head: bytes, size: int | None) -> bool:
     """True when `head` begins the index of a tensor bundle.
 
-    Its first entry has an empty key, and for value a BundleHeaderProto; without one, for old checkpoints, the footer
-    has to be that of a table. `tail` holds the last eight bytes of the file, unless `head` does.
+    Its first entry has an empty key, and for value a BundleHeaderProto; without one, for old checkpoints, `head` has
+    to be the whole file and to end like a table.
     """
-    if size is not None and 48 <= size <= len(head):
-        tail = head[size - 8 : size]
-    ends, blocks = tail == TABLE_MAGIC, (head, _literal(head))
+    ends = size is not None and 48 <= size <= len(head) and head[size - 8 : size] == _TABLE
+    blocks = head, _literal(head)
     return any(_begins_bundle(block) or (ends and block[:2] == _EMPTY_KEY) for block in blocks)
 
 
@@ -143,3 +174,104 @@ def is_tfrecord(head: bytes) -> bool:
 def masked(crc: int) -> int:
     """A CRC-32C in TensorFlow's masked form, rotated and offset: safe for checksums over checksums."""
     return ((crc >> 15 | crc << 17) + 0xA282_EAD8) & 0xFFFF_FFFF
+
+
+def is_safetensors(head: bytes, size: int | None) -> bool:
+    """True when `head` begins a safetensors file: the length of a header, and JSON."""
+    length = int.from_bytes(head[:8], "little")
+    fits = 2 <= length <= _MAX_HEADER and (size is None or 8 + length <= size)
+    return fits and _OBJECT.match(head, 8) is not None
+
+
+def is_index(name: str, text: str) -> bool:
+    """True when JSON `text` in a file called `name` says where the tensors of a model are."""
+    return name.endswith(INDEX_ENDING) or (name == PIPELINE and '"_class_name"' in text)
+
+
+def is_json_program(head: bytes) -> bool:
+    """True when `head` begins a program in the JSON of Paddle 3."""
+    head = head[:256].lstrip()
+    return head[:1] == b"{" and b'"base_code"' in head and b'"pir"' in head
+
+
+def is_parameters(head: bytes) -> bool:
+    """True when `head` begins a file of Paddle's tensors, alone or one after the other."""
+    return _begins_tensor(head, _after_levels(head)) or has_rows(head)
+
+
+def has_rows(head: bytes) -> bool:
+    """True when `head` begins a file with selected rows of one tensor."""
+    # The levels of a dense tensor and the rows of a sparse one are counted by the same eight bytes.
+    return not _begins_tensor(head, _after_levels(head)) and _begins_tensor(head, _after_rows(head))
+
+
+def _after_levels(head: bytes) -> int | None:
+    """Offset behind the levels of detail; None where they make no sense."""
+    levels, at = int.from_bytes(head[4:12], "little"), 12
+    if levels > _MOST_LEVELS:
+        return None
+    for _ in range(levels):
+        length = int.from_bytes(head[at : at + 8], "little")
+        at += 8 + length
+        if length % 8 or at > len(head):
+            return None
+    return at
+
+
+def _after_rows(head: bytes) -> int | None:
+    """Offset behind the row numbers and the height; None for more rows than fit the head."""
+    rows = int.from_bytes(head[4:12], "little")
+    return 12 + 8 * rows + 8 if rows <= _MOST_ROWS else None
+
+
+def _begins_tensor(head: bytes, at: int | None) -> bool:
+    """True when version words of 0 and a whole TensorDesc stand where they are due."""
+    if at is None or head[:4] != bytes(4) or head[at : at + 4] != bytes(4):
+        return False
+    length, start = int.from_bytes(head[at + 4 : at + 8], "little"), at + 8
+    desc = head[start : start + length]
+    return 2 <= length <= _MOST_DESC and len(desc) == length and _is_desc(desc)
+
+
+def _is_desc(desc: bytes) -> bool:
+    if desc[0] != _TYPE or desc[1] > _LAST_TYPE:
+        return False
+    at = 2
+    while 0 < at < len(desc):
+        tag = desc[at]
+        value, at = varints.read(desc, at + 1)
+        if tag not in (_DIM, _DIMS):
+            return False
+        at += value if at > 0 and tag == _DIMS else 0
+    return at == len(desc)
+
+
+def decoded(head: bytes) -> str | None:
+    """`head` as text, without a character cut off at its end; None if it is not printable UTF-8."""
+    try:
+        return _printable(head.decode())
+    except UnicodeDecodeError as error:
+        return _printable(head[: error.start].decode()) if error.reason == "unexpected end of data" else None
+
+
+def _printable(text: str) -> str | None:
+    plain = all(char >= " " or char in "\t\r\n" for char in text) and "\x7f" not in text
+    return text if plain and text.strip() else None
+
+
+def is_json(text: str) -> bool:
+    """True when `text` begins a JSON object or array."""
+    return _JSON.match(text) is not None
+
+
+def outer_fields(text: str) -> set[str] | None:
+    """Names of the outermost fields of a message in text format; None if `text` is not in that format."""
+    if _FIRST.match(text) is None:
+        return None
+    names, depth = set[str](), 0
+    for token in _TOKEN.finditer(text):
+        if bracket := token["bracket"]:
+            depth += 1 if bracket in "{<" else -1
+        elif depth == 0 and token["name"]:
+            names.add(token["name"])
+    return names

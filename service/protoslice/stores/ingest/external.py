@@ -22,7 +22,7 @@ from protoslice.errors import (
     Unsupported,
 )
 from protoslice.facts import File
-from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection import HEAD
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage

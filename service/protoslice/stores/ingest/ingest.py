@@ -13,7 +13,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.facts import File
 from protoslice.identity import store_id
-from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection import HEAD
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.catalog.files import FileRef, FilesByDigest
 from protoslice.stores.ingest.inspection import Inspection, Types

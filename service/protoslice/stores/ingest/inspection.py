@@ -10,7 +10,7 @@ from typing import Any
 from protoslice import _core, errors, schema
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import UNKNOWN
-from protoslice.schema.detection.detect import HEAD
+from protoslice.schema.detection import HEAD
 from protoslice.stores.envelope import seal, unseal
 
 SCANNED = ("proto", "unknown")

@@ -12,8 +12,8 @@ from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.identity import READERS, RECORDS
 from protoslice.library.documents import Document, index_document
-from protoslice.library.opening import look_at
 from protoslice.schema import Detection
+from protoslice.schema.detection import look_at
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.reading.records import RecordsRequest, StoreRecords
 

@@ -24,8 +24,8 @@ from protoslice.formats.report import MOST_LISTED, report_job
 from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.identity import ARCHIVES, READERS
 from protoslice.library.documents import Document
-from protoslice.library.opening import look_at
 from protoslice.pieces import extents_of
+from protoslice.schema.detection import look_at
 from protoslice.sources.ropes import Rope
 from protoslice.storage import Span
 from protoslice.stores.catalog.derived_facts import DerivedFacts

@@ -10,8 +10,7 @@ from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.formats.model import Model
 from protoslice.formats.registry import formats_of
 from protoslice.library.indexing import Decoded, Indexed, IndexingTerms, ProtoFile, Side, decode, index
-from protoslice.schema.detection.detect import BY_NAME
-from protoslice.schema.detection.names import means_text
+from protoslice.schema.detection import BY_NAME, is_text_name
 from protoslice.schema.text_worker import serialized_apart
 from protoslice.sources.source import RangeSource
 from protoslice.stores.ingest.inspection import Types
@@ -120,7 +119,7 @@ def _check_known(source: RangeSource, received: Received, request: IngestRequest
     path, detection = received.info.path, received.detection
     if request.rules:
         raise NotARoot("split rules only apply to protobufs, but the root file is not one: leave out the rules")
-    if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None)):
+    if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None, detection)):
         raise NotARoot(f"{detection.why}; files of this kind are not supported as models")
 
 
@@ -154,7 +153,7 @@ def _decode(file: ProtoFile, side: BoundedSide, terms: IndexingTerms, request: I
             raise NotARoot(error.message) from error
         raise
     except CorruptModel as error:
-        if file.form == "text" and request.type is None and not means_text(file.name or ""):
+        if file.form == "text" and request.type is None and not is_text_name(file.name or ""):
             raise NotARoot(f"{error.message}: not a valid message in text format") from error
         raise
 
