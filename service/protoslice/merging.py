@@ -15,18 +15,18 @@ from google.protobuf.descriptor import EnumDescriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from protoslice import _core
+from protoslice.defaults import LARGEST_MESSAGE
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound, Unsupported
 from protoslice.riegeli import RecordReader
 from protoslice.sources.opening import SourceLike, as_source, opened_by
 from protoslice.sources.source import RangeSource
 from protoslice.splitting.metadata import chunk_metadata
+from protoslice.splitting.planning.draft import Chunk
 from protoslice.splitting.planning.shape import INT_32, WHOLE, Shape, descriptor_of, field_by_number, shape
-from protoslice.splitting.policy import LARGEST_MESSAGE
 from protoslice.splitting.tags import Path, Step, show
 
 __all__ = ["Merger"]
 
-Chunk: TypeAlias = Message | bytes
 Options: TypeAlias = Mapping[str, str] | None
 DEPTH = 100
 

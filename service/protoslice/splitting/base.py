@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any
+from typing import Any, ClassVar
 
 from google.protobuf.message import Message
 
@@ -43,6 +43,9 @@ class ComposableSplitter(Splitter):
     first access. Chunks may share content with the message, so neither may be edited while the other is in use.
     """
 
+    default_policy: ClassVar[SplitPolicy] = SplitPolicy.greedy()
+    """Sizes to split by if neither the splitter nor a parent was given any."""
+
     def __init__(
         self,
         proto: Message,
@@ -79,10 +82,10 @@ class ComposableSplitter(Splitter):
 
     @property
     def policy(self) -> SplitPolicy:
-        """Sizes to split by: the splitter's own, else the parent's, else `SplitPolicy.greedy()`."""
+        """Sizes to split by: the splitter's own, else the parent's, else `default_policy`."""
         if self._policy is not None:
             return self._policy
-        return SplitPolicy.greedy() if self._parent is None else self._parent.policy
+        return self.default_policy if self._parent is None else self._parent.policy
 
     @property
     def _proto(self) -> Message:

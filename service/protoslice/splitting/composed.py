@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from protoslice.errors import InvalidInput
 from protoslice.splitting.base import ComposableSplitter
 from protoslice.splitting.planning.measure import delimited, message_size, value_size
-from protoslice.splitting.planning.runs import ElementSpan, cut_into_runs
+from protoslice.splitting.planning.runs import cut_into_runs
 from protoslice.splitting.planning.shape import Shape, descriptor_of
 from protoslice.splitting.tags import Fields, listed, path_of, value_at
 
@@ -92,7 +92,7 @@ class RepeatedMessageSplitter(ComposableSplitter):
             # Mergers fill elements that exist already: runs come before the chunks split out of elements.
             below = ledger.root.below
             below[position:] = below[-len(runs) :] + below[position : -len(runs)]
-        return moved + sum(run.size for run in runs)
+        return moved + sum(size for _, size in runs)
 
     def _split_elements(self, each: Shape, values: Sequence[Any]) -> tuple[list[int], int]:
         sizes, moved = [], 0
@@ -105,10 +105,10 @@ class RepeatedMessageSplitter(ComposableSplitter):
             sizes.append(each.tag_size + (delimited(size) if each.message else size))
         return sizes, moved
 
-    def _take_runs(self, each: Shape, runs: Sequence[ElementSpan]) -> None:
+    def _take_runs(self, each: Shape, runs: Sequence[tuple[range, int]]) -> None:
         draft, path = self._part_of_root()
         place = (*path, *self._path[:-1])
         nodes = [self._add(None, self.repeated_field[:-1]) for _ in runs]
         # Backwards: taking a run shifts the indices of later runs.
-        for run, node in reversed(list(zip(runs, nodes, strict=True))):
-            node.piece = draft.take_run(place, each, range(run.begin, run.end), run.size)
+        for (run, size), node in reversed(list(zip(runs, nodes, strict=True))):
+            node.piece = draft.take_run(place, each, run, size)

@@ -22,12 +22,8 @@ from protoslice.splitting.tags import Path, path_of, tags_of
 class AutoSplitter(ComposableSplitter):
     """Splits any message: large strings, bytes and messages leave, long repeated fields and maps are cut."""
 
+    default_policy = SplitPolicy()
     _plan: Plan | None = None
-
-    @property
-    def policy(self) -> SplitPolicy:
-        """Sizes to split by: the splitter's own, else the parent's, else `SplitPolicy()`."""
-        return SplitPolicy() if self._policy is None and self._parent is None else super().policy
 
     def plan(self) -> Plan:
         """Plan of the chunks, from sizes alone; nothing is split yet."""
@@ -59,6 +55,7 @@ class AutoSplitter(ComposableSplitter):
 class _GreedySplitter(AutoSplitter):
     """Base class of splitters of certain types, which split only messages too large for one chunk."""
 
+    default_policy = SplitPolicy.greedy()
     types: ClassVar[frozenset[str]]
 
     def __init__(self, proto: Message, **options: Any) -> None:
@@ -66,11 +63,6 @@ class _GreedySplitter(AutoSplitter):
         name = descriptor_of(proto).name
         if name not in self.types:
             raise InvalidInput(f"{type(self).__name__} splits {' or '.join(sorted(self.types))}, not {name}")
-
-    @property
-    def policy(self) -> SplitPolicy:
-        """Sizes to split by: the splitter's own, else the parent's, else `SplitPolicy.greedy()`."""
-        return ComposableSplitter.policy.fget(self)  # type: ignore[attr-defined, no-any-return]
 
     def plan(self) -> Plan:
         """Plan of the chunks; no chunks for a message that fits into one."""

@@ -181,9 +181,9 @@ class _Planner:
         keys, sizes = _items(held)
         each = held.field
         header = each.tag_size + 5 if each.packed else 0
-        stays, *runs = cut_into_runs(sizes, room - header, self._policy.max_chunk - header)
-        held.size = _packed(each, stays.size)
-        return (Entry((), _packed(each, run.size), Run(each, keys[run.begin : run.end])) for run in runs)
+        (_, stays), *runs = cut_into_runs(sizes, room - header, self._policy.max_chunk - header)
+        held.size = _packed(each, stays)
+        return (Entry((), _packed(each, size), Run(each, keys[run.start : run.stop])) for run, size in runs)
 
 
 def _items(held: _Held) -> tuple[Sequence[Any], Iterable[int]]:
