@@ -20,10 +20,9 @@ from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, N
 from protoslice.riegeli import RecordReader
 from protoslice.sources.opening import SourceLike, as_source, opened_by
 from protoslice.sources.source import RangeSource
-from protoslice.splitting.metadata import chunk_metadata
-from protoslice.splitting.planning.draft import Chunk
-from protoslice.splitting.planning.shape import INT_32, WHOLE, Shape, descriptor_of, field_by_number, shape
-from protoslice.splitting.tags import Path, Step, show
+from protoslice.splitting.fields import INT_32, WHOLE, Shape, descriptor_of, field_by_number, shape
+from protoslice.splitting.paths import Path, Step, chunk_metadata, show
+from protoslice.splitting.remainder import Chunk
 
 __all__ = ["Merger"]
 

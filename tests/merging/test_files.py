@@ -14,7 +14,7 @@ from protoslice import schema
 from protoslice.errors import CorruptModel, InconsistentChunks, ProtosliceError, Unsupported
 from protoslice.merging import Merger
 from protoslice.riegeli import RecordWriter
-from protoslice.splitting.metadata import chunk_metadata
+from protoslice.splitting.paths import chunk_metadata
 
 
 def graph() -> Any:

@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 
 from protoslice.errors import InconsistentChunks, LimitExceeded
 from protoslice.merging import Merger, merge_order
-from protoslice.splitting.metadata import chunked_message
+from protoslice.splitting.paths import chunked_message
 
 F = descriptor_pb2.FieldDescriptorProto
 TYPES: dict[str, Any] = {

@@ -19,7 +19,7 @@ from protoslice.splitting import (
     SplitPolicy,
     tensorflow_readable,
 )
-from protoslice.splitting.metadata import version_def
+from protoslice.splitting.paths import version_def
 
 F = descriptor_pb2.FieldDescriptorProto
 

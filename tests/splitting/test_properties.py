@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from protoslice.merging import Merger
 from protoslice.splitting import AutoSplitter, SplitPolicy, tensorflow_readable
-from protoslice.splitting.planning.measure import message_size
-from protoslice.splitting.planning.plan import Entry
-from protoslice.splitting.planning.shape import descriptor_of, present
+from protoslice.splitting.fields import descriptor_of, message_size, present
+from protoslice.splitting.planner import Entry
 
 F = descriptor_pb2.FieldDescriptorProto
 SCALARS = [kind for kind in range(1, 19) if kind not in (F.TYPE_GROUP, F.TYPE_MESSAGE, F.TYPE_ENUM)]

@@ -8,7 +8,7 @@ import pytest
 
 from protoslice import schema
 from protoslice.splitting import tensorflow_readable
-from protoslice.splitting.metadata import chunk_metadata, chunked_message
+from protoslice.splitting.paths import chunk_metadata, chunked_message
 
 GRAPH = schema.bundled().descriptor("tensorflow.GraphDef")
 FUNCTION = schema.bundled().descriptor("tensorflow.FunctionDef")

@@ -22,8 +22,8 @@ from protoslice.splitting import (
     SplitPolicy,
     tensorflow_readable,
 )
-from protoslice.splitting.planning.shape import descriptor_of
-from protoslice.splitting.tags import path_of, show
+from protoslice.splitting.fields import descriptor_of
+from protoslice.splitting.paths import path_of, show
 
 F = descriptor_pb2.FieldDescriptorProto
 

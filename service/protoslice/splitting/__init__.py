@@ -1,11 +1,10 @@
 """Splitters of messages in memory, as in the guide of TensorFlow's proto splitter."""
 
-from protoslice.splitting.base import ComposableSplitter, Splitter
-from protoslice.splitting.composed import LargeMessageSplitter, RepeatedMessageSplitter, SplitBasedOnSize
-from protoslice.splitting.planning.plan import Entry, Plan, Run
-from protoslice.splitting.policy import SplitPolicy
+from protoslice.splitting.auto import AutoSplitter, GraphDefSplitter, OnnxSplitter, SavedModelSplitter
+from protoslice.splitting.blocks import LargeMessageSplitter, RepeatedMessageSplitter, SplitBasedOnSize
+from protoslice.splitting.planner import Entry, Plan, Run, SplitPolicy
 from protoslice.splitting.readable import tensorflow_readable
-from protoslice.splitting.ready import AutoSplitter, GraphDefSplitter, OnnxSplitter, SavedModelSplitter
+from protoslice.splitting.splitters import ComposableSplitter, Splitter
 
 __all__ = [
     "AutoSplitter",

@@ -7,8 +7,8 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from protoslice.splitting.planning.shape import INT_32, Shape, complete_when_empty, field_by_number, shape
-from protoslice.splitting.tags import Key, Path, Step, show
+from protoslice.splitting.fields import INT_32, Shape, complete_when_empty, field_by_number, shape
+from protoslice.splitting.paths import Key, Path, Step, show
 
 _Field = FieldDescriptor
 _KEYS = {

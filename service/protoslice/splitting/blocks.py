@@ -8,11 +8,10 @@ from typing import Any, TypeAlias
 from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
-from protoslice.splitting.base import ComposableSplitter
-from protoslice.splitting.planning.measure import delimited, message_size, value_size
-from protoslice.splitting.planning.runs import cut_into_runs
-from protoslice.splitting.planning.shape import Shape, descriptor_of
-from protoslice.splitting.tags import Fields, listed, path_of, value_at
+from protoslice.splitting.fields import Shape, delimited, descriptor_of, message_size, value_size
+from protoslice.splitting.paths import Fields, listed, path_of, value_at
+from protoslice.splitting.planner import cut_into_runs
+from protoslice.splitting.splitters import ComposableSplitter
 
 SizeCheck: TypeAlias = Callable[[int], bool]
 

@@ -11,13 +11,107 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from protoslice.errors import LimitExceeded
-from protoslice.splitting.planning.measure import delimited, field_size, sized_entry, unknown_size, value_size
-from protoslice.splitting.planning.plan import Entry, Plan, Run
-from protoslice.splitting.planning.runs import cut_into_runs
-from protoslice.splitting.planning.shape import INT_32, Shape, present
-from protoslice.splitting.policy import LARGEST_MESSAGE, SplitPolicy
-from protoslice.splitting.tags import Path, Step, show
+from protoslice.defaults import LARGEST_MESSAGE, MAX_CHUNK, MIN_CHUNK
+from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.splitting.fields import (
+    INT_32,
+    Shape,
+    delimited,
+    field_size,
+    present,
+    sized_entry,
+    unknown_size,
+    value_size,
+)
+from protoslice.splitting.paths import Key, Path, Step, show
+
+
+@dataclass(frozen=True, slots=True)
+class SplitPolicy:
+    """Limits of a split, sizes in bytes; `InvalidInput` when the sizes contradict each other.
+
+    Parts of at least `min_chunk` leave the message, runs of repeated elements are cut at `max_chunk`, and messages nest
+    at most `depth` levels.
+    """
+
+    min_chunk: int = MIN_CHUNK
+    max_chunk: int = MAX_CHUNK
+    depth: int = 100
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.min_chunk <= self.max_chunk <= LARGEST_MESSAGE:
+            sizes = f"min_chunk {self.min_chunk} and max_chunk {self.max_chunk}"
+            raise InvalidInput(
+                f"Invalid chunk sizes {sizes}: they must satisfy 1 <= min_chunk <= max_chunk <= {LARGEST_MESSAGE}"
+            )
+        if self.depth < 1:
+            raise InvalidInput(f"Invalid depth {self.depth}: use at least 1")
+
+    @classmethod
+    def greedy(cls, max_chunk: int = MAX_CHUNK, depth: int = 100) -> SplitPolicy:
+        """Policy of TensorFlow's splitters: parts over a third of `max_chunk` are split out."""
+        return cls(min_chunk=max_chunk // 3 + 1, max_chunk=max_chunk, depth=depth)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Elements of a repeated field by index, or entries of a map by key, as one chunk.
+
+    The chunk has the type of the message that holds the field.
+    """
+
+    field: Shape
+    keys: Sequence[Key]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Planned chunk of `size` bytes: the part at `path`, or, with an empty path, a run.
+
+    `inside` holds the chunks taken out of this chunk.
+    """
+
+    path: Path
+    size: int
+    run: Run | None = None
+    inside: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Chunks of a message, and the size of the remaining message in bytes."""
+
+    size: int
+    entries: tuple[Entry, ...]
+
+    @property
+    def at_most(self) -> int:
+        """Upper bound for the size of the whole message in bytes."""
+        return self.size + sum(map(_bound, self.entries))
+
+
+def _bound(entry: Entry) -> int:
+    return entry.size + 16 * (len(entry.path) + 1) + sum(map(_bound, entry.inside))
+
+
+def cut_into_runs(sizes: Iterable[int], room: int, limit: int) -> list[tuple[range, int]]:
+    """Split elements into runs: the first of up to `room` bytes, others of up to `limit` bytes.
+
+    Return the elements of each run, and their size in bytes.
+
+    The first run may be empty. An element over `limit` is a run of its own.
+    """
+    cuts: list[tuple[range, int]] = []
+    begin = end = total = 0
+    for end, size in enumerate(sizes):
+        full = total + size > (limit if cuts else room)
+        if full and (end > begin or not cuts):
+            cuts.append((range(begin, end), total))
+            begin, total = end, 0
+        total += size
+    cuts.append((range(begin, end + 1 if total or end > begin else begin), total))
+    return cuts
+
 
 _Field = FieldDescriptor
 _PLAIN_KEYS = frozenset({_Field.TYPE_STRING, _Field.TYPE_BOOL, _Field.TYPE_INT32, _Field.TYPE_UINT32})

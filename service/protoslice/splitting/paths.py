@@ -3,16 +3,44 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from functools import cache
+from typing import Any, Final, TypeAlias
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
+from protoslice import schema
 from protoslice.errors import InvalidInput
-from protoslice.splitting.metadata import field_index
-from protoslice.splitting.planning.shape import INT_32, INT_64, UINT_32, UINT_64, WHOLE, Shape, field_by_number, shape
+from protoslice.splitting.fields import INT_32, INT_64, UINT_32, UINT_64, WHOLE, Shape, field_by_number, shape
+
+
+@cache
+def _class(name: str) -> Any:
+    return schema.bundled().message_class(f"tensorflow.proto_splitter.{name}")
+
+
+def chunk_metadata() -> Any:
+    """A new `ChunkMetadata`."""
+    return _class("ChunkMetadata")()
+
+
+def chunked_message() -> Any:
+    """A new `ChunkedMessage`."""
+    return _class("ChunkedMessage")()
+
+
+def field_index() -> Any:
+    """A new `FieldIndex`."""
+    return _class("FieldIndex")()
+
+
+def version_def() -> Any:
+    """A new `VersionDef` as TensorFlow's Python splitters fill it in."""
+    return _class("VersionDef")(splitter_version=1, join_version=0)
+
 
 Key: TypeAlias = str | int | bool
 Fields: TypeAlias = Key | Sequence[Key]
@@ -157,3 +185,30 @@ def _child(message: Message, step: Step) -> Any:
     if field.key is not None:
         return values.get(step.at)
     return values[step.at] if 0 <= int(step.at) < len(values) else None
+
+
+_NOT_NUMBERS: Final = frozenset({_Field.TYPE_STRING, _Field.TYPE_BYTES, _Field.TYPE_MESSAGE, _Field.TYPE_GROUP})
+_NUMBER: Final = re.compile(rb"\s*[+-]?(?:\.?[0-9]|inf|nan)[\x20-\x7e]*", re.IGNORECASE)
+_WORD: Final = re.compile(rb"[A-Za-z_0-9-]+")
+
+
+def check_text(path: Path, chunk: bytes) -> None:
+    """Raise `InvalidInput` when `path` leads to a number and `chunk` is no text of one."""
+    value = _value(path)
+    if value is None or value.type in _NOT_NUMBERS:
+        return
+    if not (_WORD if value.type in {_Field.TYPE_BOOL, _Field.TYPE_ENUM} else _NUMBER).fullmatch(chunk):
+        raise InvalidInput(
+            "The chunk of a numeric field must be its value as text, such as b'0.5', b'true' or an enum "
+            f"value's name; these {len(chunk)} bytes are not. For a NumPy array, pass str(value).encode() for "
+            "each value instead of tobytes()",
+            path=show(path),
+        )
+
+
+def _value(path: Path) -> Shape | None:
+    """The field that a chunk at `path` gives a value of; None for a message itself."""
+    if not path:
+        return None
+    last = path[-1].field
+    return last if last.key is None else last.map_value

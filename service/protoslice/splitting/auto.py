@@ -9,14 +9,12 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
-from protoslice.splitting.base import ComposableSplitter
-from protoslice.splitting.planning.draft import LazyChunk, MessageDraft
-from protoslice.splitting.planning.ledger import Ledger, LedgerNode
-from protoslice.splitting.planning.plan import Entry, Plan
-from protoslice.splitting.planning.planner import plan
-from protoslice.splitting.planning.shape import Shape, descriptor_of
-from protoslice.splitting.policy import SplitPolicy
-from protoslice.splitting.tags import Path, path_of, tags_of
+from protoslice.splitting.chunk_file import Ledger, LedgerNode
+from protoslice.splitting.fields import Shape, descriptor_of
+from protoslice.splitting.paths import Path, path_of, tags_of
+from protoslice.splitting.planner import Entry, Plan, SplitPolicy, plan
+from protoslice.splitting.remainder import LazyChunk, MessageDraft
+from protoslice.splitting.splitters import ComposableSplitter
 
 
 class AutoSplitter(ComposableSplitter):

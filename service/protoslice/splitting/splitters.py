@@ -1,4 +1,4 @@
-"""Interface of splitters, and the base class of splitters that use others."""
+"""Splitters: the interface, and the base class of those that use others."""
 
 from __future__ import annotations
 
@@ -9,14 +9,22 @@ from typing import Any, ClassVar
 from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
-from protoslice.splitting.metadata import version_def
-from protoslice.splitting.planning.draft import Chunk, LazyChunk, MessageDraft, existing_chunk
-from protoslice.splitting.planning.ledger import Ledger, LedgerNode
-from protoslice.splitting.planning.shape import descriptor_of
-from protoslice.splitting.policy import SplitPolicy
-from protoslice.splitting.scalars import check_text
-from protoslice.splitting.tags import Fields, Key, Path, listed, path_of, show, tags_of, value_at
-from protoslice.splitting.writer import write_chunks, write_whole
+from protoslice.splitting.chunk_file import Ledger, LedgerNode, write_chunks, write_whole
+from protoslice.splitting.fields import descriptor_of
+from protoslice.splitting.paths import (
+    Fields,
+    Key,
+    Path,
+    check_text,
+    listed,
+    path_of,
+    show,
+    tags_of,
+    value_at,
+    version_def,
+)
+from protoslice.splitting.planner import SplitPolicy
+from protoslice.splitting.remainder import Chunk, LazyChunk, MessageDraft, existing_chunk
 
 
 class Splitter(ABC):

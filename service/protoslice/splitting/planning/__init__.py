@@ -1,1 +1,0 @@
-"""Plans: the parts of a message that become chunks, decided from sizes alone."""
