@@ -251,7 +251,7 @@ def quantized(nodes: list[Any], weights: dict[str, Any]) -> tuple[list[Any], dic
             else:
                 parts = f"{side}_quantized {side}_scale {side}_zero_point"
                 made.append(helper.make_node("DynamicQuantizeLinear", [side], parts.split()))
-        left, right, result = *product.input, product.output[0]
+        (left, right), result = product.input, product.output[0]
         made += [
             node(
                 "MatMulInteger",

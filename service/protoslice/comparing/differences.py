@@ -1,29 +1,52 @@
-"""In what two models differ: files, tensors, and the parts of the root proto by path."""
+"""Differences of two models: files, tensors, and the parts of the root proto by path."""
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Final
+from typing import Final, Protocol
 
 from protoslice.comparing.equality import Equality
-from protoslice.comparing.moves import Pair, elements_of, pairs_job
-from protoslice.comparing.parts import parts_that_differ
-from protoslice.comparing.sides import ComparedModel
-from protoslice.comparing.streams import records_that_differ
+from protoslice.comparing.pairs import Pair, elements_of, pairs_job
+from protoslice.comparing.parts import Found, parts_that_differ, records_that_differ
 from protoslice.concurrency import Job
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Change, Difference
-from protoslice.formats.model import Fault, Tensor, Tensors
+from protoslice.formats.model import Fault, Model, Tensor, Tensors
 from protoslice.formats.tensors.elements import OverBudget, distinct_bytes
 from protoslice.sources.ropes import Rope
+from protoslice.sources.source import RangeSource
 
 _AT_ONCE: Final = 256
 """Tensors per slice of work."""
 
-Found = Generator[Difference | None, None, None]
-"""Yields differences, and None after each slice of work without one."""
+
+class ComparedModel(Protocol):
+    """A model to be compared."""
+
+    @property
+    def root(self) -> str | None:
+        """The path of its root among the files; None where none of them is one."""
+
+    @property
+    def files(self) -> Mapping[str, RangeSource]:
+        """Compared files: all of a store or a directory; of a model named by its root, those it refers to."""
+
+    @property
+    def model(self) -> Model:
+        """The model in the files."""
+
+    @property
+    def serialized(self) -> bool:
+        """True if the root file is the serialized proto itself, rather than a chunked file or a text."""
+
+    @property
+    def tensors(self) -> Tensors:
+        """Tensors of the model; none of a model that no format knows."""
+
+    def sha256(self, path: str) -> str | None:
+        """The digest of a whole file, where somebody has told it."""
 
 
 def steps_of_differences(
@@ -109,25 +132,25 @@ class _Models:
 
     def _tensors(self) -> Found:
         """Tensors that differ; their places are covered from then on."""
-        before, after = (_Keyed(side.tensors) for side in self._sides)
+        before, after = (side.tensors for side in self._sides)
         pairs = self._pairs
         if pairs is None:
-            pairs = yield from pairs_job(before.tensors, after.tensors, local=self._equality.is_local)
+            pairs = yield from pairs_job(before, after, local=self._equality.is_local)
         twins = {new: old for old, new in pairs if new is not None}
         gone = sorted(old for old, new in pairs if old is not None and new is None)
-        for number in range(len(after.tensors)):
-            tensor, old = after.tensors[number], twins.get(number)
+        for number in range(len(after)):
+            tensor, old = after[number], twins.get(number)
             if old is None:
                 self._cover(tensor)
-                yield _of_tensor(after.key(number), "added", None, tensor)
-            elif (change := (yield from self._paired(after.key(number), before.tensors[old], tensor))) is not None:
+                yield _of_tensor(_key(after, number), "added", None, tensor)
+            elif (change := (yield from self._paired(_key(after, number), before[old], tensor))) is not None:
                 yield change
             if not (number + 1) % _AT_ONCE:
                 yield None
         for number in gone:
-            tensor = before.tensors[number]
+            tensor = before[number]
             self._cover(tensor)
-            yield _of_tensor(before.key(number), "removed", tensor, None)
+            yield _of_tensor(_key(before, number), "removed", tensor, None)
 
     def _paired(self, key: str, before: Tensor, after: Tensor) -> Job[Difference | None]:
         detail = yield from self._detail(before, after)
@@ -172,17 +195,10 @@ class _Models:
                 yield from records_that_differ(ours.files[one], theirs.files[other], self._equality)
 
 
-class _Keyed:
-    """The tensors of a side by name, and by address where several bear it."""
-
-    def __init__(self, tensors: Tensors) -> None:
-        self.tensors = tensors
-        self._called = tensors.key
-
-    def key(self, number: int) -> str:
-        """The key of a tensor."""
-        name, address = self._called(number)
-        return name if len(self.tensors.numbers(name)) == 1 else address
+def _key(tensors: Tensors, number: int) -> str:
+    """Return the name of a tensor, or its address where several have that name."""
+    name, address = tensors.key(number)
+    return name if len(tensors.numbers(name)) == 1 else address
 
 
 def _of_tensor(key: str, change: Change, before: Tensor | None, after: Tensor | None, detail: str = "") -> Difference:

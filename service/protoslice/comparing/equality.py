@@ -1,12 +1,16 @@
-"""Equality of bytes of two models: told by digests where they are known, else by reading."""
+"""Equality of bytes of two models: by digests of pieces where they are known, else by reading."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from operator import attrgetter
+from typing import Final, TypeVar
 
 from protoslice._core import Computed
 from protoslice.concurrency import Job
+from protoslice.facts import Piece
 from protoslice.formats.tensors.elements import allow
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
@@ -17,6 +21,7 @@ CHEAP: Final = 64 << 10
 _READ_AT_ONCE: Final = 4 << 20
 """Bytes of either side that are read together: a distant storage costs a round trip each time."""
 
+T = TypeVar("T")
 Extent = tuple[RangeSource, int]
 """First byte of an extent: a source, and the offset in it."""
 Stretches = list[tuple[int, int]]
@@ -97,9 +102,9 @@ class Equality:
     def _left_open(self, one: Rope, other: Rope) -> Stretches | None:
         """Stretches to be read before anything is known; None if both differ."""
         left: Stretches = []
-        for at, length, before, after in _side_by_side(one, other):
+        for at, length, before, after in side_by_side(_steps(one), _steps(other), _behind):
             if isinstance(before, bytes) and isinstance(after, bytes):
-                if before != after:
+                if before[:length] != after[:length]:
                     return None
             elif isinstance(before, bytes) or isinstance(after, bytes):
                 left.append((at, length))
@@ -148,25 +153,7 @@ def _is_computed(what: bytes | Extent) -> bool:
     return not isinstance(what, bytes) and isinstance(what[0], Computed)
 
 
-def _side_by_side(one: Rope, other: Rope) -> Iterator[tuple[int, int, bytes | Extent, bytes | Extent]]:
-    """Both ropes, cut at the borders of either: offset, length, and each side's literal or first byte."""
-    at, steps = 0, [_steps(one), _steps(other)]
-    now = [next(each, None) for each in steps]
-    while now[0] is not None and now[1] is not None:
-        length = min(now[0][1], now[1][1])
-        yield at, length, _first(now[0], length), _first(now[1], length)
-        at += length
-        now = [
-            _rest(each, length) if each is not None and each[1] > length else next(more, None)
-            for each, more in zip(now, steps, strict=True)
-        ]
-
-
-Step = tuple[bytes | Extent, int]
-"""Literal bytes or the first byte of an extent, and the length."""
-
-
-def _steps(bytes_: Rope) -> Iterator[Step]:
+def _steps(bytes_: Rope) -> Iterator[tuple[bytes | Extent, int]]:
     for piece in bytes_.core.pieces():
         if isinstance(piece, bytes):
             yield piece, len(piece)
@@ -174,12 +161,83 @@ def _steps(bytes_: Rope) -> Iterator[Step]:
             yield (bytes_.sources[piece[0]], piece[1]), piece[2]
 
 
-def _first(step: Step, length: int) -> bytes | Extent:
-    return step[0][:length] if isinstance(step[0], bytes) else step[0]
+def _behind(what: bytes | Extent, length: int) -> bytes | Extent:
+    return what[length:] if isinstance(what, bytes) else (what[0], what[1] + length)
 
 
-def _rest(step: Step, length: int) -> Step:
-    what, size = step
-    if isinstance(what, bytes):
-        return what[length:], size - length
-    return (what[0], what[1] + length), size - length
+def side_by_side(
+    one: Iterable[tuple[T, int]], other: Iterable[tuple[T, int]], behind: Callable[[T, int], T]
+) -> Iterator[tuple[int, int, T, T]]:
+    """Yield the bytes of two sides, cut at the borders of either: offset, length, and what each side begins with.
+
+    A side is what its extents begin with, and their lengths; `behind` returns what lies so many bytes behind that.
+    """
+    at, sides = 0, (iter(one), iter(other))
+    now, twin = (next(side, None) for side in sides)
+    while now is not None and twin is not None:
+        length = min(now[1], twin[1])
+        yield at, length, now[0], twin[0]
+        at += length
+        now, twin = (
+            (behind(what, length), left - length) if left > length else next(side, None)
+            for side, (what, left) in zip(sides, (now, twin), strict=True)
+        )
+
+
+class PieceList:
+    """The pieces that cover one file, in order: 48 bytes of memory each."""
+
+    def __init__(self, pieces: Iterable[Piece]) -> None:
+        self._file, self._starts, self._sizes, self._digests = "", array("Q"), array("Q"), bytearray()
+        for piece in sorted(pieces, key=attrgetter("offset")):
+            self._file = piece.file
+            self._starts.append(piece.offset)
+            self._sizes.append(piece.size)
+            self._digests += bytes.fromhex(piece.sha256)
+
+    def __iter__(self) -> Iterator[Piece]:
+        return map(self._piece, range(len(self._starts)))
+
+    def within(self, start: int, end: int) -> Iterator[Piece]:
+        """Pieces that the bytes from `start` up to `end` lie in."""
+        at = max(0, bisect_right(self._starts, start) - 1)
+        while at < len(self._starts) and self._starts[at] < end:
+            if self._starts[at] + self._sizes[at] > start:
+                yield self._piece(at)
+            at += 1
+
+    def at(self, start: int) -> Piece | None:
+        """The piece that begins at `start`, or None."""
+        at = bisect_right(self._starts, start) - 1
+        return self._piece(at) if at >= 0 and self._starts[at] == start else None
+
+    def _piece(self, number: int) -> Piece:
+        digest = self._digests[32 * number : 32 * number + 32]
+        return Piece(self._file, self._starts[number], self._sizes[number], digest.hex())
+
+
+Pieces = Callable[[RangeSource], PieceList | None]
+"""Looks up the pieces of a file; None for a file whose pieces are not known."""
+
+
+def undecided_by(before: Pieces, after: Pieces) -> Undecided:
+    """The comparison of extents of two sides by their pieces."""
+
+    def undecided(one: Extent, other: Extent, length: int) -> Stretches | None:
+        (source, start), (twin_source, begin) = one, other
+        cuts, others = before(source), after(twin_source)
+        if cuts is None or others is None:
+            return [(0, length)]
+        left = []
+        for piece in cuts.within(start, start + length):
+            twin = others.at(piece.offset + begin - start)
+            first, last = max(piece.offset, start), min(piece.end, start + length)
+            if twin is not None and twin.size == piece.size:
+                if twin.sha256 == piece.sha256:
+                    continue
+                if last - first == piece.size:
+                    return None
+            left.append((first - start, last - first))
+        return left
+
+    return undecided

@@ -18,7 +18,8 @@ from tests.support.proxy import FaultyProxy, faulty_proxy
 from protoslice import schema
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, places_in
 from protoslice.client import Client
-from protoslice.comparing.pieces import ComparedPiece, PieceList
+from protoslice.comparing.equality import PieceList
+from protoslice.facts import Piece
 from protoslice.sources.files import BytesSource
 
 STEP = 10 * FETCHED_BLOCK
@@ -36,11 +37,10 @@ def _edited(edits: list[Edit]) -> bytes:
     return bytes(data)
 
 
-def _pieces(data: bytes) -> list[ComparedPiece]:
+def _pieces(data: bytes) -> list[Piece]:
     bounds = [*range(0, len(data), STEP), len(data)]
     return [
-        ComparedPiece(start, end - start, hashlib.sha256(data[start:end]).hexdigest())
-        for start, end in pairwise(bounds)
+        Piece("m", start, end - start, hashlib.sha256(data[start:end]).hexdigest()) for start, end in pairwise(bounds)
     ]
 
 
@@ -51,10 +51,10 @@ class _Fetched:
         self._data = data
         self.blocks: set[tuple[int, int]] = set()
 
-    def __call__(self, piece: ComparedPiece, number: int) -> bytes:
-        self.blocks.add((piece.start, number))
-        start = piece.start + number * FETCHED_BLOCK
-        return self._data[start : min(start + FETCHED_BLOCK, piece.start + piece.size)]
+    def __call__(self, piece: Piece, number: int) -> bytes:
+        self.blocks.add((piece.offset, number))
+        start = piece.offset + number * FETCHED_BLOCK
+        return self._data[start : min(start + FETCHED_BLOCK, piece.end)]
 
 
 @given(EDITS, EDITS)
@@ -63,7 +63,7 @@ def test_whatever_is_found_is_the_piece(here: list[Edit], there: list[Edit]) -> 
     near, far = _edited(here), _edited(there)
     local = Local(BytesSource(near), PieceList(_pieces(near)))
     for piece, (source, start) in places_in(local, _pieces(far), _Fetched(far)):
-        wanted = far[piece.start : piece.start + piece.size]
+        wanted = far[piece.offset : piece.end]
         assert source.read(start, piece.size) == wanted
         for begin, end in (
             (0, 1),

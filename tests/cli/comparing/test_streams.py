@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from tests.support.streams import FRAMED, example
 
-from protoslice.comparing import streams
-from protoslice.comparing.streams import MOST_INSIDE
+from protoslice.comparing.parts import MOST_INSIDE
 
 EXAMPLES = [example(n) for n in range(3000)]
 Compare = Callable[..., list[dict[str, Any]]]
@@ -74,7 +73,7 @@ def test_of_very_many_records_the_first_are_looked_into(compare: Compare) -> Non
 def test_a_stream_that_is_too_large_is_told_as_a_file(
     call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "LARGEST", 1000)
+    monkeypatch.setattr("protoslice.comparing.parts.LARGEST_STREAM", 1000)
     for name, records in (("a", EXAMPLES), ("b", EXAMPLES[1:])):
         (tmp_path / name).write_bytes(FRAMED["tfrecord"](records))
     found = json.loads(call("diff", tmp_path / "a", tmp_path / "b", "--json", code=8).stdout)["differences"]

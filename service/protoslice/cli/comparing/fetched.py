@@ -8,8 +8,9 @@ from functools import cached_property
 from typing import Final, Protocol
 
 from protoslice.cli.comparing.shifts import FETCHED_BLOCK, Local, LocalPlace, places_in
-from protoslice.comparing.pieces import ComparedPiece, PieceList
+from protoslice.comparing.equality import PieceList
 from protoslice.errors import CorruptModel
+from protoslice.facts import Piece
 from protoslice.sources.source import RangeSource
 
 KEPT: Final = 4096
@@ -41,29 +42,27 @@ class LocalPieces:
         """Register a local file under its path; that of a root is empty."""
         self._files[path] = local
         for piece in local.cuts:
-            self._places.setdefault(piece.sha256, (local.file, piece.start))
+            self._places.setdefault(piece.sha256, (local.file, piece.offset))
 
-    def look_for(
-        self, path: str, pieces: Sequence[ComparedPiece], fetch: Callable[[ComparedPiece, int], bytes]
-    ) -> None:
+    def look_for(self, path: str, pieces: Sequence[Piece], fetch: Callable[[Piece, int], bytes]) -> None:
         """Find out where the pieces of a file lie in the local one that it is compared with."""
         if path in self._files and any(piece.sha256 not in self._places for piece in pieces):
             for piece, place in places_in(self._files[path], pieces, fetch):
                 self._places.setdefault(piece.sha256, place)
 
-    def local(self, piece: ComparedPiece, start: int, length: int) -> bytes | None:
+    def local(self, piece: Piece, start: int, length: int) -> bytes | None:
         """The `length` bytes at `start` of the piece, or None when no local file is known to hold it."""
         place = self._places.get(piece.sha256)
         return None if place is None else place[0].read(place[1] + start, length)
 
-    def block(self, piece: ComparedPiece, number: int) -> bytes | None:
+    def block(self, piece: Piece, number: int) -> bytes | None:
         """A block of the piece, if it was fetched lately."""
         found = self._blocks.get((piece.sha256, number))
         if found is not None:
             self._blocks.move_to_end((piece.sha256, number))
         return found
 
-    def keep(self, piece: ComparedPiece, number: int, data: bytes) -> None:
+    def keep(self, piece: Piece, number: int, data: bytes) -> None:
         """Remember a fetched block; the least recently used one is dropped."""
         self._blocks[piece.sha256, number] = data
         if len(self._blocks) > KEPT:
@@ -98,27 +97,27 @@ class Fetched:
         """Exactly the `length` bytes at `offset`."""
         parts = []
         for piece in self._settled.within(offset, offset + length):
-            start, end = max(offset, piece.start), min(offset + length, piece.start + piece.size)
-            parts.append(self._within(piece, start - piece.start, end - piece.start))
+            start, end = max(offset, piece.offset), min(offset + length, piece.end)
+            parts.append(self._within(piece, start - piece.offset, end - piece.offset))
         data = b"".join(parts)
         if len(data) != length:
             raise CorruptModel(f"The service did not list all parts of {self.name}")
         return data
 
-    def _block(self, piece: ComparedPiece, number: int) -> bytes:
+    def _block(self, piece: Piece, number: int) -> bytes:
         return self._within(piece, number * FETCHED_BLOCK, min(piece.size, (number + 1) * FETCHED_BLOCK))
 
-    def _within(self, piece: ComparedPiece, start: int, end: int) -> bytes:
+    def _within(self, piece: Piece, start: int, end: int) -> bytes:
         near = self._near.local(piece, start, end - start)
         return self._blocks(piece, start, end) if near is None else near
 
-    def _blocks(self, piece: ComparedPiece, start: int, end: int) -> bytes:
+    def _blocks(self, piece: Piece, start: int, end: int) -> bytes:
         first, last = start // FETCHED_BLOCK, -(-end // FETCHED_BLOCK)
         kept = {number: self._near.block(piece, number) for number in range(first, last)}
         missing = [number for number, data in kept.items() if data is None]
         if missing:
             begin, stop = missing[0] * FETCHED_BLOCK, min(piece.size, (missing[-1] + 1) * FETCHED_BLOCK)
-            data = self._remote.read(piece.start + begin, stop - begin)
+            data = self._remote.read(piece.offset + begin, stop - begin)
             for number in range(missing[0], missing[-1] + 1):
                 kept[number] = data[number * FETCHED_BLOCK - begin : (number + 1) * FETCHED_BLOCK - begin]
                 self._near.keep(piece, number, kept[number] or b"")

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from protoslice.comparing.pieces import ComparedPiece, PieceList
+from protoslice.comparing.equality import PieceList
+from protoslice.facts import Piece
 from protoslice.sources.source import RangeSource
 
 FETCHED_BLOCK: Final = 16 << 10
@@ -21,7 +22,7 @@ WINDOW: Final = 8 << 20
 MISSES: Final = 4
 """Consecutive pieces that may be searched for in vain; later ones are not searched for."""
 
-Fetch: TypeAlias = Callable[[ComparedPiece, int], bytes]
+Fetch: TypeAlias = Callable[[Piece, int], bytes]
 """Fetches a block of a piece, by its number."""
 LocalPlace: TypeAlias = tuple[RangeSource, int]
 """First byte of a piece: a source, and the offset in it."""
@@ -34,7 +35,7 @@ class Local:
     file: RangeSource
     cuts: PieceList
 
-    def has(self, piece: ComparedPiece, start: int) -> bool:
+    def has(self, piece: Piece, start: int) -> bool:
         """True if the piece lies at `start`."""
         if not 0 <= start <= self.file.size - piece.size:
             return False
@@ -58,9 +59,7 @@ class Local:
         return 0 <= start <= self.file.size - len(data) and self.file.read(start, len(data)) == data
 
 
-def places_in(
-    local: Local, pieces: Sequence[ComparedPiece], fetch: Fetch
-) -> Iterator[tuple[ComparedPiece, LocalPlace]]:
+def places_in(local: Local, pieces: Sequence[Piece], fetch: Fetch) -> Iterator[tuple[Piece, LocalPlace]]:
     """Places of the `pieces`, which cover a file in order, in the `local` file, as far as they are there.
 
     A piece that changed inside is spliced: local bytes on both sides of the change, and fetched ones between.
@@ -69,7 +68,7 @@ def places_in(
     starts = [*_starts(local, pieces, fetch, behind), _Start(behind, False)]
     for piece, start, then in zip(pieces, starts, starts[1:], strict=False):
         if start.whole:
-            yield piece, (local.file, piece.start + start.shift)
+            yield piece, (local.file, piece.offset + start.shift)
         elif start.shift != then.shift and (spliced := _spliced(local, piece, (start.shift, then.shift), fetch)):
             yield piece, (spliced, 0)
 
@@ -82,29 +81,29 @@ class _Start:
     whole: bool
 
 
-def _starts(local: Local, pieces: Iterable[ComparedPiece], fetch: Fetch, behind: int) -> Iterator[_Start]:
+def _starts(local: Local, pieces: Iterable[Piece], fetch: Fetch, behind: int) -> Iterator[_Start]:
     """Yields the shift of each piece: like the piece before, like the file's end, or found by first block."""
     shift = misses = 0
     for piece in pieces:
-        whole = _first(local, piece, (piece.start + each for each in dict.fromkeys((shift, behind))))
+        whole = _first(local, piece, (piece.offset + each for each in dict.fromkeys((shift, behind))))
         begin = whole
         if whole is None and misses < MISSES and piece.size > FETCHED_BLOCK:
-            seen = [*local.near(fetch(piece, 0), piece.start + shift)]
+            seen = [*local.near(fetch(piece, 0), piece.offset + shift)]
             whole = _first(local, piece, seen)
             begin = next(iter(seen), None) if whole is None else whole
             misses += 1
         if begin is not None:
-            shift, misses = begin - piece.start, 0
+            shift, misses = begin - piece.offset, 0
         yield _Start(shift, whole is not None)
 
 
-def _first(local: Local, piece: ComparedPiece, places: Iterable[int]) -> int | None:
+def _first(local: Local, piece: Piece, places: Iterable[int]) -> int | None:
     return next((place for place in places if local.has(piece, place)), None)
 
 
-def _spliced(local: Local, piece: ComparedPiece, shifts: tuple[int, int], fetch: Fetch) -> RangeSource | None:
+def _spliced(local: Local, piece: Piece, shifts: tuple[int, int], fetch: Fetch) -> RangeSource | None:
     """Source of a piece whose ends lie in the local file, shifted differently; None if they do not."""
-    before, after = (piece.start + shift for shift in shifts)
+    before, after = (piece.offset + shift for shift in shifts)
     blocks = range(-(-piece.size // FETCHED_BLOCK))
 
     def stands(block: int, begin: int) -> bool:

@@ -15,12 +15,10 @@ from protoslice.cli.models.files import NamedFiles, named_files
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
-from protoslice.comparing.differences import steps_of_differences
-from protoslice.comparing.equality import Equality
-from protoslice.comparing.pieces import ComparedPiece, PieceList, undecided_by
-from protoslice.comparing.sides import ComparedModel
+from protoslice.comparing.differences import ComparedModel, steps_of_differences
+from protoslice.comparing.equality import Equality, PieceList, undecided_by
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
-from protoslice.facts import Difference
+from protoslice.facts import Difference, Piece
 from protoslice.formats.model import Model, Tensors
 from protoslice.library.models import LocalModel, files_in, model_over
 from protoslice.library.proto import Proto, Split
@@ -106,15 +104,15 @@ class _Local:
                 extents: list[tuple[int, int]] = []
                 if path == self.root and self._proto is not None:
                     extents = list(extents_of(_split_like(other, self._proto).plan))
-                pieces = list(_digested(file, extents, progress))
+                pieces = list(_digested(path, file, extents, progress))
                 found[id(file)] = PieceList(pieces)
                 near.add("" if path == self.root else path, Local(file, found[id(file)]))
         return found
 
 
-def _digested(file: RangeSource, extents: Iterable[tuple[int, int]], progress: Progress) -> Iterator[ComparedPiece]:
+def _digested(path: str, file: RangeSource, extents: Iterable[tuple[int, int]], progress: Progress) -> Iterator[Piece]:
     for offset, data in cut(file.size, extents, lambda start, end: file.read(start, end - start)):
-        yield ComparedPiece(offset, len(data), hashlib.sha256(data).hexdigest())
+        yield Piece(path, offset, len(data), hashlib.sha256(data).hexdigest())
         progress.advance(len(data))
 
 
@@ -149,9 +147,9 @@ class _Remote:
     @cached_property
     def pieces(self) -> dict[str, PieceList]:
         """Pieces that the service lists, by file."""
-        found: dict[str, list[ComparedPiece]] = {path: [] for path in self.files}
+        found: dict[str, list[Piece]] = {path: [] for path in self.files}
         for piece in self._client.pieces(self._store.id):
-            found.setdefault(piece.file, []).append(ComparedPiece(piece.offset, piece.size, piece.sha256))
+            found.setdefault(piece.file, []).append(piece)
         return {path: PieceList(pieces) for path, pieces in found.items()}
 
     def source(self, path: str) -> RangeSource:

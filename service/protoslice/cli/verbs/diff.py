@@ -19,7 +19,7 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
 from protoslice.cli.terminal.show import Colour, note, print_json, print_table, say
-from protoslice.comparing.deltas import delta_job
+from protoslice.comparing.pairs import delta_job
 from protoslice.concurrency import finish
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import Difference, TensorDelta

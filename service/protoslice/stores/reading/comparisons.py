@@ -7,16 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.comparing.deltas import delta_job
 from protoslice.comparing.differences import steps_of_differences
-from protoslice.comparing.equality import Equality
-from protoslice.comparing.moves import Pair, move_job, pairs_job, runs_of
-from protoslice.comparing.pieces import ComparedPiece, PieceList
+from protoslice.comparing.equality import Equality, PieceList
+from protoslice.comparing.pairs import Pair, delta_job, move_job, pairs_job, runs_of
 from protoslice.concurrency import Job, coarse
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
-from protoslice.facts import Difference, Kind, TensorDelta, TensorMove, TensorMoves
+from protoslice.facts import Difference, Kind, Piece, TensorDelta, TensorMove, TensorMoves
 from protoslice.formats.model import Later, Model, Tensor, Tensors
 from protoslice.formats.tensors.reading import is_ready, ready
 from protoslice.sources.source import RangeSource
@@ -246,9 +244,9 @@ def _ready(tensor: Tensor) -> Tensor:
 
 def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
     """Pieces of a store by the `id` of the open file."""
-    pieces: dict[str, list[ComparedPiece]] = {}
+    pieces: dict[str, list[Piece]] = {}
     for path, offset, size, digest in table:
-        pieces.setdefault(path, []).append(ComparedPiece(offset, size, digest.hex()))
+        pieces.setdefault(path, []).append(Piece(path, offset, size, digest.hex()))
     return {id(store.model.files[path]): PieceList(each) for path, each in pieces.items()}
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
-from protoslice.comparing.equality import Extent, Stretches, Undecided
-from protoslice.comparing.pieces import PieceList, undecided_by
+from protoslice.comparing.equality import Extent, PieceList, Stretches, Undecided, side_by_side, undecided_by
 from protoslice.sources.source import RangeSource
 from protoslice.stores.objects.joined import JoinedObject
 from protoslice.stores.objects.stored import SUM_BLOCK, StoredObject
@@ -15,8 +14,6 @@ PieceLists = Mapping[int, PieceList]
 """Pieces of open files, by the `id` of the file."""
 Pair = tuple[int, int, tuple[StoredObject, int], tuple[StoredObject, int]]
 """Offset and length of a stretch, and of either side an object and the offset in it."""
-Extents = Sequence[tuple[StoredObject, int, int]]
-"""Objects, and start and end in each."""
 _MARK: Final = b"\x01"
 
 
@@ -88,18 +85,9 @@ def _pairs(one: Extent, other: Extent, length: int) -> Iterator[Pair] | None:
     (before, start), (after, begin) = one, other
     if not isinstance(before, StoredObject | JoinedObject) or not isinstance(after, StoredObject | JoinedObject):
         return None
-    return _side_by_side(before.extents(start, start + length), after.extents(begin, begin + length))
+    ours, theirs = before.extents(start, start + length), after.extents(begin, begin + length)
+    return side_by_side(_steps(ours), _steps(theirs), lambda place, by: (place[0], place[1] + by))
 
 
-def _side_by_side(ours: Extents, theirs: Extents) -> Iterator[Pair]:
-    at, number, twin = 0, 0, 0
-    past, twin_past = 0, 0  # bytes of the extents at `number` and `twin` that are behind us
-    while number < len(ours):
-        (stored, low, high), (other_stored, other_low, other_high) = ours[number], theirs[twin]
-        many = min(high - low - past, other_high - other_low - twin_past)
-        yield at, many, (stored, low + past), (other_stored, other_low + twin_past)
-        at, past, twin_past = at + many, past + many, twin_past + many
-        if past == high - low:
-            number, past = number + 1, 0
-        if twin_past == other_high - other_low:
-            twin, twin_past = twin + 1, 0
+def _steps(extents: Iterable[tuple[StoredObject, int, int]]) -> Iterator[tuple[tuple[StoredObject, int], int]]:
+    return (((stored, low), high - low) for stored, low, high in extents)

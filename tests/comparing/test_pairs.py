@@ -8,7 +8,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from protoslice.comparing.moves import move_job, pairs_job
+from protoslice.comparing.pairs import move_job, pairs_job
 from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel
 from protoslice.facts import TensorMove
