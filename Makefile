@@ -84,32 +84,34 @@ pins: .venv/ready ## write the crates of a build (core/crates.txt) and, with has
 	$(BIN)/uv pip compile --quiet pyproject.toml $(EXTRAS:%=--extra %) --constraint constraints.txt --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --output-file docker/requirements.txt
 
+# The module of Prometheus replaces others, so its programs are built as part of a module of ours.
 PROMTOOL := .make/promtool-v0.305.0
 $(PROMTOOL):
-	@mkdir -p .make
-	GOBIN=$(CURDIR)/$@.new go install github.com/prometheus/prometheus/cmd/promtool@$(lastword $(subst -, ,$@))
-	mv $@.new/promtool $@ && rmdir $@.new
+	@rm -rf $@.new && mkdir -p $@.new
+	cd $@.new && go mod init promtool && go get github.com/prometheus/prometheus/cmd/promtool@$(lastword $(subst -, ,$@)) \
+		&& CGO_ENABLED=0 go build -o promtool github.com/prometheus/prometheus/cmd/promtool
+	mv $@.new/promtool $@ && rm -r $@.new
 
 alerts: $(PROMTOOL) ## run the unit tests of the Prometheus alerts in deploy/, and rate the systemd units
 	$(PROMTOOL) check rules deploy/prometheus/alerts.yaml
 	$(PROMTOOL) test rules deploy/prometheus/alerts.test.yaml
 	for unit in deploy/systemd/*.service; do systemd-analyze security --offline=yes --threshold=30 $$unit || exit 1; done
 
-HELM := .make/helm-v3.18.6
+HELM := .make/helm-v3.22.0
 $(HELM):
 	@mkdir -p .make
 	GOBIN=$(CURDIR)/$@.new go install helm.sh/helm/v3/cmd/helm@$(lastword $(subst -, ,$@))
 	mv $@.new/helm $@ && rmdir $@.new
 
-KUBE_LINTER := .make/kube-linter-v0.7.6
-$(KUBE_LINTER):
+KUBE_SCORE := .make/kube-score-v1.20.0
+$(KUBE_SCORE):
 	@mkdir -p .make
-	GOBIN=$(CURDIR)/$@.new go install golang.stackrox.io/kube-linter/cmd/kube-linter@v$(lastword $(subst -v, ,$@))
-	mv $@.new/kube-linter $@ && rmdir $@.new
+	GOBIN=$(CURDIR)/$@.new go install github.com/zegl/kube-score/cmd/kube-score@$(lastword $(subst -, ,$@))
+	mv $@.new/kube-score $@ && rmdir $@.new
 
-chart: .venv/ready $(HELM) $(KUBE_LINTER) ## lint the Helm chart, render it for both files of values, and check the result
+chart: .venv/ready $(HELM) $(KUBE_SCORE) ## lint the Helm chart, render it for both files of values, and check the result
 	$(PIP) install --constraint constraints.txt kubernetes-validate
-	$(BIN)/python -m tests.chart $(HELM) $(KUBE_LINTER)
+	$(BIN)/python -m tests.chart $(HELM) $(KUBE_SCORE)
 
 test: .venv/ready .venv/core .make/models ## check, then the whole suite but for its long tests
 	$(call beside,check-package,check-core test-core)
