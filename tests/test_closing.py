@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from protoslice.closing import Closable, ClosedAtEnd
+from protoslice.sources.source import Closable, ClosedAtEnd
 
 
 class Held(ClosedAtEnd):

@@ -12,10 +12,9 @@ from typing import BinaryIO, Self, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from protoslice import _core, schema
-from protoslice.closing import ClosedAtEnd
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, StorageError
 from protoslice.sources.opening import SourceLike, as_source, opened_by
-from protoslice.sources.source import SourceOwner
+from protoslice.sources.source import ClosedAtEnd, SourceOwner
 
 __all__ = ["RecordPosition", "RecordReader", "RecordWriter", "RecordsMetadata", "SkippedRegion"]
 

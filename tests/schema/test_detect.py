@@ -18,7 +18,7 @@ from protoslice.schema import Detection, bundled, detect, detect_message
 from protoslice.schema.detection import HEAD
 from protoslice.schema.detection.magic import outer_fields
 from protoslice.schema.detection.probe import is_consistent
-from protoslice.schema.registry import bundled_bytes
+from protoslice.schema.types import bundled_bytes
 
 
 def new(type_name: str, /, **fields: Any) -> Any:

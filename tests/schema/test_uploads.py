@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
 from protoslice.schema import bundled, find, from_descriptor_set
-from protoslice.schema.registry import MAX_PARTS, bundled_bytes
+from protoslice.schema.types import MAX_PARTS, bundled_bytes
 
 F = descriptor_pb2.FieldDescriptorProto
 Set = descriptor_pb2.FileDescriptorSet

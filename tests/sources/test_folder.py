@@ -11,8 +11,8 @@ from tests.support.stores import field
 
 from protoslice import open_model
 from protoslice.errors import InvalidInput, LimitExceeded, StorageError
-from protoslice.sources import folder as folders
-from protoslice.sources.folder import MOST_OPEN, Folder
+from protoslice.sources import files as folders
+from protoslice.sources.files import MOST_OPEN, Folder
 
 MANY = 4 * MOST_OPEN
 
@@ -70,7 +70,7 @@ def test_the_engine_reads_files_of_a_folder_itself(tmp_path: Path, monkeypatch: 
     onnx_in_files(tmp_path, 1)
     with open_model(tmp_path) as model:
         rope = model.read("weight-0")
-        monkeypatch.setattr("protoslice.sources.folder.FolderFile.read", None)
+        monkeypatch.setattr("protoslice.sources.files.FolderFile.read", None)
         assert bytes(rope) == b"00000000"
 
 

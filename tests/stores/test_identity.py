@@ -12,7 +12,7 @@ from tests.support.stores import every_view, field, in_memory, onnx, opened, rea
 from protoslice import identity, schema
 from protoslice.errors import Conflict
 from protoslice.facts import UNKNOWN, Store
-from protoslice.schema.registry import bundled_bytes
+from protoslice.schema.types import bundled_bytes
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import IngestRequest, Stores
 
@@ -154,7 +154,7 @@ def test_an_upgrade_with_another_bundled_type_changes_no_store(monkeypatch: pyte
         old = (await upload(stores, data, request)).store
         await seen.look(stores, old.id)
         later = _upgraded()
-        monkeypatch.setattr("protoslice.schema.registry.bundled", lambda: later)
+        monkeypatch.setattr("protoslice.schema.types.bundled", lambda: later)
         monkeypatch.setattr("protoslice.schema.bundled", lambda: later)
         async with opened(storage) as others:
             await seen.look(others, old.id)

@@ -12,7 +12,7 @@ from tests.support.protos.writer import varint
 
 from protoslice import schema
 from protoslice.schema.detection import candidates
-from protoslice.schema.registry import bundled_bytes
+from protoslice.schema.types import bundled_bytes
 
 ODD: Final = b"\xff"
 _DEEPEST: Final = 12

@@ -38,7 +38,6 @@ from protoslice.client.records import RemoteRecords
 from protoslice.client.searches import StoreSearch, search_params
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, RegisterOptions, Reported
-from protoslice.closing import ClosedAtEnd
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, Unsupported, named_options
 from protoslice.facts import (
@@ -63,6 +62,7 @@ from protoslice.facts import (
     TensorStatistics,
 )
 from protoslice.formats.tensors.arrays import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
+from protoslice.sources.source import ClosedAtEnd
 
 if TYPE_CHECKING:
     import numpy as np

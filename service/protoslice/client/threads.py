@@ -14,8 +14,8 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, Generic, TypeVar
 
-from protoslice.closing import ClosedAtEnd
 from protoslice.errors import InvalidInput
+from protoslice.sources.source import ClosedAtEnd
 
 _GRACE_SECONDS: Final = 1.0
 """Seconds that `close` waits for threads; later ones are left alone."""

@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any, Final
 
 from protoslice import schema
-from protoslice.closing import ClosedAtEnd
 from protoslice.errors import (
     CorruptModel,
     InvalidInput,
@@ -43,7 +42,7 @@ from protoslice.schema.detection import BY_NAME, look_at
 from protoslice.sizes import format_size
 from protoslice.sources.opening import files_at
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import FileSet, RangeSource
+from protoslice.sources.source import ClosedAtEnd, FileSet, RangeSource
 
 Progress = Callable[[int, int], object]
 _SHOWN: Final = 10

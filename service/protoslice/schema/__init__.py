@@ -2,9 +2,8 @@
 
 from protoslice.schema.detection import Detection, candidates, detect, detect_message
 from protoslice.schema.parsing import check_text_size, serialized
-from protoslice.schema.registry import MessageTypes, TypeSchema, bundled, find
 from protoslice.schema.strings import parsed, text_of
-from protoslice.schema.uploads import from_descriptor_set
+from protoslice.schema.types import MessageTypes, TypeSchema, bundled, find, from_descriptor_set
 
 __all__ = [
     "Detection",

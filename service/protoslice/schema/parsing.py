@@ -10,7 +10,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.schema.registry import TypeSchema
+from protoslice.schema.types import TypeSchema
 
 MAX_TEXT: Final = 64 << 20
 """Limit in bytes of a text: it is parsed in memory, at about a second per MiB."""

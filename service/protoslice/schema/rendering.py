@@ -13,9 +13,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
 from protoslice.schema.closed_enums import Undeclared
-from protoslice.schema.registry import MessageTypes, find, pool_of
 from protoslice.schema.strings import parsed
-from protoslice.schema.uploads import from_descriptor_set
+from protoslice.schema.types import MessageTypes, find, from_descriptor_set, pool_of
 from protoslice.schema.well_known import with_well_known
 from protoslice.varints import records
 

@@ -19,7 +19,7 @@ from typing import Final
 
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded
 from protoslice.schema.parsing import check_text_size, serialized_as
-from protoslice.schema.registry import TypeSchema, message_class_of
+from protoslice.schema.types import TypeSchema, message_class_of
 
 _LENGTH: Final = struct.Struct(">I")
 _CPU_SECONDS: Final = 60

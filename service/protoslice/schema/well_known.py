@@ -21,8 +21,7 @@ from google.protobuf import (
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto, FileDescriptorSet
 
 from protoslice.errors import InvalidInput
-from protoslice.schema.registry import pool_of
-from protoslice.schema.uploads import from_descriptor_set
+from protoslice.schema.types import from_descriptor_set, pool_of
 
 _MODULES: Final = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
 _PACKAGE: Final = ("google", "protobuf")

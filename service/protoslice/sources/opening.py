@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from protoslice.closing import Closable
 from protoslice.errors import InvalidInput
-from protoslice.sources.files import BytesSource, FileObjectSource, FileSource
-from protoslice.sources.folder import Folder
-from protoslice.sources.source import FileSet, RangeSource
+from protoslice.sources.files import BytesSource, FileObjectSource, FileSource, Folder
+from protoslice.sources.source import Closable, FileSet, RangeSource
 from protoslice.uris import is_uri, local_path
 
 SourceLike = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | RangeSource

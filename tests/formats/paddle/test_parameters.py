@@ -24,8 +24,7 @@ from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.tensors.reading import read
 from protoslice.library.models import root_in
 from protoslice.schema import detect
-from protoslice.sources.files import BytesSource
-from protoslice.sources.folder import Folder
+from protoslice.sources.files import BytesSource, Folder
 
 Files = dict[str, bytes]
 

@@ -8,7 +8,7 @@ import pytest
 from tests.support.counted import CountedBucket, counted_bucket
 
 from protoslice.errors import LimitExceeded, NotFound
-from protoslice.sources.remote import folder as folders
+from protoslice.sources import remote as folders
 from protoslice.sources.remote import open_folder
 
 

@@ -16,7 +16,7 @@ from protoslice.catalog import open_database
 from protoslice.catalog.schemas import SchemaRecords
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Unsupported
-from protoslice.schema.registry import bundled_bytes
+from protoslice.schema.types import bundled_bytes
 from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.catalog import schemas

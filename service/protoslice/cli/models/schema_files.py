@@ -13,7 +13,7 @@ from protoslice import schema
 from protoslice.cli.models.files import errors_about
 from protoslice.cli.models.types import RootType
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
-from protoslice.schema.uploads import MAX_BYTES
+from protoslice.schema.types import MAX_BYTES
 from protoslice.sources.opening import as_source, opened_by
 
 _COMPILED_BY_HAND: Final = "protoc --include_imports --descriptor_set_out=FILE.binpb"

@@ -12,9 +12,9 @@ from typing import Final
 
 from protoslice.client.http.range_answers import RemoteFacts
 from protoslice.client.locks import lock
-from protoslice.closing import ClosedAtEnd
 from protoslice.errors import ProtosliceError, StorageDenied, StorageError, StorageFull
 from protoslice.local_files import replace_durably
+from protoslice.sources.source import ClosedAtEnd
 
 _STEP: Final = 1 << 20
 _WRITTEN: Final = 64 << 10

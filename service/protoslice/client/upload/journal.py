@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from protoslice.client.locks import lock
 from protoslice.client.upload.bodies import Item, Stamp
-from protoslice.closing import ClosedAtEnd
 from protoslice.local_files import private_folder
+from protoslice.sources.source import ClosedAtEnd
 
 _KEPT_SECONDS: Final = 30 * 86400
 """Age at which journals are removed; a service keeps an idle upload for a day by default."""

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from protoslice.schema.detection import magic
 from protoslice.schema.detection.probe import Evidence, TypeLookup, is_consistent, score
-from protoslice.schema.registry import bundled
+from protoslice.schema.types import bundled
 from protoslice.sources.source import RangeSource
 
 HEAD = 64 * 1024

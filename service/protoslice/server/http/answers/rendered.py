@@ -12,7 +12,7 @@ import google.protobuf
 from starlette.types import Scope, Send
 
 from protoslice.identity import RENDERING
-from protoslice.schema.registry import bundled_bytes
+from protoslice.schema.types import bundled_bytes
 from protoslice.server.http.answers.plan import AnswerPlanner, Facts, Terms
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT

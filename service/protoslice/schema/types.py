@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message import Message
 
 from protoslice._core import Declarations, Descriptors, Schema
-from protoslice.errors import InvalidInput, Unsupported
+from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
 
 MAX_FILES: Final = 10_000
 MAX_PARTS: Final = 250_000
@@ -201,3 +201,21 @@ def unknown_type(full_name: str, names: Iterable[str]) -> str:
     near = same or difflib.get_close_matches(shown, names, 3)
     hint = f"did you mean {' or '.join(near)}?" if near else "upload or pass a descriptor set that declares it"
     return f"Unknown message type {shown!r}; {hint}"
+
+
+MAX_BYTES = 32 * 1024 * 1024
+"""Default limit in bytes of a serialized set."""
+
+
+def from_descriptor_set(data: bytes | Message, *, max_bytes: int = MAX_BYTES, one_pool: bool = False) -> MessageTypes:
+    """The types of a `FileDescriptorSet`, read without the GIL.
+
+    Files may be in any order, and imports of `google/protobuf/…` may be absent. `InvalidInput` for a malformed set,
+    `LimitExceeded` for a large one. With `one_pool`, the protobuf runtime gets all types of the set in one pool; then
+    each file must come after its imports.
+    """
+    serialized = data if isinstance(data, bytes) else data.SerializeToString()
+    if len(serialized) > max_bytes:
+        raise LimitExceeded(f"The descriptor set has {len(serialized)} bytes; at most {max_bytes} are allowed")
+    types = Descriptors(serialized, bundled_bytes(), max_files=MAX_FILES, max_parts=MAX_PARTS)
+    return MessageTypes(types, (lambda: serialized) if one_pool else None)
