@@ -117,7 +117,7 @@ test: .venv/ready .venv/core .make/models ## check, then the whole suite but for
 	$(call beside,check-package,check-core test-core)
 	$(BIN)/python -m pytest -n 2
 
-long: .venv/ready .venv/core .make/models ## the suite's long tests: cost of every route, kills, benchmarks at a small scale
+long: .venv/ready .venv/core .make/models ## the suite's long tests: cost of every route, kills, planted faults, benchmarks at a small scale
 	$(BIN)/python -m pytest -n 2 -m long
 
 SIMULATED ?= --seed 1000000 --histories 20000
