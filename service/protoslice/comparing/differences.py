@@ -66,7 +66,7 @@ class _Models:
         self._sides = before, after
         self._equality = equality
         self._pairs = pairs
-        self._covered: set[str] = set()
+        self._reported: set[str] = set()
         """Paths of tensors that differ, on either side."""
         self._changed_files: list[tuple[str, str]] = []
         """Names of files that differ, before and after."""
@@ -118,12 +118,12 @@ class _Models:
         if protos[0] is None or protos[1] is None or all(side.serialized for side in self._sides):
             return (yield from self._same_file(before, after))
         whole = (Rope(proto.document.view("", None, None)[2], proto.sources) for proto in protos if proto is not None)
-        return (yield from self._equality.same(*whole))
+        return (yield from self._equality.equal(*whole))
 
     def _same_file(self, one: str, other: str) -> Job[bool]:
         same = self._same_digest(one, other)
         before, after = (Rope.of(side.files[name]) for side, name in zip(self._sides, (one, other), strict=True))
-        return (yield from self._equality.same(before, after)) if same is None else same
+        return (yield from self._equality.equal(before, after)) if same is None else same
 
     def _same_digest(self, one: str, other: str) -> bool | None:
         """Equality of two files by their digests; None where one is not known."""
@@ -131,7 +131,7 @@ class _Models:
         return None if before is None or after is None else before == after
 
     def _tensors(self) -> Found:
-        """Tensors that differ; their places are covered from then on."""
+        """Tensors that differ; their places are noted as reported."""
         before, after = (side.tensors for side in self._sides)
         pairs = self._pairs
         if pairs is None:
@@ -141,7 +141,7 @@ class _Models:
         for number in range(len(after)):
             tensor, old = after[number], twins.get(number)
             if old is None:
-                self._cover(tensor)
+                self._note(tensor)
                 yield _of_tensor(_key(after, number), "added", None, tensor)
             elif (change := (yield from self._paired(_key(after, number), before[old], tensor))) is not None:
                 yield change
@@ -149,7 +149,7 @@ class _Models:
                 yield None
         for number in gone:
             tensor = before[number]
-            self._cover(tensor)
+            self._note(tensor)
             yield _of_tensor(_key(before, number), "removed", tensor, None)
 
     def _paired(self, key: str, before: Tensor, after: Tensor) -> Job[Difference | None]:
@@ -157,9 +157,9 @@ class _Models:
         if before.name == after.name:
             if detail is None:
                 return None
-            self._cover(before, after)
+            self._note(before, after)
             return _of_tensor(key, "changed", before, after, detail)
-        self._cover(before, after)
+        self._note(before, after)
         change: Change = "renamed" if _facts(before) == _facts(after) else "changed"
         more = "values differ" if detail == "" else detail
         return _of_tensor(key, change, before, after, "; ".join(filter(None, (f"was {before.name}", more))))
@@ -175,20 +175,20 @@ class _Models:
         if faults:
             return faults[-1]
         try:
-            return None if (yield from self._equality.same(*_compared(before, after))) else ""
+            return None if (yield from self._equality.equal(*_compared(before, after))) else ""
         except OverBudget:
             raise
         except ProtosliceError as error:
             return f"cannot be read: {error.message}"
 
-    def _cover(self, *tensors: Tensor) -> None:
-        self._covered.update(filter(None, map(_place, tensors)))
+    def _note(self, *tensors: Tensor) -> None:
+        self._reported.update(filter(None, map(_place, tensors)))
 
     def _parts(self) -> Found:
         """Parts that differ, but for those that belong to tensors that do."""
         before, after = (side.model.proto for side in self._sides)
         if before is not None and after is not None:
-            yield from parts_that_differ(before, after, self._equality, self._covered)
+            yield from parts_that_differ(before, after, self._equality, self._reported)
         elif before is None and after is None:
             for one, other in self._changed_files:
                 ours, theirs = self._sides

@@ -24,19 +24,19 @@ _READ_AT_ONCE: Final = 4 << 20
 T = TypeVar("T")
 Extent = tuple[RangeSource, int]
 """First byte of an extent: a source, and the offset in it."""
-Stretches = list[tuple[int, int]]
-"""Offset and length of stretches of bytes."""
-Undecided = Callable[[Extent, Extent, int], Stretches | None]
-"""Stretches of two extents of one length that no digest decides; None if the extents differ."""
+Ranges = list[tuple[int, int]]
+"""Offsets and lengths of ranges of bytes."""
+Unverified = Callable[[Extent, Extent, int], Ranges | None]
+"""Ranges of two extents of one length that no digest decides; None if the extents differ."""
 
 
 class Equality:
     """Comparison of bytes of two models; long results are remembered, compared bytes count as progress."""
 
-    def __init__(self, undecided: Undecided, advance: Callable[[int], object], *, local: bool, stored: int) -> None:
+    def __init__(self, unverified: Unverified, advance: Callable[[int], object], *, local: bool, stored: int) -> None:
         """`stored`: bytes of both models, by which the bytes that are read for the comparison are bounded."""
         self._stored = stored
-        self._undecided = undecided
+        self._unverified = unverified
         self._advance = advance
         self.is_local = local
         """True if reading costs time only, and nothing is fetched."""
@@ -48,33 +48,27 @@ class Equality:
         """Bytes compared in the present slice of work."""
         self._seen: dict[tuple[object, ...], bool] = {}
         self._equal: dict[tuple[RangeSource, RangeSource, int], tuple[int, int]] = {}
-        """Stretch that was read and is equal, by two sources and how far one is shifted in the other."""
+        """Range that was read and is equal, by two sources and how far one is shifted in the other."""
 
-    def same(self, one: Rope, other: Rope) -> Job[bool]:
+    def equal(self, one: Rope, other: Rope) -> Job[bool]:
         """True if both are the same bytes; bytes that no digest tells about are read."""
         key = _key(one, other)
         if key is None:
-            return (yield from self._same(one, other))
+            return (yield from self._compare(one, other))
         if key not in self._seen:
-            self._seen[key] = yield from self._same(one, other)  # long bytes are read only once
+            self._seen[key] = yield from self._compare(one, other)  # long bytes are read only once
         return self._seen[key]
 
-    def known(self, one: Rope, other: Rope) -> Job[bool | None]:
+    def equal_if_cheap(self, one: Rope, other: Rope) -> Job[bool | None]:
         """True or False when digests or a cheap read decide; None when only a costly read would."""
         if one.size != other.size:
             return False
         if one.size <= CHEAP:
-            return (yield from self.same(one, other))
+            return (yield from self.equal(one, other))
         left = self._left_open(one, other)
         return False if left is None else True if not left else None
 
-    def alike(self, one: Rope, other: Rope) -> Job[bool]:
-        """True if both are known to be equal; reads everything only where reading costs nothing but time."""
-        if self.is_local:
-            return (yield from self.same(one, other))
-        return bool((yield from self.known(one, other)))
-
-    def _same(self, one: Rope, other: Rope) -> Job[bool]:
+    def _compare(self, one: Rope, other: Rope) -> Job[bool]:
         if one.size != other.size:
             return False
         left = self._left_open(one, other)
@@ -99,9 +93,9 @@ class Equality:
                     yield
         return True
 
-    def _left_open(self, one: Rope, other: Rope) -> Stretches | None:
-        """Stretches to be read before anything is known; None if both differ."""
-        left: Stretches = []
+    def _left_open(self, one: Rope, other: Rope) -> Ranges | None:
+        """Ranges to be read before anything is known; None if both differ."""
+        left: Ranges = []
         for at, length, before, after in side_by_side(_steps(one), _steps(other), _behind):
             if isinstance(before, bytes) and isinstance(after, bytes):
                 if before[:length] != after[:length]:
@@ -109,10 +103,10 @@ class Equality:
             elif isinstance(before, bytes) or isinstance(after, bytes):
                 left.append((at, length))
             elif not self._is_known(before, after, length):
-                stretches = self._undecided(before, after, length)
-                if stretches is None:
+                ranges = self._unverified(before, after, length)
+                if ranges is None:
                     return None
-                left += [(at + start, many) for start, many in stretches]
+                left += [(at + start, many) for start, many in ranges]
         return left
 
     def _remember(self, one: Extent, other: Extent, at: int, many: int) -> None:
@@ -123,7 +117,7 @@ class Equality:
             self._equal[key] = low, high + many
 
     def _is_known(self, one: Extent, other: Extent, length: int) -> bool:
-        """True for one extent, and for two that lie in a stretch that was read."""
+        """True for one extent, and for two that lie in a range that was read."""
         if one[0] is other[0] and one[1] == other[1]:
             return True
         low, high = self._equal.get((one[0], other[0], one[1] - other[1]), (0, 0))
@@ -220,10 +214,10 @@ Pieces = Callable[[RangeSource], PieceList | None]
 """Looks up the pieces of a file; None for a file whose pieces are not known."""
 
 
-def undecided_by(before: Pieces, after: Pieces) -> Undecided:
+def unverified_by(before: Pieces, after: Pieces) -> Unverified:
     """The comparison of extents of two sides by their pieces."""
 
-    def undecided(one: Extent, other: Extent, length: int) -> Stretches | None:
+    def unverified(one: Extent, other: Extent, length: int) -> Ranges | None:
         (source, start), (twin_source, begin) = one, other
         cuts, others = before(source), after(twin_source)
         if cuts is None or others is None:
@@ -240,4 +234,4 @@ def undecided_by(before: Pieces, after: Pieces) -> Undecided:
             left.append((first - start, last - first))
         return left
 
-    return undecided
+    return unverified

@@ -39,10 +39,10 @@ Found = Generator[Difference | None, None, None]
 """Yields differences, and None after each slice of work without one."""
 
 
-def parts_that_differ(before: RootProto, after: RootProto, equality: Equality, covered: Set[str]) -> Found:
-    """Outermost parts on one side alone, and innermost changed parts; paths in `covered` are left out."""
+def parts_that_differ(before: RootProto, after: RootProto, equality: Equality, reported: Set[str]) -> Found:
+    """Outermost parts on one side alone, and innermost changed parts; paths in `reported` are left out."""
     one, other = (FileDocument(proto.document, proto.sources) for proto in (before, after))
-    yield from _Walk(one, other, equality, covered).below("", "", elements=False)
+    yield from _Walk(one, other, equality, reported).below("", "", elements=False)
 
 
 def records_that_differ(before: RangeSource, after: RangeSource, equality: Equality) -> Found:
@@ -58,11 +58,11 @@ def records_that_differ(before: RangeSource, after: RangeSource, equality: Equal
 
 
 class _Walk:
-    def __init__(self, before: FileDocument, after: FileDocument, equality: Equality, covered: Set[str]) -> None:
+    def __init__(self, before: FileDocument, after: FileDocument, equality: Equality, reported: Set[str]) -> None:
         self._before = before
         self._after = after
         self._equality = equality
-        self._covered = covered
+        self._reported = reported
         """Paths on either side that are reported already, and skipped."""
         self._room = MANY
         """Nodes of a side that may still be held, at all levels together."""
@@ -84,8 +84,8 @@ class _Walk:
             for old, now in turns:
                 yield from self._inside(old, now)
             gone, new = (_without(gone, [old for old, _ in turns]), _without(new, [now for _, now in turns]))
-        yield from (_part(node.path, "removed", node.size, None) for node in gone if node.path not in self._covered)
-        yield from (_part(node.path, "added", None, node.size) for node in new if node.path not in self._covered)
+        yield from (_part(node.path, "removed", node.size, None) for node in gone if node.path not in self._reported)
+        yield from (_part(node.path, "added", None, node.size) for node in new if node.path not in self._reported)
         if elements and common != [key for key in other if key in kept]:
             yield _part(there, "reordered", None, None, f"{len(common)} elements in another order")
         self._room += held
@@ -94,11 +94,11 @@ class _Walk:
         self._turns += 1
         if not self._turns % _AT_ONCE:
             yield None
-        if old.path in self._covered or new.path in self._covered:
+        if old.path in self._reported or new.path in self._reported:
             return
         one, other = _bytes(self._before, old), _bytes(self._after, new)
         deeper = old.deeper and new.deeper and max(old.count or 0, new.count or 0) <= self._room
-        same = yield from self._equality.known(one, other) if deeper else self._equality.same(one, other)
+        same = yield from self._equality.equal_if_cheap(one, other) if deeper else self._equality.equal(one, other)
         if same:
             return
         if deeper:
@@ -237,7 +237,7 @@ class _Streams:
         # With a length before each: the same bytes may be other records.
         ropes = (self._rope(side, at, count, "delimited") for side, at in ((0, one), (1, other)))
         mine, theirs = (Rope(rope, files) for rope, files in zip(ropes, self._files, strict=True))
-        return (yield from self._equality.same(mine, theirs))
+        return (yield from self._equality.equal(mine, theirs))
 
     def _rope(self, side: int, begin: int, count: int, framing: str | None = None) -> _core.Rope:
         records = (self._one, self._other)[side].core

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 from google.protobuf import text_format
 
+from protoslice.facts import GraphValue
+from protoslice.formats.coreml import dtype_of as mil_dtype
+from protoslice.formats.hlo import dtype_of as hlo_dtype
+from protoslice.formats.onnx import dtype_of as onnx_dtype
+from protoslice.formats.paddle_files import dtype_of as paddle_dtype
+from protoslice.formats.tensorflow import known as tensorflow_dtype
+from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.schema import text_of
 
 LONGEST_TEXT: Final = 200
 """Characters of an attribute's value."""
 MOST_ATTRIBUTES: Final = 64
+MOST_DIMENSIONS: Final = 32
+"""Dimensions that are listed; a value with more has no shape."""
+_WITHOUT_ELEMENTS: Final = frozenset({0, 13, 14, 17})
+"""Element types of XLA whose values have no dimensions: none, tuples, opaque values and tokens."""
+_SHAPED: Final = frozenset({"Placeholder", "VarHandleOp", "VariableV2"})
+"""TensorFlow's operators whose attribute `shape` is that of their value, or of the variable."""
 
 Message = Any
 """A message whose class is made at run time."""
+Type = tuple[str | None, Iterable[int] | None]
+"""Data type, and lengths of dimensions (negative where unknown)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +50,15 @@ class Dialect:
     inputs: Sequence[Sequence[int]]
     op: str
     """Field with the operation."""
-    holds: Callable[[Message], Sequence[str]]
+    type_of: Callable[[Message, str], Type]
+    """Reads the type of a value from the message that states it, a declaration or a node."""
+    own_weights: Callable[[Message], Sequence[str]]
     """Names of tensors that a node may hold in itself."""
     hidden: frozenset[str]
     """Fields that are no attributes."""
-    qualified: bool = False
+    tensorflow_inputs: bool = False
     """True when inputs are written as in TensorFlow: `node`, `node:output` and `^node`."""
-    ordered: bool = False
+    values_are_reassigned: bool = False
     """True when values may be made again, and a node takes the one before it."""
     numbers: bool = False
     """True when values are named by numbers."""
@@ -49,6 +66,12 @@ class Dialect:
     """First number of the fields of which one is the operation, where `op` is empty."""
     declares: str = ""
     """Message type that declares a value by its name; empty where a node tells the types of its values."""
+
+    def value(self, name: str, message: Message) -> GraphValue:
+        """Return the value `name`, with the type that `message` states."""
+        dtype, lengths = self.type_of(message, name)
+        shape = None if lengths is None else tuple(length if length >= 0 else None for length in lengths)
+        return GraphValue(name, dtype, shape if shape is None or len(shape) <= MOST_DIMENSIONS else None)
 
     def attributes(self, node: Message) -> tuple[tuple[str, str], ...]:
         """Names and values of all that is set in `node` beside its name, its operation and its links."""
@@ -100,6 +123,64 @@ def _held_by_caffe(node: Message) -> Sequence[str]:
     return [f"{node.name}.blobs[{number}]" for number in range(8)]
 
 
+def _named(dtype: Dtype | None) -> str | None:
+    return None if dtype is None else dtype.name
+
+
+def _type_in_onnx(message: Message, name: str) -> Type:
+    tensor = message.type.tensor_type
+    dims = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
+    dtype = onnx_dtype(tensor.elem_type)
+    return _named(dtype), dims if tensor.HasField("shape") else None
+
+
+def _type_in_paddle(message: Message, name: str) -> Type:
+    kind = message.type
+    tensor = kind.dense_tensor.tensor if kind.HasField("dense_tensor") else kind.selected_rows
+    dtype = paddle_dtype(tensor.data_type) if tensor.IsInitialized() else None
+    return _named(dtype), tensor.dims if dtype else None
+
+
+def _type_in_tensorflow(node: Message, name: str) -> Type:
+    output = name.rpartition(":")[2]
+    number = int(output) if output.isdecimal() and len(output) < 6 else 0
+    dtype = next((node.attr[key].type for key in ("dtype", "DstT", "T") if key in node.attr), 0)
+    shapes = node.attr["_output_shapes"].list.shape if "_output_shapes" in node.attr else ()
+    if "shape" in node.attr and node.op in _SHAPED:
+        shape = node.attr["shape"].shape
+    elif number < len(shapes):
+        shape = shapes[number]
+    else:
+        shape = None
+    return _named(tensorflow_dtype(dtype)), None if shape is None or shape.unknown_rank else (
+        dim.size for dim in shape.dim
+    )
+
+
+def _type_in_hlo(node: Message, name: str) -> Type:
+    kind = node.shape.element_type
+    return _named(hlo_dtype(kind)), None if kind in _WITHOUT_ELEMENTS else node.shape.dimensions
+
+
+def _type_in_program(node: Message, name: str) -> Type:
+    for each in node.outputs:
+        if each.name == name:
+            tensor = each.type.tensorType
+            dims = (dim.constant.size if dim.HasField("constant") else -1 for dim in tensor.dimensions)
+            return _named(mil_dtype(tensor.dataType)), dims if tensor.dataType else None
+    return None, None
+
+
+def _type_in_network(node: Message, name: str) -> Type:
+    at = list(node.output).index(name) if name in node.output else len(node.outputTensor)
+    return None, node.outputTensor[at].dimValue if at < len(node.outputTensor) else None
+
+
+def _type_in_caffe(node: Message, name: str) -> Type:
+    has_shape = node.DESCRIPTOR.name == "LayerParameter" and len(node.input_param.shape) > 0
+    return None, node.input_param.shape[0].dim if has_shape else None
+
+
 DIALECTS: Final = (
     Dialect(
         package="tensorflow.",
@@ -109,9 +190,10 @@ DIALECTS: Final = (
         outputs=[1],
         inputs=[[3]],
         op="op",
-        holds=_held_by_tensorflow,
+        type_of=_type_in_tensorflow,
+        own_weights=_held_by_tensorflow,
         hidden=frozenset({"name", "op", "input"}),
-        qualified=True,
+        tensorflow_inputs=True,
     ),
     Dialect(
         package="onnx.",
@@ -121,7 +203,8 @@ DIALECTS: Final = (
         outputs=[2],
         inputs=[[1]],
         op="op_type",
-        holds=lambda node: [],
+        type_of=_type_in_onnx,
+        own_weights=lambda node: [],
         hidden=frozenset({"name", "op_type", "input", "output"}),
         declares="onnx.ValueInfoProto",
     ),
@@ -133,9 +216,10 @@ DIALECTS: Final = (
         outputs=[2, 2],
         inputs=[[1, 2]],
         op="type",
-        holds=lambda node: [],
+        type_of=_type_in_paddle,
+        own_weights=lambda node: [],
         hidden=frozenset({"type", "inputs", "outputs"}),
-        ordered=True,
+        values_are_reassigned=True,
         declares="paddle.framework.proto.VarDesc",
     ),
     Dialect(
@@ -146,7 +230,8 @@ DIALECTS: Final = (
         outputs=[35],
         inputs=[[36], [37]],
         op="opcode",
-        holds=lambda node: [node.name] if node.opcode == "constant" else [],
+        type_of=_type_in_hlo,
+        own_weights=lambda node: [node.name] if node.opcode == "constant" else [],
         hidden=frozenset(
             {
                 "name",
@@ -169,7 +254,8 @@ DIALECTS: Final = (
         outputs=[3, 1],
         inputs=[[2, 2, 1, 1]],
         op="type",
-        holds=lambda node: [each.name for each in node.outputs if node.type == "const"],
+        type_of=_type_in_program,
+        own_weights=lambda node: [each.name for each in node.outputs if node.type == "const"],
         hidden=frozenset({"type", "inputs", "outputs", "blocks"}),
     ),
     Dialect(
@@ -180,7 +266,8 @@ DIALECTS: Final = (
         outputs=[3],
         inputs=[[2]],
         op="",
-        holds=_held_by_network,
+        type_of=_type_in_network,
+        own_weights=_held_by_network,
         hidden=frozenset({"name", "input", "output"}),
         kinds=100,
     ),
@@ -192,9 +279,10 @@ DIALECTS: Final = (
         outputs=[4],
         inputs=[[3]],
         op="type",
-        holds=_held_by_caffe,
+        type_of=_type_in_caffe,
+        own_weights=_held_by_caffe,
         hidden=frozenset({"name", "type", "bottom", "top", "blobs"}),
-        ordered=True,
+        values_are_reassigned=True,
     ),
     Dialect(
         package="caffe.",
@@ -204,9 +292,10 @@ DIALECTS: Final = (
         outputs=[3],
         inputs=[[2]],
         op="type",
-        holds=_held_by_caffe,
+        type_of=_type_in_caffe,
+        own_weights=_held_by_caffe,
         hidden=frozenset({"name", "type", "bottom", "top", "blobs"}),
-        ordered=True,
+        values_are_reassigned=True,
     ),
 )
 

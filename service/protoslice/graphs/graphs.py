@@ -61,8 +61,8 @@ class Graphs:
             dialect.inputs,
             op=[node.fields_by_name[dialect.op].number] if dialect.op else [],
             kinds=dialect.kinds,
-            qualified=dialect.qualified,
-            ordered=dialect.ordered,
+            qualified=dialect.tensorflow_inputs,
+            ordered=dialect.values_are_reassigned,
             numbers=dialect.numbers,
         )
         self._message = schema.bundled().message_class(dialect.node)
@@ -137,7 +137,7 @@ class Graphs:
 
     def _makers(self, graph: int, fits: Callable[[str], bool]) -> Iterator[int]:
         """Nodes of a graph that make a value whose name fits."""
-        if self.dialect.numbers or self.dialect.qualified:  # what they make goes by their own names
+        if self.dialect.numbers or self.dialect.tensorflow_inputs:  # what they make goes by their own names
             return
         path, first, _ = self.links.graphs(graph, 1)[0]
         # Nodes of inner graphs stand between those of the graph.

@@ -192,7 +192,7 @@ def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named:
     outside = [value for value, maker in zip(values, makers, strict=False) if maker is None]
     hidden = sum(maker is not None and maker not in messages for maker in makers)
     hidden += sum(taker not in messages for taker, _ in takers)
-    names = dict.fromkeys([*dialect.holds(message), *outside])
+    names = dict.fromkeys([*dialect.own_weights(message), *outside])
     return GraphNode(
         name=graphs.called(node),
         op=graphs.operator(node, message),

@@ -14,7 +14,6 @@ from protoslice import schema
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import GraphBlock, GraphLevel, GraphLink, GraphOperator, GraphSection, GraphStep, GraphValue
 from protoslice.graphs.graphs import Graphs
-from protoslice.graphs.types import NAME, TYPED, message_of, value_of
 
 _OPS: Final = 5
 """Operators that are listed of a block."""
@@ -29,6 +28,8 @@ _ROOM: Final = 4 << 20
 """Bytes of nodes and declarations that a level looks into."""
 _SLOTS: Final = 200_000
 """Inputs of nodes that a level goes through to find names of values."""
+_NAME_FIELD: Final = [1]
+"""Field with the name of a value in its declaration."""
 _LONGEST: Final = 4096
 """Characters of a name; the rest of a longer one is cut."""
 _NODE_BYTES: Final = 60
@@ -73,7 +74,7 @@ class Strip:
         self._addresses = [each.address for each in weights]
         dialect = graphs.dialect
         tensors = [(each.name, each.address.removeprefix("path:"), each.elements) for each in weights]
-        is_own = dialect.qualified or dialect.numbers
+        is_own = dialect.tensorflow_inputs or dialect.numbers
         self._strip = graphs.links.strip(graph, tensors, graphs.entry(graph).name, is_own)
 
     @property
@@ -191,18 +192,17 @@ class Strip:
     def _typed(self, values: Sequence[tuple[int, str]], messages: _Messages) -> list[GraphValue]:
         """Values by their makers and names, with their types."""
         if self._declared is None:
-            typed = TYPED[self._graphs.dialect.node]
-            return [value_of(name[:_LONGEST], typed, messages.of(node)) for node, name in values]
+            value = self._graphs.dialect.value
+            return [value(name[:_LONGEST], messages.of(node)) for node, name in values]
         names = [name.encode() for _, name in values]
-        numbers = self._declared.named(self._graphs.path(self._graph), NAME, names)
+        numbers = self._declared.named(self._graphs.path(self._graph), _NAME_FIELD, names)
         return [self._declaration(name, number, messages) for (_, name), number in zip(values, numbers, strict=True)]
 
     def _declaration(self, name: str, number: int | None, messages: _Messages) -> GraphValue:
-        kind = self._graphs.dialect.declares
         if number is None or self._declared is None:
             return GraphValue(name[:_LONGEST], None, None)
-        message = messages.parsed(kind, self._declared[number].skeleton)
-        return value_of((name or message.name)[:_LONGEST], TYPED[kind], message)
+        message = messages.declaration(self._declared[number].skeleton)
+        return self._graphs.dialect.value((name or message.name)[:_LONGEST], message)
 
     def _outer_links(
         self, parts: Sequence[_Part], inputs: Sequence[_Valued], outputs: Sequence[_Valued]
@@ -269,13 +269,14 @@ class _Messages:
             self._nodes[node] = message
         return self._nodes[node]
 
-    def parsed(self, kind: str, data: bytes) -> Any:
-        """A message of type `kind`; an empty one when there is no room, or it is damaged."""
+    def declaration(self, data: bytes) -> Any:
+        """The declaration of a value; an empty one when there is no room, or it is damaged."""
         self._left -= len(data)
+        message = schema.bundled().message_class(self._graphs.dialect.declares)
         try:
-            return message_of(kind, data if self._left > 0 else b"")
+            return schema.parsed(message, data if self._left > 0 else b"")
         except DecodeError:
-            return message_of(kind, b"")
+            return message()
 
     def operator(self, node: int) -> str:
         """The operation of a node."""

@@ -188,7 +188,7 @@ def test_only_bytes_in_equal_blocks_count_as_equal(seed: int) -> None:
         if shift % SUM_BLOCK == 0 and ours[at : at + SUM_BLOCK] == theirs[at + shift :][:SUM_BLOCK]
     ]
     equal = ours[start : start + length] == theirs[start + shift :][:length]
-    left = ByteEvidence({}, checksums=True).undecided((one, start), (other, start + shift), length)
+    left = ByteEvidence({}, checksums=True).unverified((one, start), (other, start + shift), length)
     assert left is not None or not equal
     covered = bytearray(length)
     for at, many in left or []:

@@ -16,7 +16,7 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
 from protoslice.comparing.differences import ComparedModel, steps_of_differences
-from protoslice.comparing.equality import Equality, PieceList, undecided_by
+from protoslice.comparing.equality import Equality, PieceList, unverified_by
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.facts import Difference, Piece
 from protoslice.formats.model import Model, Tensors
@@ -43,7 +43,7 @@ def differences(before: ComparedFiles, after: ComparedFiles) -> Iterator[Differe
     with Progress("comparing") as progress:
         local = not (before.fetched or after.fetched)
         stored = sum(source.size for side in (before, after) for source in side.files.values())
-        equality = Equality(undecided_by(before.cuts, after.cuts), progress.advance, local=local, stored=stored)
+        equality = Equality(unverified_by(before.cuts, after.cuts), progress.advance, local=local, stored=stored)
         yield from (found for found in steps_of_differences(before, after, equality) if found is not None)
 
 

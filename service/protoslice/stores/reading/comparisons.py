@@ -146,7 +146,7 @@ class Comparisons:
         while True:
             evidence = ByteEvidence(pieces, checksums=checksums)
             stored = before.info.size + after.info.size
-            equality = Equality(evidence.undecided, lambda _: None, local=True, stored=stored)
+            equality = Equality(evidence.unverified, lambda _: None, local=True, stored=stored)
             differences = steps_of_differences(one, other, equality, pairs)
             most = None if pieces or local else MOST_CONFIRMED
             found = await self._worker.finish(_counted_job(differences, equality, most))
