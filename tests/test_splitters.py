@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import EntryPoint, EntryPoints
 from typing import Any
 
@@ -10,7 +10,7 @@ import pytest
 from tests.support.golden import CHUNKED
 
 import protoslice
-from protoslice import splitters
+from protoslice import plugins, splitters
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 
 FILE = CHUNKED / "graph_many_nodes.pb"
@@ -36,15 +36,19 @@ class Broken:
 
 
 @pytest.fixture
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Entry points of packages that bring splitters, good ones and bad ones."""
     named = {"halves": "Halves", "mute": "Mute", "broken": "Broken", "gone": "nothing:Here"}
     values = [(name, value if ":" in value else f"{__name__}:{value}") for name, value in named.items()]
     points = EntryPoints(
-        EntryPoint(name, value, splitters.GROUP)
+        EntryPoint(name, value, "protoslice.splitters")
         for name, value in [*values, ("two", f"{__name__}:Halves"), ("two", f"{__name__}:Mute")]
     )
-    monkeypatch.setattr(splitters, "entry_points", points.select)
+    monkeypatch.setattr(plugins, "entry_points", points.select)
+    splitters.SPLITTERS.forget()
+    yield
+    monkeypatch.undo()
+    splitters.SPLITTERS.forget()
 
 
 def test_a_splitter_gives_rules_by_the_index(installed: None) -> None:
@@ -74,11 +78,11 @@ def test_rules_of_a_splitter_are_checked_like_others() -> None:
 @pytest.mark.parametrize(
     ("name", "error", "said"),
     [
-        ("none", InvalidInput, "No splitter 'none'; available: broken, gone, halves, mute, two"),
+        ("none", InvalidInput, "No splitter for 'none'; available: broken, gone, halves, mute, two"),
         ("two", InvalidInput, "Several installed packages"),
-        ("mute", Unsupported, "'mute' of .*Mute has no method `rules`"),
-        ("broken", Unsupported, "Cannot load the splitter 'broken' of .*: no licence"),
-        ("gone", Unsupported, "Cannot load the splitter 'gone' of .*: No module named 'nothing'"),
+        ("mute", Unsupported, "'mute' of package .* has no method `rules`"),
+        ("broken", Unsupported, "the splitter for 'broken' of .* does not load: RuntimeError: no licence"),
+        ("gone", Unsupported, "Cannot import the splitter for 'gone' of .*: No module named 'nothing'"),
     ],
 )
 def test_a_splitter_that_cannot_be_had_is_told_in_one_line(installed: None, name: str, error: Any, said: str) -> None:

@@ -54,7 +54,8 @@ class PluginGroup(Generic[T]):
         not import or lacks something.
         """
         if name not in self.names():
-            raise InvalidInput(f"No {self._kind} for {name!r}; available: {', '.join(self.names())}")
+            names = ", ".join(self.names()) or "none is installed"
+            raise InvalidInput(f"No {self._kind} for {name!r}; available: {names}")
         for known in (self._built_in, self._registered, self._loaded):
             if name in known:
                 return known[name]
