@@ -66,10 +66,17 @@ class FileSource(ClosedAtEnd):
         `CorruptModel` for a range beyond the end, `StorageError` when the read fails or the file has shrunk.
         """
         _check(offset, length, self.size, self.path)
-        if length > _LONGEST_READ:
-            return self._read_long(offset, length)
         part = self._pread(offset, length)
-        return part if len(part) == length else self._read_long(offset, length)
+        if len(part) == length:
+            return part
+        parts, done = [part], len(part)
+        while done < length:
+            if not part:
+                raise _short(self.path, offset + done)
+            part = self._pread(offset + done, length - done)
+            parts.append(part)
+            done += len(part)
+        return b"".join(parts)
 
     def close(self) -> None:
         """Close the file descriptor, and drop the engine's file; may be called twice."""
@@ -82,26 +89,13 @@ class FileSource(ClosedAtEnd):
         if hasattr(self, "_fd"):
             self.close()
 
-    def _read_long(self, offset: int, length: int) -> bytes:
-        parts = []
-        while length:
-            part = self._pread(offset, min(length, _LONGEST_READ))
-            if not part:
-                raise _short(self.path, offset)
-            parts.append(part)
-            offset, length = offset + len(part), length - len(part)
-        return b"".join(parts)
-
     def _pread(self, offset: int, length: int) -> bytes:
-        try:
-            return os.pread(self._open_fd(), length, offset)
-        except OSError as error:
-            raise _cannot_read(self.path, error) from error
-
-    def _open_fd(self) -> int:
         if self._fd < 0:
             raise InvalidInput(f"{self.path} is closed; open it again to read from it")
-        return self._fd
+        try:
+            return os.pread(self._fd, min(length, _LONGEST_READ), offset)
+        except OSError as error:
+            raise _cannot_read(self.path, error) from error
 
 
 class BytesSource:
