@@ -23,7 +23,6 @@ ProtosliceError
 ├── IntegrityError        the operator: what is kept or sent is damaged, as a checksum or a length of ours tells
 └── StorageError          the operator: storage that fails
     ├── StorageUnavailable    for now
-    │   ├── CircuitOpen           it has stopped answering, and is not asked
     │   └── DatabaseUnavailable   the SQL database does not answer in time
     ├── StorageDenied         until somebody grants it
     │   └── SourceDenied          by the owner of an object that is registered in place
@@ -257,10 +256,6 @@ class StorageError(ProtosliceError):
 
 class StorageUnavailable(StorageError):
     """Storage, or a service, that does not answer now."""
-
-
-class CircuitOpen(StorageUnavailable):
-    """Storage that has stopped answering, and is not asked until it answers a probe."""
 
 
 class DatabaseUnavailable(StorageUnavailable):

@@ -175,12 +175,6 @@ HEADERS = Problem(431, "header-too-large", "Request headers too large", "Send fe
 INTERNAL = Problem(500, "internal", "Internal error", "Report `request_id` to the operator.")
 DAMAGED = Problem(500, "damaged-object", "Damaged object", "Report `request_id` and `object` to the operator.")
 UNAVAILABLE = Problem(503, "storage-unavailable", "Storage unavailable", "Try again after `Retry-After` seconds.")
-CIRCUIT = Problem(
-    503,
-    "storage-circuit-open",
-    "Storage not responding",
-    "Try again after `Retry-After` seconds; the service checks meanwhile whether the storage responds again.",
-)
 DATABASE = Problem(503, "database-unavailable", "Database unavailable", "Try again after `Retry-After` seconds.")
 STORAGE = Problem(
     503, "storage-error", "Storage error", "Try again later; the operator can find the cause by `request_id`."
@@ -227,7 +221,6 @@ READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
     errors.IntegrityError: DAMAGED,
     errors.StorageError: STORAGE,
     errors.StorageUnavailable: UNAVAILABLE,
-    errors.CircuitOpen: CIRCUIT,
     errors.DatabaseUnavailable: DATABASE,
     errors.StorageDenied: DENIED,
     errors.UnknownCaller: UNAUTHORIZED,

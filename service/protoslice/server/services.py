@@ -50,7 +50,7 @@ from protoslice.server.settings import Settings
 from protoslice.server.store_names import StoreNames, repositories_of
 from protoslice.storage import MeteredStorage, Storage, open_storage
 from protoslice.storage.prefixes import check_apart
-from protoslice.storage.wrappers.circuit import CircuitBreaker
+from protoslice.storage.wrappers.metered import LateCallLimit
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.backups import dump_daily
 from protoslice.stores.cache import CacheOptions
@@ -121,9 +121,7 @@ class Services:
             if settings.workers > 1 and not storage.abilities.shared:
                 raise InvalidInput("This storage works with one process only: set PROTOSLICE_WORKERS=1")
             if not storage.abilities.open_file:
-                storage, budget = CircuitBreaker(storage), storage.retry_budget
-                stack.push_async_callback(storage.close)
-                self.metrics.circuit.watch(storage, budget)
+                storage = LateCallLimit(storage, settings.late_calls())
             metered: Storage = MeteredStorage(storage, self.metrics.storage.observe)
             database = await stack.enter_async_context(
                 open_catalogue(
@@ -336,6 +334,7 @@ def _store_options(settings: Settings) -> StoreOptions:
         open_stores_bytes=settings.open_stores_bytes,
         register_prefixes=settings.register_allow,
         register_networks=settings.register_networks,
+        late_calls=settings.late_calls(),
         register_options={settings.storage.partition(":")[0].lower(): settings.plain_storage_options()},
         rules=settings.split_rules,
         space_watermark_bytes=settings.space_watermark_bytes,

@@ -482,6 +482,10 @@ class Settings(BaseSettings):
         """Path of the public URL, which a proxy takes off; empty without one."""
         return urlsplit(self.public_url).path
 
+    def late_calls(self) -> int:
+        """Limit of late calls of a storage, above which further calls are refused."""
+        return self.max_connections // 4
+
     def connections_per_client(self) -> int:
         """Limit of connections of one client; 0 is no limit."""
         return _share(self.max_connections_per_client, self.max_connections // 4, 64)

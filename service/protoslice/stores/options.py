@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, OPEN_STORES_BYTES, SPACE_WATERMARK_BYTES, WORKER_THREADS
+from protoslice.storage.wrappers.metered import LATE_CALLS
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.ingest.root.rules import RulesByType
 from protoslice.stores.quotas.model import NO_QUOTA, Quota
@@ -25,6 +26,8 @@ class StoreOptions:
     register_networks: tuple[str, ...] = ()
     register_options: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """Options of the storages of registered objects, by URI scheme."""
+    late_calls: int = LATE_CALLS
+    """Late calls of the storage of registered objects above which further calls are refused."""
     rules: RulesByType = field(default_factory=dict)
     """Rules of splits kept by type, for roots that come without."""
     space_watermark_bytes: int = SPACE_WATERMARK_BYTES

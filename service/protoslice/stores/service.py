@@ -112,7 +112,11 @@ class Stores:
             beside._places
             if beside
             else ExternalObjects(
-                options.register_prefixes, options.register_networks, options.rules, options=options.register_options
+                options.register_prefixes,
+                options.register_networks,
+                options.rules,
+                options=options.register_options,
+                late_calls=options.late_calls,
             )
         )
         self._manifests = Manifests(self._table, self._worker)

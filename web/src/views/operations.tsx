@@ -99,7 +99,7 @@ function groupsOf(now: Told, before: Told | undefined): [string, Row[]][] {
     ["Storage", [
       ["stored", orNone(sum(now, "space_stored_bytes") ?? sum(now, "stored_bytes"), bytes)], ["stores", orNone(sum(now, "space_stores") ?? sum(now, "stores"), count)],
       ["calls", perSecond(rate(before, now, "storage_call_seconds_count"), rough)], ["mean call time", orNone(mean(now, "storage_call_seconds"), seconds)],
-      ["failed calls", total("storage_errors_total")], ["responding", sum(now, "storage_circuit_open") ? "no, calls are paused" : "yes"],
+      ["failed calls", total("storage_errors_total")],
       ["checksum failures", total("damaged_reads_total")], ["last garbage collection", tallied ? ago(new Date(1000 * tallied).toISOString()) : "–"],
     ]],
   ];

@@ -53,7 +53,7 @@ BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     "internal": errors.StorageError,
     "damaged-object": errors.IntegrityError,
     "storage-unavailable": errors.StorageUnavailable,
-    "storage-circuit-open": errors.CircuitOpen,
+    "storage-circuit-open": errors.StorageUnavailable,
     "database-unavailable": errors.DatabaseUnavailable,
     "storage-error": errors.StorageError,
     "storage-denied": errors.StorageDenied,

@@ -23,7 +23,6 @@ from protoslice.build import build
 from protoslice.catalog.database import Lane
 from protoslice.server.context import RequestContext
 from protoslice.server.observability.cache_reads import CacheReads
-from protoslice.server.observability.circuit_state import CircuitState
 from protoslice.server.observability.peers import SHARED
 from protoslice.server.observability.request_counts import RequestCounts
 from protoslice.server.observability.space_gauges import SpaceGauges
@@ -75,8 +74,6 @@ class Metrics:
             "Size of the write-ahead log of SQLite; 0 with PostgreSQL.",
             registry=shared,
         )
-        self.circuit = CircuitState()
-        registry.register(self.circuit)
         self.cache = CacheReads()
         registry.register(self.cache)
         self.stored = StoredCounts()

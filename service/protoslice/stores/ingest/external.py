@@ -28,8 +28,8 @@ from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.prefixes import allowed
 from protoslice.storage.sources import check_prefixes, open_source
-from protoslice.storage.wrappers.circuit import CircuitBreaker
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers.metered import LATE_CALLS, LateCallLimit
 from protoslice.stores.ingest.inspection import Scan, Types
 from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.persist import drafted
@@ -62,10 +62,15 @@ class ExternalObjects:
         kept_rules: RulesByType,
         *,
         options: Mapping[str, Mapping[str, str]] | None = None,
+        late_calls: int = LATE_CALLS,
     ) -> None:
-        """`options`: those that the storages of a scheme are opened with, by scheme."""
+        """`options`: those that the storages of a scheme are opened with, by scheme.
+
+        `late_calls`: limit of late calls of each storage.
+        """
         check_prefixes(prefixes)
         self._options = options or {}
+        self._late_calls = late_calls
         self._prefixes = tuple(prefixes)
         self._networks = tuple(networks)
         self._kept_rules = kept_rules
@@ -187,7 +192,7 @@ class ExternalObjects:
             options = self._options.get(parse_root(place.root).scheme)
             storage = open_source(place.root, options, networks=self._networks, prefixes=self._prefixes)
             if not storage.abilities.open_file:
-                storage = CircuitBreaker(storage)
+                storage = LateCallLimit(storage, self._late_calls)
             storage = self._storages[place.root] = _Source(storage)
         return storage, place.key
 

@@ -85,6 +85,7 @@ async def metrics(services: Given) -> Response:
 )
 async def problem(request: Request, slug: str) -> Response:
     """The page that the `type` of a problem refers to."""
+    slug = "storage-unavailable" if slug == "storage-circuit-open" else slug  # what releases before 0.2 answered
     found = next((each for each in PROBLEMS if each.slug == slug), None)
     if found is None:
         raise HttpProblem(NOT_FOUND, "No such problem type")
