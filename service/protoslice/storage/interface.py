@@ -24,7 +24,6 @@ from typing import ClassVar, Final, Protocol, Self, final
 
 from protoslice.errors import Conflict, StorageUnavailable, Unsupported
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.retries import RetryBudget
 
 INTERFACE: Final = (2, 0)
 """Version of the interface; see `plugins.Version`."""
@@ -145,8 +144,6 @@ class Storage(ABC):
 
     interface: ClassVar[tuple[int, int] | int] = INTERFACE
     """Version of this interface that the backend was written for; a plug-in states it as a literal."""
-    retry_budget: RetryBudget | None = None
-    """Budget of the retries that the backend makes by itself; None where it makes none."""
 
     @property
     @abstractmethod

@@ -3,13 +3,11 @@
 import asyncio
 import socket
 from collections.abc import AsyncGenerator
-from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
-from obstore.store import S3Store
 from tests.support.serving import in_a_thread
 
 from protoslice.errors import (
@@ -237,60 +235,6 @@ def test_a_page_of_a_listing_is_one_request() -> None:
     with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
         assert asyncio.run(work(_access(address))) == names
     assert len(asked) == 2
-
-
-def test_a_bucket_that_fails_is_tried_again_less_and_less() -> None:
-    """Calls side by side, 5 a round; the server answers each request with 503, and later with 200."""
-    asked, statuses = list[str](), [503]
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_HEAD(self) -> None:
-            asked.append(self.path)
-            self.send_response(statuses[0])
-            for name, value in (
-                ("etag", '"made"'),
-                ("last-modified", self.date_time_string()),
-                ("content-length", "0"),
-            ):
-                self.send_header(name, value)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    async def round_of_calls(storage: CloudStorage) -> int:
-        before = len(asked)
-        await asyncio.gather(*(storage.stat(KEY) for _ in range(5)), return_exceptions=True)
-        return len(asked) - before
-
-    async def work(options: dict[str, str]) -> None:
-        def opened(retries: int) -> S3Store:
-            moment = timedelta(milliseconds=1)
-            return S3Store(
-                "bucket",
-                client_options={"allow_http": True},
-                retry_config={
-                    "max_retries": retries,
-                    "backoff": {"init_backoff": moment, "max_backoff": moment, "base": 2},
-                },
-                endpoint=options["endpoint"],
-                region="x",
-                access_key_id="x",
-                secret_access_key="x",
-            )
-
-        async with CloudStorage(opened(5), bare=opened(0)) as storage:
-            assert await round_of_calls(storage) == 5 * 6
-            assert [await round_of_calls(storage) for _ in range(4)] == [5] * 4
-            assert storage.retry_budget.withheld == 20
-            statuses[0] = 200
-            for _ in range(11):
-                await round_of_calls(storage)
-            statuses[0] = 503
-            assert await round_of_calls(storage) == 5 * 6
-
-    with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
-        asyncio.run(work(_access(address)))
 
 
 def _access(address: str) -> dict[str, str]:

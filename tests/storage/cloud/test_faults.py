@@ -13,6 +13,7 @@ from tests.support.serving import in_a_thread
 from protoslice.errors import ProtosliceError, StorageDenied, StorageUnavailable
 from protoslice.server.problems import problem_of_error
 from protoslice.storage import ObjectKey
+from protoslice.storage.cloud import backend
 from protoslice.storage.cloud.backend import CloudStorage
 
 KEY = ObjectKey("a/b.pb")
@@ -53,16 +54,16 @@ def bucket(status: int, body: bytes, length: int) -> Iterator[dict[str, str]]:
 
 
 def failure(call: str, options: dict[str, str]) -> ProtosliceError:
-    """Error of a call to which the budget grants no retries."""
+    """Error of a call, without retries."""
 
     async def work() -> None:
         async with CloudStorage.from_uri("s3://bucket", options, read_seconds=5) as storage:
-            for _ in range(10):
-                storage.retry_budget.failed()
             await CALLS[call](storage)
 
-    with pytest.raises(ProtosliceError) as caught:
-        asyncio.run(work())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(backend, "_RETRY", {"max_retries": 0})
+        with pytest.raises(ProtosliceError) as caught:
+            asyncio.run(work())
     return caught.value
 
 

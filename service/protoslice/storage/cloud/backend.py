@@ -7,7 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +29,6 @@ from protoslice.storage.cloud.writer import CloudWriter
 from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectContent, ObjectStat, Page, Writer
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.remote import RemoteStorage
-from protoslice.storage.retries import RetryBudget
 from protoslice.storage.spans import check_inside, check_limit, check_span
 
 if TYPE_CHECKING:
@@ -63,33 +62,24 @@ _RETRY: RetryConfig = {
     "retry_timeout": timedelta(seconds=45),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
-_NO_RETRY: RetryConfig = {"max_retries": 0}
 _log = logging.getLogger(__name__)
 
 
 class CloudStorage(RemoteStorage):
     """Storage of the objects of a bucket, or of a folder in one."""
 
-    retry_budget: RetryBudget
-
     def __init__(
         self,
         store: ObjectStore,
         *,
-        bare: ObjectStore | None = None,
         part_bytes: int = PART_BYTES,
         read_seconds: float = READ_SECONDS,
         multiparts: Multiparts | None = None,
     ) -> None:
-        """Storage over `store`; `bare` is the same one without retries, for calls that the budget grants none.
-
-        `multiparts` ends uploads that dead writers left.
-        """
+        """Storage over `store`; `multiparts` ends uploads that dead writers left."""
         self._multiparts = multiparts
         self._uploading: Counter[str] = Counter()
         self._store = store
-        self._bare = bare or store
-        self.retry_budget = RetryBudget()
         self._read_seconds = read_seconds
         self.part_bytes = part_bytes
 
@@ -115,47 +105,29 @@ class CloudStorage(RemoteStorage):
         client |= connection
         config = spared(scheme, config, encrypted=client.keys().isdisjoint(_WEAKENING))
         try:
-            store, bare = (
-                from_url(uri, config=_any(config), client_options=_any(client), retry_config=retries)
-                for retries in (_RETRY, _NO_RETRY)
-            )
+            store = from_url(uri, config=_any(config), client_options=_any(client), retry_config=_RETRY)
         except Exception as error:
             raise InvalidInput(f"Invalid storage URI or options: {_reason(error, options)}") from None
         left = None
         if isinstance(store, S3Store):
             left = Multiparts.of(store.config["bucket"], store.prefix or "", config, connection)
-        return cls(store, bare=bare, read_seconds=read_seconds, multiparts=left)
+        return cls(store, read_seconds=read_seconds, multiparts=left)
 
     @property
     def abilities(self) -> Abilities:
         """All but `open_file` and `free_bytes`."""
         return ABILITIES
 
-    @contextmanager
-    def _asking(self, doing: str, key: object, *, missing: type[ProtosliceError] = NotFound) -> Iterator[ObjectStore]:
-        """Store to make one call of, with retries if the budget grants any; errors as `explained` gives them."""
-        try:
-            with explained(doing, key, missing=missing):
-                yield self._store if self.retry_budget.allows() else self._bare
-        except StorageUnavailable:
-            self.retry_budget.failed()
-            raise
-        except ProtosliceError:
-            self.retry_budget.succeeded()
-            raise
-        self.retry_budget.succeeded()
-
     async def stat(self, key: ObjectKey) -> ObjectStat:
-        with self._asking("find", key) as bucket:
+        with explained("find", key):
             async with asyncio.timeout(self._read_seconds):
-                return _describe(key, await obstore.head_async(bucket, key.text))
+                return _describe(key, await obstore.head_async(self._store, key.text))
 
     async def get(self, key: ObjectKey) -> ObjectContent:
         with explained("read", key):
             async with asyncio.timeout(self._read_seconds):
-                with self._asking("read", key) as bucket:
-                    answer = await obstore.get_async(bucket, key.text)
-                    return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
+                answer = await obstore.get_async(self._store, key.text)
+                return ObjectContent(_describe(key, answer.meta), bytes(await answer.bytes_async()))
 
     async def _found(self, key: ObjectKey, etag: str | None) -> ObjectStat | None:
         """`pin` of an object that could not be read; None when that fails as well.
@@ -180,8 +152,8 @@ class CloudStorage(RemoteStorage):
         if if_etag is not None:
             options["if_match"] = if_etag
         try:
-            with self._asking("read", key) as bucket:
-                answer = await obstore.get_async(bucket, key.text, options=options)
+            with explained("read", key):
+                answer = await obstore.get_async(self._store, key.text, options=options)
                 _describe(key, answer.meta).check_etag(if_etag)
                 data = bytes(await answer.bytes_async())
         except StorageUnavailable:
@@ -206,12 +178,12 @@ class CloudStorage(RemoteStorage):
         while at < end:
             before = at
             try:
-                with self._asking("read", key) as bucket:
+                with explained("read", key):
                     options: GetOptions = (
                         {"range": (at, end)} if if_etag is None else {"range": (at, end), "if_match": if_etag}
                     )
                     async with asyncio.timeout_at(deadline):
-                        answer = await obstore.get_async(bucket, key.text, options=options)
+                        answer = await obstore.get_async(self._store, key.text, options=options)
                 found = _describe(key, answer.meta)
                 found.check_etag(if_etag)
                 check_inside(key, end, found.size)
@@ -239,17 +211,22 @@ class CloudStorage(RemoteStorage):
                     raise
 
     async def put(self, key: ObjectKey, data: Buffer) -> str:
-        with self._asking("write", key, missing=StorageUnavailable) as bucket:
-            result = await obstore.put_async(bucket, key.text, bytes(data), use_multipart=False)
+        with explained("write", key, missing=StorageUnavailable):
+            result = await obstore.put_async(self._store, key.text, bytes(data), use_multipart=False)
         return _tag(result["e_tag"])
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[Buffer]) -> str:
         """See `writer.Target.put_parts`."""
         self._uploading[key.text] += 1
         try:
-            with self._asking("write", key, missing=StorageUnavailable) as bucket:
+            with explained("write", key, missing=StorageUnavailable):
                 result = await obstore.put_async(
-                    bucket, key.text, parts, use_multipart=True, chunk_size=self.part_bytes, max_concurrency=UPLOADS
+                    self._store,
+                    key.text,
+                    parts,
+                    use_multipart=True,
+                    chunk_size=self.part_bytes,
+                    max_concurrency=UPLOADS,
                 )
         finally:
             self._uploading -= Counter((key.text,))  # without what is no longer under way: a day has many keys
@@ -261,9 +238,9 @@ class CloudStorage(RemoteStorage):
     async def list(self, prefix: ObjectKey | None = None, *, after: ObjectKey | None = None, limit: int = PAGE) -> Page:
         check_limit(limit)
         items: list[ObjectStat] = []
-        with self._asking("list", prefix or "everything", missing=StorageUnavailable) as bucket:
+        with explained("list", prefix or "everything", missing=StorageUnavailable):
             pages = obstore.list(
-                bucket,
+                self._store,
                 None if prefix is None else prefix.text,
                 offset=None if after is None else after.text,
                 chunk_size=min(limit + 1, LISTED),
@@ -277,8 +254,8 @@ class CloudStorage(RemoteStorage):
         return Page(tuple(items), None)
 
     async def delete(self, key: ObjectKey) -> None:
-        with suppress(NotFound), self._asking("delete", key) as bucket:
-            await obstore.delete_async(bucket, key.text)
+        with suppress(NotFound), explained("delete", key):
+            await obstore.delete_async(self._store, key.text)
 
     async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
         """End multipart uploads without a new part for that long, in buckets of S3 to which keys were given."""
