@@ -63,6 +63,11 @@ def checked_framing(name: str) -> Framing:
     raise InvalidInput(f"Unknown framing {name[:40]!r}; use one of {', '.join(FRAMINGS)}")
 
 
+def written_framing(framing: Framing) -> Framing:
+    """The framing that records of a stream in `framing` are written in: the same, if that is one to write."""
+    return "delimited" if framing in CHUNKED else "tfrecord" if framing in DEFLATED else framing
+
+
 def framing_of(source: RangeSource) -> Framing:
     """The framing of `source`, from its first 64 KiB and its end; `Unsupported` for bytes that fit none."""
     head = source.read(0, min(source.size, HEAD))

@@ -12,7 +12,7 @@ from protoslice import _core
 from protoslice.errors import Conflict, CorruptModel, LimitExceeded
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource, SourceOwner
-from protoslice.streams.framing import CHUNKED, DECODED, Framing, checked_framing
+from protoslice.streams.framing import CHUNKED, Framing, checked_framing, written_framing
 
 _READ_AT_ONCE: Final = 8
 """Shards whose records are read for one answer with a part of each."""
@@ -256,12 +256,9 @@ class Records(SourceOwner, Sequence[bytes]):
 
         `LimitExceeded` for more records than a rope can have pieces.
         """
-        form = framing or (
-            "delimited" if self.framing in CHUNKED else "tfrecord" if self.framing in DECODED else self.framing
-        )
         numbers = self._numbers
         ranges = [(numbers.start, numbers.stop)] if numbers.step == 1 else [(n, n + 1) for n in numbers]
-        return Rope(self.core.rope(ranges, form), self.sources, self._read)
+        return Rope(self.core.rope(ranges, framing or written_framing(self.framing)), self.sources, self._read)
 
     def __repr__(self) -> str:
         return f"<{len(self)} records of {self.type or 'unknown type'}, {self.framing}>"

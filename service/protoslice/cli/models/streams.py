@@ -20,7 +20,7 @@ from protoslice.library.documents import StreamDocument
 from protoslice.references import address_of, is_address
 from protoslice.sources.ropes import Rope
 from protoslice.streams import Records, open_records
-from protoslice.streams.framing import CHUNKED, DECODED, Framing, checked_framing
+from protoslice.streams.framing import Framing, checked_framing, written_framing
 from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPart, RecordType
 
 _KEY_ROOM = 1 << 30
@@ -93,7 +93,7 @@ class _LocalStream:
         flat = self._flat()
         name = records.type if flat is not None else None
         ranges = choice.ranges(len(records), None if choice.key is None else self._index(choice.key, flat))
-        form = framing or _nearest(records.framing)
+        form = framing or written_framing(records.framing)
         if part == WHOLE:
             return ChosenRecords(Rope(records.core.rope(ranges, form), records.sources), records.type)
         fields = [*part.fields] or None
@@ -133,16 +133,11 @@ class _RemoteStream:
         return ChosenRecords(RemoteContent(source), source.facts.headers.get("x-protobuf-message"))
 
     def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
-        form = framing or _nearest(checked_framing(self.summary().framing))
+        form = framing or written_framing(checked_framing(self.summary().framing))
         source = self._client.source(
             self._ref, "records", [*self._params, *choice.params(), *part.params(), ("format", form)]
         )
         return ChosenRecords(RemoteContent(source), source.facts.headers.get("x-protobuf-message"))
-
-
-def _nearest(framing: Framing) -> Framing:
-    """The framing that records of a stream are written in: its own, if that is one to write."""
-    return "delimited" if framing in CHUNKED else "tfrecord" if framing in DECODED else framing
 
 
 def delimited_runs(content: Content, most: int) -> Iterator[bytes]:
