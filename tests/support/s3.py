@@ -102,16 +102,6 @@ class RawBucket:
         """See `Raw.names`; unfinished multipart uploads count."""
         return await self._call(self._names)
 
-    async def leave_upload(self, key: ObjectKey) -> None:
-        """Begin a multipart upload of one part that nobody goes on with."""
-        place = {"Bucket": self._bucket, "Key": self._name(key)}
-
-        def begin() -> None:
-            made = self._client.create_multipart_upload(**place)
-            self._client.upload_part(**place, UploadId=made["UploadId"], PartNumber=1, Body=b"x")
-
-        await self._call(begin)
-
     def _names(self) -> list[str]:
         prefix = f"{self._folder}/"
         objects = self._client.list_objects_v2(Bucket=self._bucket, Prefix=prefix).get("Contents", [])

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 import obstore
-from obstore.store import S3Store, from_url
+from obstore.store import from_url
 
 from protoslice.concurrency.pipeline import one_ahead
 from protoslice.errors import (
     InvalidInput,
     NotFound,
-    ProtosliceError,
     StorageDenied,
     StorageUnavailable,
 )
 from protoslice.storage.cloud.errors import explained
-from protoslice.storage.cloud.multiparts import Multiparts
 from protoslice.storage.cloud.options import sort_options, spared
 from protoslice.storage.cloud.writer import CloudWriter
 from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectContent, ObjectStat, Page, Writer
@@ -62,7 +58,6 @@ _RETRY: RetryConfig = {
     "retry_timeout": timedelta(seconds=45),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
-_log = logging.getLogger(__name__)
 
 
 class CloudStorage(RemoteStorage):
@@ -74,11 +69,7 @@ class CloudStorage(RemoteStorage):
         *,
         part_bytes: int = PART_BYTES,
         read_seconds: float = READ_SECONDS,
-        multiparts: Multiparts | None = None,
     ) -> None:
-        """Storage over `store`; `multiparts` ends uploads that dead writers left."""
-        self._multiparts = multiparts
-        self._uploading: Counter[str] = Counter()
         self._store = store
         self._read_seconds = read_seconds
         self.part_bytes = part_bytes
@@ -108,10 +99,7 @@ class CloudStorage(RemoteStorage):
             store = from_url(uri, config=_any(config), client_options=_any(client), retry_config=_RETRY)
         except Exception as error:
             raise InvalidInput(f"Invalid storage URI or options: {_reason(error, options)}") from None
-        left = None
-        if isinstance(store, S3Store):
-            left = Multiparts.of(store.config["bucket"], store.prefix or "", config, connection)
-        return cls(store, read_seconds=read_seconds, multiparts=left)
+        return cls(store, read_seconds=read_seconds)
 
     @property
     def abilities(self) -> Abilities:
@@ -217,19 +205,15 @@ class CloudStorage(RemoteStorage):
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[Buffer]) -> str:
         """See `writer.Target.put_parts`."""
-        self._uploading[key.text] += 1
-        try:
-            with explained("write", key, missing=StorageUnavailable):
-                result = await obstore.put_async(
-                    self._store,
-                    key.text,
-                    parts,
-                    use_multipart=True,
-                    chunk_size=self.part_bytes,
-                    max_concurrency=UPLOADS,
-                )
-        finally:
-            self._uploading -= Counter((key.text,))  # without what is no longer under way: a day has many keys
+        with explained("write", key, missing=StorageUnavailable):
+            result = await obstore.put_async(
+                self._store,
+                key.text,
+                parts,
+                use_multipart=True,
+                chunk_size=self.part_bytes,
+                max_concurrency=UPLOADS,
+            )
         return _tag(result["e_tag"])
 
     async def writer(self, key: ObjectKey) -> Writer:
@@ -256,17 +240,6 @@ class CloudStorage(RemoteStorage):
     async def delete(self, key: ObjectKey) -> None:
         with suppress(NotFound), explained("delete", key):
             await obstore.delete_async(self._store, key.text)
-
-    async def collect_garbage(self, older_than_seconds: float = 86400) -> int:
-        """End multipart uploads without a new part for that long, in buckets of S3 to which keys were given."""
-        if self._multiparts is None:
-            return 0
-        before = datetime.now(UTC) - timedelta(seconds=older_than_seconds)
-        try:
-            return await self._multiparts.end(before=before, spared=+self._uploading)
-        except ProtosliceError as error:  # keys may list objects and no uploads
-            _log.warning("could not remove unfinished multipart uploads of stopped writers from the bucket: %s", error)
-            return 0
 
 
 def _ours(page: Iterable[ObjectMeta]) -> Iterator[ObjectStat]:
