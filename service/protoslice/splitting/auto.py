@@ -9,11 +9,11 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
-from protoslice.splitting.chunk_file import Ledger, LedgerNode
+from protoslice.splitting.chunk_file import ChunkNode, ChunkTree
 from protoslice.splitting.fields import Shape, descriptor_of
 from protoslice.splitting.paths import Path, path_of, tags_of
 from protoslice.splitting.planner import Entry, Plan, SplitPolicy, plan
-from protoslice.splitting.remainder import LazyChunk, MessageDraft
+from protoslice.splitting.remainder import LazyChunk, Remainder
 from protoslice.splitting.splitters import ComposableSplitter
 
 
@@ -30,15 +30,15 @@ class AutoSplitter(ComposableSplitter):
     def build_chunks(self) -> int:
         """Add the chunks of the plan; returns the number of bytes in them."""
         self._plan = self.plan()
-        if self._plan.size and not (self._ledger.with_base or self._parent):
+        if self._plan.size and not (self._tree.with_base or self._parent):
             raise InvalidInput(
                 f"{self._plan.size} bytes remain in the message after splitting: use proto_as_initial_chunk=True "
                 "to keep them"
             )
-        draft, path = self._part_of_root()
+        remainder, path = self._part_of_root()
         root, place = self._from_root([])
         prefix = path_of(descriptor_of(root.source), place)
-        _Execution(draft, root._ledger).run(self._plan.entries, root._ledger.root, prefix, path)
+        _Execution(remainder, root._tree).run(self._plan.entries, root._tree.root, prefix, path)
         return sum(map(_bytes_in, self._plan.entries))
 
     def _base(self) -> LazyChunk:
@@ -100,18 +100,18 @@ def _bytes_in(entry: Entry) -> int:
 class _Execution:
     """Executor of a plan: numbers all chunks first, then fills them."""
 
-    def __init__(self, draft: MessageDraft, ledger: Ledger) -> None:
-        self._draft = draft
-        self._ledger = ledger
+    def __init__(self, remainder: Remainder, tree: ChunkTree) -> None:
+        self._remainder = remainder
+        self._tree = tree
 
-    def run(self, entries: Sequence[Entry], parent: LedgerNode, prefix: Path, at: Path) -> None:
-        """Add `entries`; their message stands at `at` in the draft and at `prefix` below `parent`."""
-        nodes = [self._ledger.add(parent, tags_of((*prefix, *entry.path))) for entry in entries]
+    def run(self, entries: Sequence[Entry], parent: ChunkNode, prefix: Path, at: Path) -> None:
+        """Add `entries`; their message stands at `at` in the remainder and at `prefix` below `parent`."""
+        nodes = [self._tree.add(parent, tags_of((*prefix, *entry.path))) for entry in entries]
         # Backwards: runs come first in the plan, but parts have to leave elements before a run takes the elements.
         for entry, node in reversed(list(zip(entries, nodes, strict=True))):
             place = (*at, *entry.path)
             self.run(entry.inside, node, (), place)
             if entry.run is None:
-                node.piece = self._draft.take(place, entry.size)
+                node.piece = self._remainder.take(place, entry.size)
             else:
-                node.piece = self._draft.take_run(place, entry.run.field, entry.run.keys, entry.size)
+                node.piece = self._remainder.take_run(place, entry.run.field, entry.run.keys, entry.size)

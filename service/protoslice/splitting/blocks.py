@@ -47,8 +47,8 @@ class LargeMessageSplitter(SplitBasedOnSize):
         )
         if not large:
             return 0
-        draft, path = self._part_of_root()
-        self._add(draft.take(path), [])
+        remainder, path = self._part_of_root()
+        self._add(remainder.take(path), [])
         return self.proto_size
 
 
@@ -82,14 +82,14 @@ class RepeatedMessageSplitter(ComposableSplitter):
         holder, each = value_at(self.source, self._path[:-1]), self._path[-1].field
         if holder is None or not each.of(holder):
             return 0
-        ledger = self._from_root([])[0]._ledger
-        position = len(ledger.root.below)
+        tree = self._from_root([])[0]._tree
+        position = len(tree.root.below)
         sizes, moved = self._split_elements(each, each.of(holder))
         _, *runs = cut_into_runs(sizes, self.policy.max_chunk, self.policy.max_chunk)
         if runs:
             self._take_runs(each, runs)
             # Mergers fill elements that exist already: runs come before the chunks split out of elements.
-            below = ledger.root.below
+            below = tree.root.below
             below[position:] = below[-len(runs) :] + below[position : -len(runs)]
         return moved + sum(size for _, size in runs)
 
@@ -105,9 +105,9 @@ class RepeatedMessageSplitter(ComposableSplitter):
         return sizes, moved
 
     def _take_runs(self, each: Shape, runs: Sequence[tuple[range, int]]) -> None:
-        draft, path = self._part_of_root()
+        remainder, path = self._part_of_root()
         place = (*path, *self._path[:-1])
         nodes = [self._add(None, self.repeated_field[:-1]) for _ in runs]
         # Backwards: taking a run shifts the indices of later runs.
         for (run, size), node in reversed(list(zip(runs, nodes, strict=True))):
-            node.piece = draft.take_run(place, each, run, size)
+            node.piece = remainder.take_run(place, each, run, size)

@@ -24,20 +24,20 @@ from protoslice.splitting.remainder import Chunk, LazyChunk
 
 
 @dataclass(slots=True)
-class LedgerNode:
+class ChunkNode:
     """Chunk and its place below the parent node; the root has no tags and may have no chunk."""
 
     tags: Sequence[Any] = ()
     piece: LazyChunk | None = None
-    below: list[LedgerNode] = field(default_factory=list)
+    below: list[ChunkNode] = field(default_factory=list)
 
 
-class Ledger:
+class ChunkTree:
     """Numbered chunks. Nodes identify chunks, so one message may be added twice."""
 
     def __init__(self, *, with_base: bool) -> None:
-        self.root = LedgerNode()
-        self._order: list[LedgerNode] = [self.root] if with_base else []
+        self.root = ChunkNode()
+        self._order: list[ChunkNode] = [self.root] if with_base else []
 
     @property
     def with_base(self) -> bool:
@@ -45,13 +45,13 @@ class Ledger:
         return any(node is self.root for node in self._order)
 
     def add(
-        self, parent: LedgerNode, tags: Sequence[Any], piece: LazyChunk | None = None, *, index: int | None = None
-    ) -> LedgerNode:
+        self, parent: ChunkNode, tags: Sequence[Any], piece: LazyChunk | None = None, *, index: int | None = None
+    ) -> ChunkNode:
         """Add a chunk at the end, or before chunk `index`, which renumbers the chunks behind.
 
         `InvalidInput` for an `index` beyond the number of chunks.
         """
-        node = LedgerNode(tags, piece)
+        node = ChunkNode(tags, piece)
         if index is None:
             self._order.append(node)
         elif 0 <= index <= len(self._order):
@@ -73,7 +73,7 @@ class Ledger:
         return message
 
 
-def _fill(message: Any, node: LedgerNode, numbers: dict[int, int]) -> None:
+def _fill(message: Any, node: ChunkNode, numbers: dict[int, int]) -> None:
     if id(node) in numbers:
         message.chunk_index = numbers[id(node)]
     for child in node.below:

@@ -37,8 +37,8 @@ WHOLE: dict[int, range] = {
 class Shape:
     """A field as splitters see it; for a map, `key` and `value` are the fields of its entries.
 
-    `hollow`: an empty message is valid as the field's value. `alone`: a message without the other fields is valid.
-    Required fields make either False.
+    `may_be_empty`: an empty message is valid as the field's value. `siblings_optional`: a message without the other
+    fields is valid. Required fields make either False.
     """
 
     name: str
@@ -51,8 +51,8 @@ class Shape:
     addressable: bool
     key: Shape | None
     value: Shape | None
-    hollow: bool
-    alone: bool
+    may_be_empty: bool
+    siblings_optional: bool
     tag_size: int
     descriptor: FieldDescriptor
 
@@ -91,8 +91,8 @@ def shape(field: FieldDescriptor) -> Shape:
         addressable=not (field.is_extension or field.is_required),
         key=None if entry is None else shape(entry.fields_by_name["key"]),
         value=None if entry is None else shape(entry.fields_by_name["value"]),
-        hollow=message is not None and complete_when_empty(message),
-        alone=complete_when_empty(cast(Descriptor, field.containing_type)),
+        may_be_empty=message is not None and complete_when_empty(message),
+        siblings_optional=complete_when_empty(cast(Descriptor, field.containing_type)),
         tag_size=varints.size(field.number << 3) * (2 if field.type == FieldDescriptor.TYPE_GROUP else 1),
         descriptor=field,
     )

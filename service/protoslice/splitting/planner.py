@@ -226,8 +226,8 @@ class _Planner:
     def _item(self, held: _Held, step: Step, value: Message, depth: int) -> int:
         """Bytes that stay of `value`, an element or a map's value; chunks are added to `held`."""
         part = self.message(value, depth)
-        hollow = (step.field if step.field.key is None else step.field.map_value).hollow
-        if part.size >= self._policy.min_chunk and hollow:
+        may_be_empty = (step.field if step.field.key is None else step.field.map_value).may_be_empty
+        if part.size >= self._policy.min_chunk and may_be_empty:
             held.entries.append(self._whole(step, part))
             return 0
         held.entries.extend(_below(step, part.entries()))
@@ -257,7 +257,7 @@ class _Planner:
         each = held.field
         if each.descriptor.is_extension:
             return
-        if each.repeated and each.alone:
+        if each.repeated and each.siblings_optional:
             runs.extend(self._runs(held, self._policy.max_chunk - (part.size - held.size)))
         elif each.addressable and held.part is not None:
             held.entries, held.size, held.part = [self._whole(Step(each), held.part)], 0, None

@@ -31,7 +31,7 @@ def existing_chunk(chunk: Chunk) -> LazyChunk:
     return LazyChunk(lambda: chunk, size)
 
 
-class MessageDraft:
+class Remainder:
     """Remaining message: a list of omissions, or, once `editable` was accessed, a copy."""
 
     def __init__(self, source: Message) -> None:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
-from protoslice.splitting.chunk_file import Ledger, LedgerNode, write_chunks, write_whole
+from protoslice.splitting.chunk_file import ChunkNode, ChunkTree, write_chunks, write_whole
 from protoslice.splitting.fields import descriptor_of
 from protoslice.splitting.paths import (
     Fields,
@@ -24,7 +24,7 @@ from protoslice.splitting.paths import (
     version_def,
 )
 from protoslice.splitting.planner import SplitPolicy
-from protoslice.splitting.remainder import Chunk, LazyChunk, MessageDraft, existing_chunk
+from protoslice.splitting.remainder import Chunk, LazyChunk, Remainder, existing_chunk
 
 
 class Splitter(ABC):
@@ -70,8 +70,8 @@ class ComposableSplitter(Splitter):
         self._given = proto
         self._parent = parent_splitter
         self._place = listed(() if fields_in_parent is None else fields_in_parent)
-        self._own: MessageDraft | None = None if parent_splitter else MessageDraft(proto)
-        self._ledger = Ledger(with_base=proto_as_initial_chunk)
+        self._own: Remainder | None = None if parent_splitter else Remainder(proto)
+        self._tree = ChunkTree(with_base=proto_as_initial_chunk)
         self._policy = policy
         self._begun = self._built = False
 
@@ -103,11 +103,11 @@ class ComposableSplitter(Splitter):
             inside = None if located is None else value_at(located[0].editable, located[1])
             if isinstance(inside, Message):
                 return inside
-            self._own = MessageDraft(self._given)
+            self._own = Remainder(self._given)
         return self._own.editable
 
-    def _located(self) -> tuple[MessageDraft, Path] | None:
-        """`(root draft, path)` of the message; None when the message is not part of the root's."""
+    def _located(self) -> tuple[Remainder, Path] | None:
+        """`(root remainder, path)` of the message; None when the message is not part of the root's."""
         root, place = self._from_root([])
         assert root._own is not None
         path = path_of(descriptor_of(root._given), place)
@@ -118,13 +118,13 @@ class ComposableSplitter(Splitter):
     def _chunks(self) -> list[Chunk]:
         """Chunks so far, as TensorFlow's guide returns them; of a child, those of its root."""
         root, _ = self._from_root([])
-        root._ledger.root.piece = root._base()
-        return [piece.build() for piece in root._ledger.pieces()]
+        root._tree.root.piece = root._base()
+        return [piece.build() for piece in root._tree.pieces()]
 
     @property
     def _chunked_message(self) -> Any:
         """`ChunkedMessage` of the chunks so far; of a child, that of its root."""
-        return self._from_root([])[0]._ledger.message()
+        return self._from_root([])[0]._tree.message()
 
     def split(self) -> tuple[list[Chunk], Any]:
         """Chunks, and the `ChunkedMessage` that places the chunks in the message.
@@ -155,8 +155,8 @@ class ComposableSplitter(Splitter):
             self._begun = True
             self.build_chunks()
             self._built = True
-        self._ledger.root.piece = self._base()
-        return self._ledger.pieces(), self._ledger.message()
+        self._tree.root.piece = self._base()
+        return self._tree.pieces(), self._tree.message()
 
     def _base(self) -> LazyChunk:
         assert self._own is not None
@@ -175,13 +175,13 @@ class ComposableSplitter(Splitter):
             check_text(path_of(descriptor_of(self._given), listed(field_tags)), bytes(chunk))
         self._add(existing_chunk(chunk if isinstance(chunk, Message) else bytes(chunk)), listed(field_tags), index)
 
-    def _add(self, piece: LazyChunk | None, tags: list[Key], index: int | None = None) -> LedgerNode:
+    def _add(self, piece: LazyChunk | None, tags: list[Key], index: int | None = None) -> ChunkNode:
         root, place = self._from_root(tags)
         path = path_of(descriptor_of(root._given), place)
-        return root._ledger.add(root._ledger.root, tags_of(path), piece, index=index)
+        return root._tree.add(root._tree.root, tags_of(path), piece, index=index)
 
-    def _part_of_root(self) -> tuple[MessageDraft, Path]:
-        """`(root draft, path)` of the message; `InvalidInput` when the message is not part of the root's."""
+    def _part_of_root(self) -> tuple[Remainder, Path]:
+        """`(root remainder, path)` of the message; `InvalidInput` when the message is not part of the root's."""
         if (located := self._located()) is None:
             place = show(path_of(descriptor_of(self._from_root([])[0]._given), self._from_root([])[1]))
             raise InvalidInput(

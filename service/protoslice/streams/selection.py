@@ -35,15 +35,15 @@ class KeyIndex:
     records: JoinedRecords
     type: RecordType
     path: str
-    room: int
+    max_bytes: int
     """Most bytes of memory."""
-    most: int
+    max_records: int
     """Most records of one look-up."""
     _table: _core.KeyTable = field(init=False)
 
     def __post_init__(self) -> None:
         """Begin with an empty table."""
-        self._table = _core.KeyTable(self.records.count, self.room)
+        self._table = _core.KeyTable(self.records.count, self.max_bytes)
 
     @property
     def weight(self) -> int:
@@ -78,15 +78,17 @@ class KeyIndex:
     def numbers(self, values: Sequence[str]) -> list[Sequence[int]]:
         """For each of `values` the numbers of the records with it, in order; empty if there is none.
 
-        `LimitExceeded` for more than `most` records in all; a value that is repeated counts again.
+        `LimitExceeded` for more than `max_records` records in all; a value that is repeated counts again.
         """
-        found, left = dict[str, Sequence[int]](), self.most
+        found, left = dict[str, Sequence[int]](), self.max_records
         for value in values:
             if value not in found:
                 found[value] = self._numbers(value.encode("utf-8", "surrogateescape"), left)
             left -= len(found[value])
             if left < 0:
-                raise LimitExceeded(f"More than {self.most} records have these keys: ask for fewer keys at a time")
+                raise LimitExceeded(
+                    f"More than {self.max_records} records have these keys: ask for fewer keys at a time"
+                )
         return [found[value] for value in values]
 
     def _numbers(self, wanted: bytes, most: int) -> Sequence[int]:
