@@ -1,7 +1,7 @@
 """Graphs of models: nodes, the values between them, blocks of them, and what lies around one of them."""
 
 from protoslice.graphs.graphs import Graphs
-from protoslice.graphs.neighbourhood import Question, neighbourhood
-from protoslice.graphs.strip import Ends, Strip, Weight
+from protoslice.graphs.outline import Ends, GraphOutline, Weight
+from protoslice.graphs.subgraph import MAX_HOPS, MAX_NODES, GraphQuery, subgraph
 
-__all__ = ["Ends", "Graphs", "Question", "Strip", "Weight", "neighbourhood"]
+__all__ = ["MAX_HOPS", "MAX_NODES", "Ends", "GraphOutline", "GraphQuery", "Graphs", "Weight", "subgraph"]

@@ -20,8 +20,8 @@ from protoslice.schema import text_of
 
 LONGEST_TEXT: Final = 200
 """Characters of an attribute's value."""
-MOST_ATTRIBUTES: Final = 64
-MOST_DIMENSIONS: Final = 32
+MAX_ATTRIBUTES: Final = 64
+MAX_DIMENSIONS: Final = 32
 """Dimensions that are listed; a value with more has no shape."""
 _WITHOUT_ELEMENTS: Final = frozenset({0, 13, 14, 17})
 """Element types of XLA whose values have no dimensions: none, tuples, opaque values and tokens."""
@@ -71,12 +71,12 @@ class Dialect:
         """Return the value `name`, with the type that `message` states."""
         dtype, lengths = self.type_of(message, name)
         shape = None if lengths is None else tuple(length if length >= 0 else None for length in lengths)
-        return GraphValue(name, dtype, shape if shape is None or len(shape) <= MOST_DIMENSIONS else None)
+        return GraphValue(name, dtype, shape if shape is None or len(shape) <= MAX_DIMENSIONS else None)
 
     def attributes(self, node: Message) -> tuple[tuple[str, str], ...]:
         """Names and values of all that is set in `node` beside its name, its operation and its links."""
         named = (each for field, value in node.ListFields() for each in self._named(field, value))
-        return tuple((name, text[:LONGEST_TEXT]) for name, text in islice(named, MOST_ATTRIBUTES))
+        return tuple((name, text[:LONGEST_TEXT]) for name, text in islice(named, MAX_ATTRIBUTES))
 
     def _named(self, field: Any, value: Any) -> Iterator[tuple[str, str]]:
         if field.name in self.hidden:

@@ -16,15 +16,15 @@ from protoslice.formats.paddle import PROGRAM, is_json, json_as_proto
 from protoslice.graphs.dialects import Dialect, dialects_of
 from protoslice.sources.ropes import Rope
 
-MOST_GRAPHS: Final = 200
+MAX_GRAPHS: Final = 200
 """Graphs that are listed."""
 _LARGER: Final = 10
 """An inner graph with so many times the nodes of the outermost is shown first."""
 _SMALL: Final = 4096
 """Bytes of the largest fields that are kept of a node: its attributes, and the list of its operands."""
-_MOST_MAKERS: Final = 200_000
+_MAX_MAKERS: Final = 200_000
 """Nodes that are gone through for one that makes a value."""
-_MOST_MADE: Final = 64
+_MAX_MADE: Final = 64
 """Values of such a node that are looked at."""
 _LARGEST_NODE: Final = 1 << 20
 """Bytes of a node beyond which only its name is returned."""
@@ -66,7 +66,7 @@ class Graphs:
             numbers=dialect.numbers,
         )
         self._message = schema.bundled().message_class(dialect.node)
-        self.entries = tuple(self._entry(*graph) for graph in self.links.graphs(0, MOST_GRAPHS))
+        self.entries = tuple(self._entry(*graph) for graph in self.links.graphs(0, MAX_GRAPHS))
         """The first graphs."""
 
     @property
@@ -101,7 +101,7 @@ class Graphs:
 
     def entry(self, graph: int) -> GraphEntry:
         """Path, name and size of a graph."""
-        return self.entries[graph] if graph < MOST_GRAPHS else self._entry(*self.links.graphs(graph, 1)[0])
+        return self.entries[graph] if graph < MAX_GRAPHS else self._entry(*self.links.graphs(graph, 1)[0])
 
     def path(self, graph: int) -> str:
         """Path of a graph."""
@@ -141,8 +141,8 @@ class Graphs:
             return
         path, first, _ = self.links.graphs(graph, 1)[0]
         # Nodes of inner graphs stand between those of the graph.
-        for node in range(first, min(len(self._found), first + _MOST_MAKERS)):
-            if any(map(fits, self.made(node, _MOST_MADE))) and self.node_path(node).rpartition(".")[0] == path:
+        for node in range(first, min(len(self._found), first + _MAX_MAKERS)):
+            if any(map(fits, self.made(node, _MAX_MADE))) and self.node_path(node).rpartition(".")[0] == path:
                 yield node
 
     def node_path(self, node: int) -> str:

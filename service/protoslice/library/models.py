@@ -35,7 +35,7 @@ from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.formats.tensors.arrays import LazyArray, as_array, strings_array
 from protoslice.formats.tensors.reading import ReadableTensor, read, strings
 from protoslice.formats.tensors.slices import parsed_slice
-from protoslice.graphs import Graphs, Question, neighbourhood
+from protoslice.graphs import GraphQuery, Graphs, subgraph
 from protoslice.library.opening import open_looked_at
 from protoslice.library.proto import Proto
 from protoslice.schema.detection import BY_NAME, look_at
@@ -164,12 +164,12 @@ class LocalModel(OpenedModel):
         """
         return signatures_of(self.model, self._tags if tags is None else tags)
 
-    def graph(self, question: Question) -> Neighbourhood:
+    def graph(self, query: GraphQuery) -> Neighbourhood:
         """The part of a graph that is asked for.
 
         `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
         """
-        return neighbourhood(self._graphs, question, self._is_tensor)
+        return subgraph(self._graphs, query, self._is_tensor)
 
     @cached_property
     def _graphs(self) -> Graphs:

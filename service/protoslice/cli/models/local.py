@@ -25,7 +25,7 @@ from protoslice.formats.outputs.safetensors import Safetensors
 from protoslice.formats.outputs.statistics import statistics_job
 from protoslice.formats.report import report_job
 from protoslice.formats.selection import entry_of
-from protoslice.graphs import Question
+from protoslice.graphs import GraphQuery
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.library.documents import (
     TENSOR_BUNDLE,
@@ -119,8 +119,8 @@ class LocalSubject(Subject):
         except Unsupported:
             return iter(())
 
-    def graph(self, question: Question) -> Neighbourhood:
-        return self._model.graph(question)
+    def graph(self, query: GraphQuery) -> Neighbourhood:
+        return self._model.graph(query)
 
     def _extent(self) -> Extent:
         proto = self.proto

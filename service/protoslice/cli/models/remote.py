@@ -18,7 +18,7 @@ from protoslice.errors import IntegrityError, InvalidInput, NotFound, Protoslice
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import HEADER, Omitted
 from protoslice.formats.signatures import TYPES
-from protoslice.graphs import Question
+from protoslice.graphs import GraphQuery
 from protoslice.models import other_tag
 from protoslice.references import Address, address_of, authorization, is_trusted
 
@@ -184,8 +184,8 @@ class RemoteSubject(Subject):
         except Unsupported:  # by a service that knows fewer formats
             return iter(())
 
-    def graph(self, question: Question) -> Neighbourhood:
-        asked = {name: value for name, value in asdict(question).items() if value is not None}
+    def graph(self, query: GraphQuery) -> Neighbourhood:
+        asked = {name: value for name, value in asdict(query).items() if value is not None}
         found: Neighbourhood = self._client.graph(self._ref, **asked)
         return found
 

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from protoslice.facts import ModelReport, Neighbourhood, Node, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.outputs.omitted import Omitted
-from protoslice.graphs import Question
+from protoslice.graphs import GraphQuery
 
 
 class Content(Protocol):
@@ -96,7 +96,7 @@ class Subject(Protocol):
     def signatures(self) -> Iterator[Signature]:
         """Signatures of the model; none for a model that is no SavedModel."""
 
-    def graph(self, question: Question) -> Neighbourhood:
+    def graph(self, query: GraphQuery) -> Neighbourhood:
         """A part of a graph of the model."""
 
     def tensor(self, name: str, slice_: str | None, form: str) -> Content:

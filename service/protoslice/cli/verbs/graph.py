@@ -14,8 +14,7 @@ from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.terminal.show import print_json, print_table, say
 from protoslice.facts import GraphNode, Neighbourhood
 from protoslice.formats.selection import natural
-from protoslice.graphs import Question
-from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
+from protoslice.graphs import MAX_HOPS, MAX_NODES, GraphQuery
 
 _MOST_OTHERS: Final = 10
 """Graphs that are named beside the one shown."""
@@ -32,13 +31,13 @@ def graph(
     ] = None,
     hops: Annotated[
         int,
-        typer.Option(metavar="N", help="Show nodes at most this many links away from NODE.", min=0, max=MOST_HOPS),
+        typer.Option(metavar="N", help="Show nodes at most this many links away from NODE.", min=0, max=MAX_HOPS),
     ] = 2,
     of: Annotated[
         str | None, typer.Option("--graph", metavar="PATH", help="Graph to show, if not the main one.")
     ] = None,
     search: Annotated[str | None, typer.Option(metavar="WORDS", help="Words to search for in node names.")] = None,
-    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of nodes.", min=1, max=MOST_NODES)] = 30,
+    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of nodes.", min=1, max=MAX_NODES)] = 30,
     type_name: TypeName = None,
     as_json: Json = False,
 ) -> None:
@@ -48,9 +47,9 @@ def graph(
     """
     if around is None and search is None:
         search = ""  # which any node has: the first ones
-    question = Question(graph=of, around=around, hops=hops, search=search, limit=limit)
+    query = GraphQuery(graph=of, around=around, hops=hops, search=search, limit=limit)
     with opened_subject(file, root_type(type_name, None)) as subject:
-        found = subject.graph(question)
+        found = subject.graph(query)
     if as_json:
         print_json(asdict(found))
     else:

@@ -11,7 +11,7 @@ from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
 from protoslice.facts import GraphLevel, GraphSection, Neighbourhood
 from protoslice.formats.model import Model, Tensors
-from protoslice.graphs import Ends, Graphs, Question, Strip, Weight, neighbourhood
+from protoslice.graphs import Ends, GraphOutline, GraphQuery, Graphs, Weight, subgraph
 from protoslice.stores.reading.tensors.tensors import StoreTensors
 
 T = TypeVar("T")
@@ -19,8 +19,8 @@ T = TypeVar("T")
 _MOST: Final = 8
 _ROOM: Final = 320 << 20
 """Bytes of memory for graphs of all stores: one of a million nodes has room."""
-_STRIPS_ROOM: Final = 192 << 20
-"""Bytes of memory for strips of all stores."""
+_OUTLINES_ROOM: Final = 192 << 20
+"""Bytes of memory for outlines of all stores."""
 _MOST_WEIGHTS: Final = 200_000
 """Strips of a model with more tensors have no weights."""
 
@@ -30,7 +30,7 @@ class CachedGraphs:
 
     def __init__(self) -> None:
         self._flight: CachedFlight[int, Graphs] = CachedFlight(most=_MOST, room=_ROOM)
-        self._strips: CachedFlight[tuple[int, int], Strip] = CachedFlight(most=_MOST, room=_STRIPS_ROOM)
+        self._outlines: CachedFlight[tuple[int, int], GraphOutline] = CachedFlight(most=_MOST, room=_OUTLINES_ROOM)
         # To find a million nodes takes half a gigabyte: several at once, asked for by anybody, would be the end.
         self._turn = asyncio.Lock()
 
@@ -38,9 +38,11 @@ class CachedGraphs:
         """Cached graphs of a row, or else those that `make` gives with their size in bytes."""
         return await self._flight.get(row, lambda: self._made(make))
 
-    async def strip(self, row: int, graph: int, make: Callable[[], Coroutine[Any, Any, tuple[Strip, int]]]) -> Strip:
-        """Cached strip of a graph, or else the one that `make` gives with its size in bytes."""
-        return await self._strips.get((row, graph), lambda: self._made(make))
+    async def outline(
+        self, row: int, graph: int, make: Callable[[], Coroutine[Any, Any, tuple[GraphOutline, int]]]
+    ) -> GraphOutline:
+        """Cached outline of a graph, or else the one that `make` gives with its size in bytes."""
+        return await self._outlines.get((row, graph), lambda: self._made(make))
 
     async def _made(self, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> tuple[T, int]:
         async with self._turn:
@@ -57,35 +59,35 @@ class StoreGraphs:
         self._cached = cached
         self._worker = worker
 
-    async def part(self, question: Question) -> Neighbourhood:
+    async def part(self, query: GraphQuery) -> Neighbourhood:
         """The part of a graph that is asked for.
 
         `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
         """
-        question.check()
+        query.check()
         graphs, is_tensor = await self._cached.get(self._row, self._found), await self._is_tensor()
-        return await self._worker.bulk(lambda: neighbourhood(graphs, question, is_tensor))
+        return await self._worker.bulk(lambda: subgraph(graphs, query, is_tensor))
 
     async def level(self, graph: str | None, block: int, node: str | None) -> GraphLevel:
         """The parts of a block of a graph, or with `node` of that around a node; see `part` for errors."""
-        strip = await self._strip(graph, node)
-        return await self._worker.bulk(lambda: strip.level(block, node))
+        outline = await self._outline(graph, node)
+        return await self._worker.bulk(lambda: outline.level(block, node))
 
     async def section(self, graph: str | None, ends: Ends) -> GraphSection:
         """The nodes on all ways between two places of a graph; see `part` for errors."""
-        strip = await self._strip(graph, ends.start)
-        return await self._worker.bulk(lambda: strip.section(ends))
+        outline = await self._outline(graph, ends.start)
+        return await self._worker.bulk(lambda: outline.section(ends))
 
-    async def _strip(self, path: str | None, node: str | None) -> Strip:
+    async def _outline(self, path: str | None, node: str | None) -> GraphOutline:
         graphs = await self._cached.get(self._row, self._found)
         graph = graphs.number(path if path is not None or node is None else graphs.holder(node))
 
-        async def made() -> tuple[Strip, int]:
+        async def made() -> tuple[GraphOutline, int]:
             weights = await self._weights()
-            strip = await self._worker.bulk(lambda: Strip(graphs, graph, weights))
-            return strip, strip.weight
+            outline = await self._worker.bulk(lambda: GraphOutline(graphs, graph, weights))
+            return outline, outline.weight
 
-        return await self._cached.strip(self._row, graph, made)
+        return await self._cached.outline(self._row, graph, made)
 
     async def _weights(self) -> Sequence[Weight]:
         try:

@@ -21,8 +21,7 @@ from protoslice.facts import (
     TensorGroup,
 )
 from protoslice.formats.selection import tags_of
-from protoslice.graphs import Ends, Question
-from protoslice.graphs.neighbourhood import MOST_HOPS, MOST_NODES
+from protoslice.graphs import MAX_HOPS, MAX_NODES, Ends, GraphQuery
 from protoslice.server.access.places import Ref, absolute_url, lasting_url
 from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.endpoints import endpoint
@@ -329,9 +328,7 @@ class _Asked:
     graph: Annotated[
         str | None, Query(description="Path of the graph; default: the main graph.", examples=["graph"])
     ] = None
-    hops: Annotated[
-        int, Query(ge=0, le=MOST_HOPS, description="Maximum number of links from the node in `around`.")
-    ] = 2
+    hops: Annotated[int, Query(ge=0, le=MAX_HOPS, description="Maximum number of links from the node in `around`.")] = 2
     search: Annotated[
         str | None,
         Query(
@@ -339,7 +336,7 @@ class _Asked:
             "none, return those that produce a value whose name contains them."
         ),
     ] = None
-    limit: Annotated[int, Query(ge=1, le=MOST_NODES, description="Maximum number of nodes.")] = 100
+    limit: Annotated[int, Query(ge=1, le=MAX_NODES, description="Maximum number of nodes.")] = 100
 
 
 @endpoint(
@@ -358,8 +355,8 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     Without `around`, return the graph's first nodes, or those that match `search`.
     """
     store = await services.stores.view(ref)
-    question, headers = Question(**asdict(asked)), lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: store.graphs.part(question), headers)
+    query, headers = GraphQuery(**asdict(asked)), lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: store.graphs.part(query), headers)
 
 
 GraphPath = Annotated[

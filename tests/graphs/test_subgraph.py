@@ -13,11 +13,11 @@ from tests.support.golden import folder
 from protoslice import open_model
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.facts import GraphNode, Neighbourhood
-from protoslice.graphs import Graphs, Question, dialects, neighbourhood
+from protoslice.graphs import GraphQuery, Graphs, dialects, subgraph
 
 
-def looked(message: Any, **question: Any) -> Neighbourhood:
-    return neighbourhood(graphs_of(message), Question(**question), lambda name: False)
+def looked(message: Any, **query: Any) -> Neighbourhood:
+    return subgraph(graphs_of(message), GraphQuery(**query), lambda name: False)
 
 
 def named(found: Neighbourhood) -> dict[str, int]:
@@ -134,7 +134,7 @@ def test_a_node_that_takes_its_own_value_is_shown_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("question", "error"),
+    ("query", "error"),
     [
         ({"around": "nobody"}, NotFound),
         ({"graph": "library"}, NotFound),
@@ -144,9 +144,9 @@ def test_a_node_that_takes_its_own_value_is_shown_once() -> None:
         ({"limit": 501}, InvalidInput),
     ],
 )
-def test_what_is_not_there_is_said(question: dict[str, Any], error: type[Exception]) -> None:
+def test_what_is_not_there_is_said(query: dict[str, Any], error: type[Exception]) -> None:
     with pytest.raises(error):
-        looked(chain(3), **question)
+        looked(chain(3), **query)
 
 
 def test_models_without_graphs_say_so() -> None:
@@ -158,7 +158,7 @@ def test_models_without_graphs_say_so() -> None:
 
 def node_of(name: str, around: str) -> GraphNode:
     with open_model(folder(name)) as model:
-        return model.graph(Question(around=around, hops=0)).nodes[0]
+        return model.graph(GraphQuery(around=around, hops=0)).nodes[0]
 
 
 @pytest.mark.parametrize(

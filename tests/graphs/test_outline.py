@@ -14,25 +14,25 @@ from tests.support.golden import folder
 from protoslice import open_model
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import GraphBlock, GraphLevel, GraphOperator
-from protoslice.graphs import Ends, Graphs, Strip, Weight
+from protoslice.graphs import Ends, GraphOutline, Graphs, Weight
 from protoslice.schema import bundled
 
 Nodes = list[tuple[list[str], list[str]]]
 
 
-def strip_of(message: Any, weights: list[Weight] | None = None) -> Strip:
+def outline_of(message: Any, weights: list[Weight] | None = None) -> GraphOutline:
     graphs = graphs_of(message)
-    return Strip(graphs, graphs.number(None), weights or [])
+    return GraphOutline(graphs, graphs.number(None), weights or [])
 
 
-def walked(strip: Strip, block: int = 0, depth: int = 0) -> Iterator[tuple[int, GraphLevel, GraphBlock]]:
+def walked(outline: GraphOutline, block: int = 0, depth: int = 0) -> Iterator[tuple[int, GraphLevel, GraphBlock]]:
     """All parts of all levels, with their depth."""
-    level = strip.level(block, None)
+    level = outline.level(block, None)
     assert len(level.parts) <= 64
     for part in level.parts:
         yield depth, level, part
         if part.id is not None:
-            yield from walked(strip, part.id, depth + 1)
+            yield from walked(outline, part.id, depth + 1)
 
 
 def named(level: GraphLevel) -> list[tuple[str, str, int]]:
@@ -40,10 +40,10 @@ def named(level: GraphLevel) -> list[tuple[str, str, int]]:
     return [(part.kind, part.name, part.items or part.nodes) for part in level.parts]
 
 
-def checked(strip: Strip, count: int) -> int:
+def checked(outline: GraphOutline, count: int) -> int:
     """Check that each of `count` nodes is in one place; the depth of the tree."""
     places, deepest = list[int](), 0
-    for depth, level, part in walked(strip):
+    for depth, level, part in walked(outline):
         deepest = max(deepest, depth)
         ends = [part.first for part in level.parts[1:]]
         assert ends == [part.first + part.nodes for part in level.parts[:-1]], "parts of a level are neighbours"
@@ -68,23 +68,23 @@ def encoder(layers: int, sign: str = ".") -> Nodes:
 
 @pytest.mark.parametrize("sign", [".", "/"])
 def test_layers_with_numbers_are_one_repeat(sign: str) -> None:
-    strip = strip_of(graph_def(encoder(620, sign)))
-    level = strip.level(0, None)
+    outline = outline_of(graph_def(encoder(620, sign)))
+    level = outline.level(0, None)
     assert named(level) == [("node", "embeddings", 1), ("repeat", f"encoder{sign}layer", 620), ("node", "pooler", 1)]
     assert [(link.source, link.target, link.count) for link in level.links[:2]] == [(0, 1, 3), (1, 2, 1)]
-    ranges = strip.level(1, None)
+    ranges = outline.level(1, None)
     assert (ranges.parts[0].kind, ranges.parts[0].number, ranges.parts[1].number) == ("part", 0, ranges.parts[0].items)
-    first = strip.level(ranges.parts[0].id or 0, None).parts[0]
+    first = outline.level(ranges.parts[0].id or 0, None).parts[0]
     assert (first.kind, first.name, first.nodes) == ("group", "0", 4)
-    assert checked(strip, 2 + 4 * 620) == 3
+    assert checked(outline, 2 + 4 * 620) == 3
 
 
 def test_layers_of_other_structure_are_no_part_of_a_repeat() -> None:
     nodes = encoder(6)
     nodes.insert(13, (["encoder.layer.2.extra"], ["encoder.layer.2.out"]))
-    strip = strip_of(graph_def(nodes))
-    (_, around, _) = strip.level(0, None).parts
-    inner = strip.level(around.id or 0, None)
+    outline = outline_of(graph_def(nodes))
+    (_, around, _) = outline.level(0, None).parts
+    inner = outline.level(around.id or 0, None)
     assert named(inner) == [("repeat", "", 2), ("group", "2", 5), ("repeat", "", 3)]
 
 
@@ -97,29 +97,29 @@ def ops(sequence: str, takes: str = "before") -> Any:
 
 
 def test_nodes_without_names_repeat_by_their_operators() -> None:
-    strip = strip_of(ops("xy" + "abc" * 5 + "z"))
-    (x, y, repeat, z) = strip.level(0, None).parts
+    outline = outline_of(ops("xy" + "abc" * 5 + "z"))
+    (x, y, repeat, z) = outline.level(0, None).parts
     assert [each.ops for each in (x, y, z)] == [(GraphOperator(f"Op{letter}", 1),) for letter in "xyz"]
     assert (repeat.kind, repeat.items, repeat.nodes) == ("repeat", 5, 15)
-    rounds = strip.level(repeat.id or 0, None).parts
+    rounds = outline.level(repeat.id or 0, None).parts
     assert [(each.kind, each.number, each.nodes) for each in rounds] == [("round", at, 3) for at in range(5)]
 
 
 def test_repeats_are_found_within_repeats() -> None:
-    strip = strip_of(ops(("p" + "abab" * 3 + "q") * 4))
-    (whole,) = strip.level(0, None).parts
+    outline = outline_of(ops(("p" + "abab" * 3 + "q") * 4))
+    (whole,) = outline.level(0, None).parts
     assert (whole.kind, whole.items) == ("repeat", 4)
-    (p, inner, q) = strip.level(strip.level(whole.id or 0, None).parts[0].id or 0, None).parts
+    (p, inner, q) = outline.level(outline.level(whole.id or 0, None).parts[0].id or 0, None).parts
     assert (p.kind, inner.kind, inner.items, q.kind) == ("node", "repeat", 6, "node")
 
 
 def test_wiring_tells_nodes_with_the_same_operator_apart() -> None:
     nodes = [helper.make_node("Add", [f"v{at - 1}", f"v{at - (1 + at % 3)}"], [f"v{at}"]) for at in range(3, 30)]
-    strip = strip_of(helper.make_model(helper.make_graph(nodes, "g", [], [])))
-    kinds = {part.kind for _, _, part in walked(strip)}
+    outline = outline_of(helper.make_model(helper.make_graph(nodes, "g", [], [])))
+    kinds = {part.kind for _, _, part in walked(outline)}
     assert kinds == {"node", "round"} or kinds == {"node", "repeat", "round"}
-    assert all(part.nodes in {1, 3} or part.nodes > 3 for _, _, part in walked(strip))
-    checked(strip, 27)
+    assert all(part.nodes in {1, 3} or part.nodes > 3 for _, _, part in walked(outline))
+    checked(outline, 27)
 
 
 def test_operators_in_many_steps_of_names_are_no_groups() -> None:
@@ -127,23 +127,23 @@ def test_operators_in_many_steps_of_names_are_no_groups() -> None:
     nodes = [
         helper.make_node(name.split(".")[1], [f"v{at}"], [f"v{at + 1}"], name=name) for at, name in enumerate(names)
     ]
-    strip = strip_of(helper.make_model(helper.make_graph(nodes, "g", [], [])))
-    assert {part.kind for _, _, part in walked(strip)} == {"node", "repeat", "round"}
+    outline = outline_of(helper.make_model(helper.make_graph(nodes, "g", [], [])))
+    assert {part.kind for _, _, part in walked(outline)} == {"node", "repeat", "round"}
 
 
 def test_groups_stand_behind_what_they_need() -> None:
     nodes: Nodes = [(["a"], []), (["head/x"], ["a"]), (["b"], ["a"]), (["c"], ["b"]), (["head/y"], ["head/x", "c"])]
-    assert [part.name for part in strip_of(graph_def(nodes)).level(0, None).parts] == ["a", "b", "c", "head"]
+    assert [part.name for part in outline_of(graph_def(nodes)).level(0, None).parts] == ["a", "b", "c", "head"]
 
 
 def test_nodes_are_sorted_when_the_file_has_them_in_another_order() -> None:
     nodes: Nodes = [(["c"], ["b"]), (["b"], ["a"]), (["a"], [])]
-    assert [part.name for part in strip_of(graph_def(nodes)).level(0, None).parts] == ["a", "b", "c"]
+    assert [part.name for part in outline_of(graph_def(nodes)).level(0, None).parts] == ["a", "b", "c"]
 
 
 def test_constants_stand_before_the_node_that_takes_them() -> None:
     nodes: Nodes = [(["c1"], []), (["c2"], []), (["x"], ["c1"]), (["y"], ["x", "c2"])]
-    assert [part.name for part in strip_of(graph_def(nodes)).level(0, None).parts] == ["c1", "x", "c2", "y"]
+    assert [part.name for part in outline_of(graph_def(nodes)).level(0, None).parts] == ["c1", "x", "c2", "y"]
 
 
 @pytest.mark.parametrize("make", [graph_def, onnx_model, program, module, network, prototxt])
@@ -152,7 +152,7 @@ def test_every_node_has_one_place_in_every_dialect(make: Any, seed: int) -> None
     random = Random(seed)
     names = [f"{random.choice('ab')}.{random.choice('cd')}.{at}" for at in range(random.randrange(1, 200))]
     nodes: Nodes = [([name], random.choices([*names, "nobody's"], k=random.randrange(3))) for name in names]
-    checked(strip_of(make(nodes)), len(nodes))
+    checked(outline_of(make(nodes)), len(nodes))
 
 
 @pytest.mark.parametrize(
@@ -173,9 +173,9 @@ def test_models_of_others_are_strips(name: str, kinds: set[str]) -> None:
     with open_model(folder(name)) as model:
         graphs = Graphs(model.model)
         graph = graphs.number(None)
-        strip = Strip(graphs, graph, [])
-        checked(strip, graphs.entry(graph).nodes)
-        assert {part.kind for _, _, part in walked(strip)} >= kinds
+        outline = GraphOutline(graphs, graph, [])
+        checked(outline, graphs.entry(graph).nodes)
+        assert {part.kind for _, _, part in walked(outline)} >= kinds
 
 
 @pytest.mark.parametrize(
@@ -192,8 +192,8 @@ def test_models_of_others_are_strips(name: str, kinds: set[str]) -> None:
 def test_links_have_the_types_that_models_state(name: str, graph: str | None, value: str, told: Any) -> None:
     with open_model(folder(name)) as model:
         graphs = Graphs(model.model)
-        strip = Strip(graphs, graphs.number(graph), [])
-        links = [link for _, level, _ in walked(strip) for link in level.links]
+        outline = GraphOutline(graphs, graphs.number(graph), [])
+        links = [link for _, level, _ in walked(outline) for link in level.links]
         found = {link.value.name: (link.value.dtype, link.value.shape) for link in links}
     assert found[value] == told
 
@@ -208,7 +208,7 @@ def test_graphs_of_xla_know_every_type_of_an_element() -> None:
     types = {}
     for name, value in shape.DESCRIPTOR.fields_by_name["element_type"].enum_type.values_by_name.items():
         shape.element_type = value.number
-        value_of = strip_of(message).level(0, None).links[0].value
+        value_of = outline_of(message).level(0, None).links[0].value
         types[name] = value_of.dtype
         assert value_of.shape == (None if name in WITHOUT_TYPE - {"BUFFER"} else (2, 3)), name
     assert {name for name, dtype in types.items() if dtype is None} == WITHOUT_TYPE & set(types)
@@ -229,7 +229,7 @@ def test_graphs_of_core_ml_know_every_type_of_an_element() -> None:
     types = {}
     for name, value in output.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_name.items():
         output.dataType = value.number
-        types[name] = strip_of(message).level(0, None).links[0].value.dtype
+        types[name] = outline_of(message).level(0, None).links[0].value.dtype
     assert {name for name, dtype in types.items() if dtype is None} == WITHOUT_TYPE & set(types)
     assert (types["INT4"], types["FLOAT8E5M2"], types["BFLOAT16"]) == ("I4", "F8_E5M2", "BF16")
 
@@ -239,7 +239,7 @@ def test_an_output_of_a_tensorflow_node_has_its_own_shape() -> None:
     graph.node[0].attr["T"].type = 19
     for size in (3, -1):
         graph.node[0].attr["_output_shapes"].list.shape.add().dim.add(size=size)
-    (link,) = strip_of(graph).level(0, None).links[:1]
+    (link,) = outline_of(graph).level(0, None).links[:1]
     assert (link.value.name, link.value.dtype, link.value.shape) == ("split:1", "F16", (None,))
 
 
@@ -247,7 +247,7 @@ def test_inputs_and_outputs_are_those_that_the_graph_declares() -> None:
     info = helper.make_tensor_value_info
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Relu", ["y"], ["z"])]
     graph = helper.make_graph(nodes, "g", [info("x", TensorProto.FLOAT, ["n", 4])], [info("z", TensorProto.FLOAT, [1])])
-    level = strip_of(helper.make_model(graph), [Weight("w", "path:graph.initializer[0]", 16)]).level(0, None)
+    level = outline_of(helper.make_model(graph), [Weight("w", "path:graph.initializer[0]", 16)]).level(0, None)
     assert [(each.name, each.dtype, each.shape) for each in level.inputs] == [("x", "F32", (None, 4))]
     assert [(each.name, each.dtype, each.shape) for each in level.outputs] == [("z", "F32", (1,))]
     assert [(link.source, link.target) for link in level.links] == [(0, 1), (None, 0), (1, None)]
@@ -256,10 +256,10 @@ def test_inputs_and_outputs_are_those_that_the_graph_declares() -> None:
 
 def test_weights_count_for_the_first_node_and_are_summed_up() -> None:
     nodes: Nodes = [([f"layer/{at}/x"], ["w", f"layer/{at - 1}/x"]) for at in range(100)]
-    strip = strip_of(graph_def(nodes), [Weight("w", "bundle:w", 7), Weight("layer/5/x", "bundle:x", 9)])
-    (part, *_) = [part for _, _, part in walked(strip) if part.number == 0]
-    assert sum(part.elements for part in strip.level(0, None).parts) == 16
-    assert strip.level(0, None).parts[0].weight is not None
+    outline = outline_of(graph_def(nodes), [Weight("w", "bundle:w", 7), Weight("layer/5/x", "bundle:x", 9)])
+    (part, *_) = [part for _, _, part in walked(outline) if part.number == 0]
+    assert sum(part.elements for part in outline.level(0, None).parts) == 16
+    assert outline.level(0, None).parts[0].weight is not None
     assert part.bars[0] == 7
 
 
@@ -272,22 +272,22 @@ def test_a_section_has_the_nodes_on_all_ways() -> None:
         helper.make_node("E", ["x"], ["e"]),
         helper.make_node("F", ["d", "e"], ["f"]),
     ]
-    strip = strip_of(
+    outline = outline_of(
         helper.make_model(helper.make_graph(nodes, "g", [], [])), [Weight("w", "path:graph.initializer[0]", 5)]
     )
     paths = [f"graph.node[{at}]" for at in range(6)]
     for start, end in ((paths[0], paths[3]), (paths[3], paths[0])):
-        found = strip.section(Ends(start, end))
+        found = outline.section(Ends(start, end))
         assert [each.path for each in found.nodes] == paths[:4]
         assert (found.count, found.elements, found.spans) == (4, 5, ((0, 4),))
         assert (found.weights, found.inputs, found.outputs) == (("w",), ("x", "mask"), ("d",))
-    assert strip.section(Ends(paths[1], paths[2])).count == 0
-    assert strip.section(Ends(paths[0], paths[1], end_nodes=2)).count == 3
+    assert outline.section(Ends(paths[1], paths[2])).count == 0
+    assert outline.section(Ends(paths[0], paths[1], end_nodes=2)).count == 3
 
 
 def test_a_node_leads_to_the_blocks_around_it() -> None:
-    strip = strip_of(graph_def(encoder(620)))
-    level = strip.level(0, "encoder.layer.7.out")
+    outline = outline_of(graph_def(encoder(620)))
+    level = outline.level(0, "encoder.layer.7.out")
     assert level.trail[0] == 0
     assert level.block == level.trail[-1]
     assert len(level.trail) == 4
@@ -296,13 +296,13 @@ def test_a_node_leads_to_the_blocks_around_it() -> None:
 
 @pytest.mark.parametrize("block", [1, 4_000_000_000])
 def test_a_block_that_is_not_there_is_said(block: int) -> None:
-    strip = strip_of(graph_def([(["a"], [])]))
+    outline = outline_of(graph_def([(["a"], [])]))
     with pytest.raises(NotFound, match="no block"):
-        strip.level(block, None)
+        outline.level(block, None)
     with pytest.raises(NotFound):
-        strip.section(Ends("a", "b"))
+        outline.section(Ends("a", "b"))
     with pytest.raises(InvalidInput):
-        strip.section(Ends("a", "a", start_nodes=0))
+        outline.section(Ends("a", "a", start_nodes=0))
 
 
 def hostile() -> dict[str, Nodes]:
@@ -325,19 +325,19 @@ def hostile() -> dict[str, Nodes]:
 @pytest.mark.parametrize("name", list(hostile()))
 def test_graphs_of_strangers_are_strips_of_small_levels(name: str) -> None:
     nodes = hostile()[name]
-    assert checked(strip_of(graph_def(nodes)), len(nodes)) < 60
+    assert checked(outline_of(graph_def(nodes)), len(nodes)) < 60
 
 
 @pytest.mark.long
 def test_a_million_nodes_are_a_strip_in_seconds() -> None:
     nodes: Nodes = [([f"{at}"], [f"{at - 1}"] if at else []) for at in range(1_000_000)]
-    strip = strip_of(graph_def(nodes))
-    assert named(strip.level(0, None)) == [("node", "0", 1), ("repeat", "", 999_999)]
-    assert strip.weight < 100_000_000
+    outline = outline_of(graph_def(nodes))
+    assert named(outline.level(0, None)) == [("node", "0", 1), ("repeat", "", 999_999)]
+    assert outline.weight < 100_000_000
 
 
 def test_names_beyond_a_few_kib_are_cut() -> None:
     nodes: Nodes = [(["n" * 50_000], []), (["m"], ["n" * 50_000])]
-    level = strip_of(graph_def(nodes)).level(0, None)
+    level = outline_of(graph_def(nodes)).level(0, None)
     assert max(len(part.name) for part in level.parts) <= 4096
     assert max(len(link.value.name) for link in level.links) <= 4096

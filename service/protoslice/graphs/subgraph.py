@@ -11,14 +11,14 @@ from protoslice.errors import InvalidInput
 from protoslice.facts import GraphEdge, GraphNode, Neighbourhood
 from protoslice.graphs.graphs import Graphs
 
-MOST_NODES: Final = 500
-MOST_HOPS: Final = 8
-_MOST_LINKS: Final = 1000
+MAX_NODES: Final = 500
+MAX_HOPS: Final = 8
+_MAX_LINKS: Final = 1000
 """Links of one node, either way, that are looked at."""
 # Nodes of a stranger may be full of attributes, and each may take the values of all others.
 _ROOM: Final = 4 << 20
 """Bytes of nodes that an answer looks into, and likewise of its edges."""
-_MOST_MADE: Final = 64
+_MAX_MADE: Final = 64
 """Output values of a node that are returned."""
 _EDGE: Final = 64
 """Bytes of an edge beside its texts, about."""
@@ -28,7 +28,7 @@ IsTensor = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class GraphQuery:
     """A part of a model's graphs that is asked for."""
 
     graph: str | None = None
@@ -44,10 +44,10 @@ class Question:
 
     def check(self) -> None:
         """Raises `InvalidInput` for a number out of bounds."""
-        if not 0 <= self.hops <= MOST_HOPS:
-            raise InvalidInput(f"Invalid hops: use 0 to {MOST_HOPS}")
-        if not 1 <= self.limit <= MOST_NODES:
-            raise InvalidInput(f"Invalid limit: use 1 to {MOST_NODES}")
+        if not 0 <= self.hops <= MAX_HOPS:
+            raise InvalidInput(f"Invalid hops: use 0 to {MAX_HOPS}")
+        if not 1 <= self.limit <= MAX_NODES:
+            raise InvalidInput(f"Invalid limit: use 1 to {MAX_NODES}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,15 +63,15 @@ class _Named:
         return next((each for each in called if self.is_tensor(each)), None)
 
 
-def neighbourhood(graphs: Graphs, question: Question, is_tensor: IsTensor) -> Neighbourhood:
+def subgraph(graphs: Graphs, query: GraphQuery, is_tensor: IsTensor) -> Neighbourhood:
     """The nodes within some hops of one, or nodes to begin with, and the values between them. Blocks."""
-    question.check()
-    graph, middle = _middle(graphs, question)
+    query.check()
+    graph, middle = _middle(graphs, query)
     if middle is None:
-        found, more = _beginning(graphs, graph, question)
+        found, more = _beginning(graphs, graph, query)
         shown = dict.fromkeys(found, 0)
     else:
-        shown, more = _around(graphs, middle, question)
+        shown, more = _around(graphs, middle, query)
     messages = _messages(graphs, shown)
     edges, are_all = _edges(graphs, messages)
     named = _Named(graphs.entry(graph).name, is_tensor)
@@ -87,15 +87,15 @@ def neighbourhood(graphs: Graphs, question: Question, is_tensor: IsTensor) -> Ne
     )
 
 
-def _middle(graphs: Graphs, question: Question) -> tuple[int, int | None]:
+def _middle(graphs: Graphs, query: GraphQuery) -> tuple[int, int | None]:
     """Numbers of the graph asked for and of the node in the middle, or None without one.
 
     Without a path of the graph, the node's own path tells it, or the graph's name before that of the node, as names of
     tensors have it; otherwise the node is looked for in the outermost graph.
     """
-    around = question.around
-    if around is None or question.graph is not None:
-        graph = graphs.number(question.graph)
+    around = query.around
+    if around is None or query.graph is not None:
+        graph = graphs.number(query.graph)
         return graph, None if around is None else graphs.node(graph, around)
     inner = graphs.links.graph(around.rpartition(".")[0]) if around.endswith("]") else None
     if inner is not None:
@@ -109,16 +109,14 @@ def _middle(graphs: Graphs, question: Question) -> tuple[int, int | None]:
     return graph, graphs.node(graph, around)
 
 
-def _beginning(graphs: Graphs, graph: int, question: Question) -> tuple[Sequence[int], bool]:
+def _beginning(graphs: Graphs, graph: int, query: GraphQuery) -> tuple[Sequence[int], bool]:
     """Nodes whose names have the words of the search; without one, last nodes and first ones by halves.
 
     A graph that is all cycles has neither: then come the first in order.
     """
-    links, limit = graphs.links, question.limit
-    if question.search is not None:
-        found = links.search(graph, question.search.split(), limit + 1) or graphs.valued(
-            graph, question.search, limit + 1
-        )
+    links, limit = graphs.links, query.limit
+    if query.search is not None:
+        found = links.search(graph, query.search.split(), limit + 1) or graphs.valued(graph, query.search, limit + 1)
     else:
         last = links.ends(graph, True, (limit + 1) // 2 + 1)
         first = links.ends(graph, False, limit + 1)
@@ -126,17 +124,17 @@ def _beginning(graphs: Graphs, graph: int, question: Question) -> tuple[Sequence
     return found[:limit], len(found) > limit
 
 
-def _around(graphs: Graphs, middle: int, question: Question) -> tuple[dict[int, int], bool]:
+def _around(graphs: Graphs, middle: int, query: GraphQuery) -> tuple[dict[int, int], bool]:
     """Nodes around `middle` with their hops, the nearest first, and whether some were left out."""
     shown, waiting, more = {middle: 0}, deque([middle]), False
     while waiting:
         node = waiting.popleft()
-        if shown[node] == question.hops:
+        if shown[node] == query.hops:
             continue
         for other in _neighbours(graphs, node):
             if other in shown:
                 continue
-            if len(shown) == question.limit:
+            if len(shown) == query.limit:
                 more = True
                 break
             shown[other] = shown[node] + 1
@@ -145,8 +143,8 @@ def _around(graphs: Graphs, middle: int, question: Question) -> tuple[dict[int, 
 
 
 def _neighbours(graphs: Graphs, node: int) -> Sequence[int]:
-    makers, _ = graphs.links.makers(node, _MOST_LINKS)
-    takers, _ = graphs.links.takers(node, _MOST_LINKS)
+    makers, _ = graphs.links.makers(node, _MAX_LINKS)
+    takers, _ = graphs.links.takers(node, _MAX_LINKS)
     return list(dict.fromkeys([*(maker for maker in makers if maker is not None), *(taker for taker, _ in takers)]))
 
 
@@ -175,8 +173,8 @@ def _edges(graphs: Graphs, messages: dict[int, Any]) -> tuple[tuple[GraphEdge, .
 
 def _inputs(graphs: Graphs, node: int, messages: dict[int, Any]) -> Iterator[GraphEdge]:
     """Values that `node` takes from nodes that are shown."""
-    makers, _ = graphs.links.makers(node, _MOST_LINKS)
-    values = graphs.values(node, _MOST_LINKS)
+    makers, _ = graphs.links.makers(node, _MAX_LINKS)
+    values = graphs.values(node, _MAX_LINKS)
     target = graphs.node_path(node)
     for slot, maker in enumerate(makers):
         if maker is not None and maker in messages:
@@ -186,9 +184,9 @@ def _inputs(graphs: Graphs, node: int, messages: dict[int, Any]) -> Iterator[Gra
 
 def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named: _Named) -> GraphNode:
     message, dialect = messages[node], graphs.dialect
-    makers, inputs = graphs.links.makers(node, _MOST_LINKS)
-    takers, outputs = graphs.links.takers(node, _MOST_LINKS)
-    values = graphs.values(node, _MOST_LINKS)
+    makers, inputs = graphs.links.makers(node, _MAX_LINKS)
+    takers, outputs = graphs.links.takers(node, _MAX_LINKS)
+    values = graphs.values(node, _MAX_LINKS)
     outside = [value for value, maker in zip(values, makers, strict=False) if maker is None]
     hidden = sum(maker is not None and maker not in messages for maker in makers)
     hidden += sum(taker not in messages for taker, _ in takers)
@@ -200,7 +198,7 @@ def _node(graphs: Graphs, node: int, hops: int, messages: dict[int, Any], named:
         hops=hops,
         attributes=dialect.attributes(message),
         weights=tuple(tensor for name in names if (tensor := named.tensor(name)) is not None),
-        more=hidden + max(0, inputs - _MOST_LINKS) + max(0, outputs - _MOST_LINKS),
+        more=hidden + max(0, inputs - _MAX_LINKS) + max(0, outputs - _MAX_LINKS),
         outputs=_made(graphs, node, message),
     )
 
@@ -209,4 +207,4 @@ def _made(graphs: Graphs, node: int, message: Any) -> tuple[str, ...]:
     """Names of the values that a node makes; none of a node that is too large to be looked into."""
     if graphs.dialect.numbers:
         return (graphs.called(node),)
-    return tuple(name for name in graphs.made(node, _MOST_MADE) if name) if message.ListFields() else ()
+    return tuple(name for name in graphs.made(node, _MAX_MADE) if name) if message.ListFields() else ()

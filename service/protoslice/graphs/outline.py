@@ -1,4 +1,4 @@
-"""A graph as a strip of blocks: one level of them at a time, and what is between two places."""
+"""The outline of a graph in blocks: one level of them at a time, and what is between two places."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from protoslice.graphs.graphs import Graphs
 
 _OPS: Final = 5
 """Operators that are listed of a block."""
-_MOST_VALUES: Final = 64
+_MAX_VALUES: Final = 64
 """Inputs and outputs that are listed of a graph."""
-_MOST_STEPS: Final = 200
-_MOST_SPANS: Final = 1000
-_MOST_PORTS: Final = 500
+_MAX_STEPS: Final = 200
+_MAX_SPANS: Final = 1000
+_MAX_PORTS: Final = 500
 """Inputs, and outputs, of a section: as many as a part of a model may have."""
 # Nodes of a stranger may be as large as the file.
 _ROOM: Final = 4 << 20
@@ -33,7 +33,7 @@ _NAME_FIELD: Final = [1]
 _LONGEST: Final = 4096
 """Characters of a name; the rest of a longer one is cut."""
 _NODE_BYTES: Final = 60
-"""Bytes of memory of a node in a strip, about."""
+"""Bytes of memory of a node in an outline, about."""
 _WEIGHT_BYTES: Final = 120
 """Bytes of memory of the address of a weight, about."""
 
@@ -63,7 +63,7 @@ _Valued = tuple[int | None, GraphValue]
 """A value, and the node that takes or makes it."""
 
 
-class Strip:
+class GraphOutline:
     """One graph of a model, divided into blocks."""
 
     def __init__(self, graphs: Graphs, graph: int, weights: Sequence[Weight]) -> None:
@@ -111,10 +111,10 @@ class Strip:
         start, end = self._span(ends.start, ends.start_nodes), self._span(ends.end, ends.end_nodes)
         if start > end:
             start, end = end, start
-        most = (_MOST_SPANS, _MOST_STEPS, _MOST_PORTS)
+        most = (_MAX_SPANS, _MAX_STEPS, _MAX_PORTS)
         count, elements, spans, nodes, inputs, weights, last = self._strip.section(start, end, most)
         messages = _Messages(self._graphs)
-        outputs = dict.fromkeys(name for node in last for name in self._graphs.made(node, _MOST_PORTS) if name)
+        outputs = dict.fromkeys(name for node in last for name in self._graphs.made(node, _MAX_PORTS) if name)
         return GraphSection(
             count=count,
             elements=elements,
@@ -122,7 +122,7 @@ class Strip:
             nodes=tuple(self._step(node, messages) for node in nodes),
             weights=tuple(map(schema.text_of, weights)),
             inputs=tuple(map(schema.text_of, inputs)),
-            outputs=tuple(islice(outputs, _MOST_PORTS)),
+            outputs=tuple(islice(outputs, _MAX_PORTS)),
         )
 
     def _trail(self, block: int) -> tuple[int, ...]:
@@ -219,7 +219,7 @@ class Strip:
         return list(links.values())
 
     def _inputs(self, messages: _Messages) -> list[_Valued]:
-        found = self._strip.free(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
+        found = self._strip.free(0, self._graphs.entry(self._graph).nodes, _MAX_VALUES)
         named = [(node, schema.text_of(name)) for node, name in found]
         if self._declared is None:
             return [(node, GraphValue(name[:_LONGEST], None, None)) for node, name in named]
@@ -227,15 +227,15 @@ class Strip:
 
     def _outputs(self, messages: _Messages) -> list[_Valued]:
         """Values that the graph declares as its outputs; without any, those that no node takes."""
-        ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MOST_VALUES)
+        ends = self._strip.ends(0, self._graphs.entry(self._graph).nodes, _MAX_VALUES)
         if self._graphs.dialect.numbers:
             made = [(node, self._graphs.called(node)) for node in ends]
         else:
-            made = [(node, name) for node in ends for name in self._graphs.made(node, _MOST_VALUES) if name]
-        made = made[:_MOST_VALUES]
+            made = [(node, name) for node in ends for name in self._graphs.made(node, _MAX_VALUES) if name]
+        made = made[:_MAX_VALUES]
         makers = {name: node for node, name in made}
         below = f"{self._graphs.path(self._graph)}.output["
-        declared = self._declared.below(below, _MOST_VALUES) if self._declared is not None else []
+        declared = self._declared.below(below, _MAX_VALUES) if self._declared is not None else []
         if declared:
             values = [self._declaration("", number, messages) for number in declared]
             return [(makers.get(value.name), value) for value in values]
