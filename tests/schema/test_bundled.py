@@ -54,7 +54,7 @@ def test_every_root_has_a_descriptor_a_class_and_a_table(root: str) -> None:
     types = bundled()
     assert types.descriptor(root).full_name == root
     assert types.message_class(root)().DESCRIPTOR is types.descriptor(root)
-    assert types.flat(root).type_named(root) == 0
+    assert types.flat(root).messages[0][0] == root
     assert types.flat(root) is types.flat(root)
 
 

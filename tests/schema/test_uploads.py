@@ -31,7 +31,7 @@ def test_files_may_stand_in_any_order() -> None:
     files.insert(1, _file("b.proto", "b", "a.proto", field_type=".a.M"))
     types = from_descriptor_set(Set(file=files))
     assert types.names() == ["a.M", "b.M", "c.M"]
-    assert types.flat("c.M").message_names == ["c.M", "b.M", "a.M"]
+    assert [name for name, *_ in types.flat("c.M").messages] == ["c.M", "b.M", "a.M"]
     assert from_descriptor_set(Set(file=files).SerializeToString()).names() == types.names()
 
 
@@ -39,7 +39,7 @@ def test_well_known_imports_may_be_left_out() -> None:
     file = _file("x.proto", "x", "google/protobuf/any.proto", field_type=".google.protobuf.Any")
     types = from_descriptor_set(Set(file=[file]))
     assert types.names() == ["x.M"]
-    assert types.flat("x.M").message_names == ["x.M", "google.protobuf.Any"]
+    assert [name for name, *_ in types.flat("x.M").messages] == ["x.M", "google.protobuf.Any"]
 
 
 def test_each_set_has_a_pool_of_its_own() -> None:
@@ -104,7 +104,8 @@ def test_size_is_limited() -> None:
 
 
 def test_files_that_import_each_other_harm_nobody() -> None:
-    assert from_descriptor_set(Set(file=[A, B])).flat("b.M").message_names == ["b.M", "a.M"]
+    found = from_descriptor_set(Set(file=[A, B])).flat("b.M").messages
+    assert [name for name, *_ in found] == ["b.M", "a.M"]
 
 
 def _many(kind: str, count: int) -> Set:

@@ -41,19 +41,10 @@ impl Chunked {
         chunked.map(|chunked| Self { chunked, limits }).map_err(|error| errors::raise(py, error))
     }
 
-    fn __len__(&self) -> usize {
-        self.chunked.len()
-    }
-
     /// Type name that a split proto of XLA declares; None for other files.
     #[getter]
     fn declared(&self) -> Option<&str> {
         self.chunked.declared.as_deref()
-    }
-
-    /// The bytes of chunk `number`.
-    fn chunk(&self, number: u64) -> Option<Rope> {
-        self.chunked.chunk(number).map(|range| Rope(self.chunked.records.slice(range)))
     }
 
     /// The chunks that make up the root message itself, concatenated; type detection reads them.
@@ -73,11 +64,6 @@ impl Chunked {
     fn check_metadata(py: Python<'_>, record: &[u8]) -> PyResult<()> {
         let found = Metadata::naming_chunks(record, &wire::Limits::default());
         found.map(drop).map_err(|error| errors::raise(py, error))
-    }
-
-    /// The `ChunkMetadata`, serialized anew.
-    fn metadata<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, &self.chunked.metadata.encode())
     }
 
     /// The plan that the file came with, of a message of type `root`; None for a split proto of XLA.

@@ -175,12 +175,6 @@ impl Index {
         self.0.floor()
     }
 
-    /// Number of messages that have a node.
-    #[getter]
-    fn node_count(&self) -> u64 {
-        self.0.node_count()
-    }
-
     /// Name of the root's message type; None when the scan did not know it.
     #[getter]
     fn root_type(&self, py: Python<'_>) -> PyResult<Option<String>> {

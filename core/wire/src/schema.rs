@@ -324,3 +324,26 @@ impl Schema {
         values.iter().filter(|(_, value)| **value == number).map(|(name, _)| name.as_str()).min()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_that_does_not_hold_together_is_refused() {
+        let made = |number, kind, target| {
+            let field = Field { number, name: "a".into(), kind, repeated: false, oneof: 0, target };
+            Schema::new(vec![Message::new("x.Root".into(), false, vec![field])], vec![])
+        };
+        assert!(made(1, FieldKind::Message, 0).is_ok());
+        for (number, kind, target) in [
+            (1, FieldKind::Message, 1),
+            (1, FieldKind::Enum, 0),
+            (0, FieldKind::Int32, 0),
+            (1 << 29, FieldKind::Int32, 0),
+        ] {
+            assert_eq!(made(number, kind, target).map(drop).map_err(|error| error.kind()), Err(Kind::Syntax));
+        }
+        assert_eq!((FieldKind::from_number(0), FieldKind::from_number(99)), (None, None));
+    }
+}
