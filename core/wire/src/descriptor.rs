@@ -89,8 +89,9 @@ struct Enum {
 impl Descriptors {
     /// The types of the set `data`. Files of `library`, another set, stand in for imports of `google/protobuf/…` that are missing.
     pub fn parse(data: &[u8], library: &[u8], bounds: &Bounds) -> Result<Self> {
-        let files = files::complete(data, library, bounds)?;
-        link::linked(files, bounds)
+        let own = files::own(data, bounds)?;
+        count::check(&own, bounds)?;
+        link::linked(files::complete(own, library, bounds)?, bounds)
     }
 
     /// The full names of all message types that the set declares, sorted; map entries are no types of their own.
@@ -156,4 +157,9 @@ fn shown(name: &str) -> String {
 
 fn invalid(message: impl Into<String>) -> WireError {
     WireError::new(Kind::Syntax, message)
+}
+
+fn too_many(bounds: &Bounds) -> WireError {
+    let text = format!("the descriptor set declares more than {} messages, fields, imports and so on", bounds.parts);
+    WireError::new(Kind::Limit, text)
 }

@@ -4,7 +4,6 @@
 //! and runs of repeated fields as pieces of their parent. Parts that cannot be placed that way stay in their message.
 
 mod maps;
-mod pieces;
 mod planner;
 pub mod rules;
 

@@ -19,9 +19,13 @@ use crate::metadata::{ChunkInfo, Metadata};
 use crate::plan::Plan;
 use crate::riegeli::{Framer, Hasher, record_hasher};
 use crate::rope::Rope;
+use crate::source::Source;
 
 pub use merge::image;
 pub use records::{Chunked, FILE, SIDE, Side, open, read_metadata};
+
+/// Bytes allowed beyond a multiple of those of the file, for files of any size.
+const FREE_BYTES: u64 = 1 << 20;
 
 /// Writer of a `.cpb` file: its chunks, and the hashes of their data.
 #[derive(Debug)]
@@ -67,4 +71,9 @@ pub fn metadata(plan: &Plan, limits: &Limits) -> Result<Metadata> {
         writing.push(0)?;
     }
     Ok(Metadata { chunks: writing.chunks, message: plan.message.clone() })
+}
+
+/// Most bytes of metadata for `source`: decoded, they take many times as much memory.
+fn description(source: &dyn Source) -> u64 {
+    source.len().saturating_add(FREE_BYTES)
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::xla_split;
+use super::{FREE_BYTES, description, xla_split};
 use crate::error::{Kind, Result, WireError};
 use crate::limits::Limits;
 use crate::metadata::Metadata;
@@ -21,8 +21,6 @@ const COUNTED: u32 = 256;
 
 /// Times that the bytes of a file may be repeated in the merged proto: writers name each chunk once.
 const REPEATS: u64 = 4;
-/// Bytes allowed in addition, for files of any size.
-const FREE_BYTES: u64 = 1 << 20;
 /// Records allowed beyond those that the metadata names.
 const FREE_RECORDS: u64 = 1 << 10;
 
@@ -121,11 +119,6 @@ fn metadata_record(source: &dyn Source, limits: &Limits) -> Result<(Metadata, Ve
         _ => error,
     })?;
     Ok((metadata, record.to_vec()))
-}
-
-/// Most bytes of metadata for `source`: decoded, they take many times as much memory.
-pub(super) fn description(source: &dyn Source) -> u64 {
-    source.len().saturating_add(FREE_BYTES)
 }
 
 /// The error for a riegeli file that is no chunked proto because of `reason`.

@@ -3,7 +3,7 @@
 //!
 //! The file is read as a chunked proto whose chunks are the records, merged in their order in the file.
 
-use super::records::description;
+use super::description;
 use crate::error::{Kind, Result, WireError};
 use crate::fields::{Fields, InMemory};
 use crate::header::Wire;

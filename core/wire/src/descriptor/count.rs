@@ -1,9 +1,9 @@
 //! Count of the parts that files declare, taken before any is kept: two bytes of a file can be a part, which takes a
 //! hundred bytes of memory.
 
-use super::Bounds;
-use super::files::{File, each, in_file, too_many};
+use super::files::{File, each, in_file};
 use super::scopes::MAX_DEPTH;
+use super::{Bounds, too_many};
 use crate::error::Result;
 use crate::header::Wire;
 

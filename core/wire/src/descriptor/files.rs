@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::{Bounds, count, invalid, shown};
+use super::{Bounds, invalid, shown, too_many};
 use crate::error::{Kind, Result, WireError};
 use crate::fields::{Fields, InMemory};
 use crate::header::Wire;
@@ -20,8 +20,8 @@ const WELL_KNOWN: &str = "google/protobuf/";
 /// Depth limit for groups among the unknown fields of a descriptor.
 const GROUPS: u32 = 32;
 
-/// The files of `data`, and the files of `library` that they import and `data` lacks.
-pub(super) fn complete<'a>(data: &'a [u8], library: &'a [u8], bounds: &Bounds) -> Result<Vec<File<'a>>> {
+/// The files of `data`, each once.
+pub(super) fn own<'a>(data: &'a [u8], bounds: &Bounds) -> Result<Vec<File<'a>>> {
     let own = named(data, true, bounds)?;
     if own.is_empty() {
         return Err(invalid("the descriptor set contains no files; create it with protoc --descriptor_set_out"));
@@ -40,7 +40,11 @@ pub(super) fn complete<'a>(data: &'a [u8], library: &'a [u8], bounds: &Bounds) -
             }
         }
     }
-    count::check(&files, bounds)?;
+    Ok(files)
+}
+
+/// `files`, and the files of `library` that they import and lack.
+pub(super) fn complete<'a>(files: Vec<File<'a>>, library: &'a [u8], bounds: &Bounds) -> Result<Vec<File<'a>>> {
     let mut shelf: HashMap<&str, File<'a>> = HashMap::new();
     for file in named(library, false, bounds)?.into_iter().filter(|file| file.name.starts_with(WELL_KNOWN)) {
         shelf.insert(file.name, file);
@@ -139,9 +143,4 @@ pub(super) fn in_file(name: &str, error: WireError) -> WireError {
     }
     let reason: String = error.message().chars().take(300).collect();
     invalid(format!("the file {} is not valid: {reason}", shown(name)))
-}
-
-pub(super) fn too_many(bounds: &Bounds) -> WireError {
-    let text = format!("the descriptor set declares more than {} messages, fields, imports and so on", bounds.parts);
-    WireError::new(Kind::Limit, text)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::{Bounds, files, invalid, shown};
+use super::{Bounds, invalid, shown, too_many};
 use crate::error::{Kind, Result, WireError};
 
 /// Longest full name in bytes, and the most parts of one.
@@ -54,9 +54,9 @@ impl<'a> Scopes<'a> {
         if !is_name(name) {
             return Err(invalid(format!("{} is not a valid name", shown(name))));
         }
-        let id = u32::try_from(self.nodes.len()).map_err(|_| files::too_many(&self.bounds))?;
+        let id = u32::try_from(self.nodes.len()).map_err(|_| too_many(&self.bounds))?;
         if self.nodes.len() > self.bounds.parts {
-            return Err(files::too_many(&self.bounds));
+            return Err(too_many(&self.bounds));
         }
         self.nodes.push(Node { parent: scope, name, symbol });
         if self.children.insert((scope, name), id).is_some() {

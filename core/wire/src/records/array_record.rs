@@ -3,7 +3,6 @@
 //! The last block begins with a chunk that says where the footer chunk is; the first record of that is a description, and
 //! each of the others the offset and the record count of one chunk. So an index takes three reads, whatever the count.
 
-use super::chunked::Place;
 use super::index::{Builder, Index};
 use crate::error::{Kind, Result, WireError};
 use crate::fields::Fields;
@@ -22,6 +21,15 @@ const VERSION: u64 = 1;
 const DESCRIPTION_TAG: u8 = 1 << 3 | 2;
 const OPTIONS_TAG: u8 = 4 << 3 | 2;
 const OPTIONS: &[u8] = b"group_size:1,transpose:false,pad_to_block_boundary:false,uncompressed";
+
+/// A chunk of a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    pub offset: u64,
+    /// Bytes of its records.
+    pub size: u64,
+    pub records: u64,
+}
 
 /// The index of all of `source`; `Corrupt` for a footer that is damaged or does not fit together.
 pub(super) fn index(source: &dyn Source, limits: &Limits) -> Result<Index> {

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::array_record::footer;
+use super::array_record::{Place, footer};
 use super::framing::Framing;
 use super::output::take;
 use crate::error::{Result, WireError};
@@ -37,15 +37,6 @@ pub fn chunked(stream: &Rope, bytes: &dyn Source, framing: Framing, limits: &Lim
         at = end;
     }
     file.finish()
-}
-
-/// A chunk of a file.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    pub offset: u64,
-    /// Bytes of its records.
-    pub size: u64,
-    pub records: u64,
 }
 
 struct File<'a> {
