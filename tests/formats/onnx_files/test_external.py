@@ -164,6 +164,7 @@ def test_fields_are_left_out_of_a_message_byte_for_byte() -> None:
     message = b"\x08\x01" + b"\x8a\x00\x02\xff\xfe" + b"\x0d\0\0\0\0" + b"\x11" + bytes(8) + b"\x1a\x00"
     assert without(message, {1}) == b"\x11" + bytes(8) + b"\x1a\x00"
     assert without(message, set()) == message
+    assert without(message + b"\x80", {1}) == b"\x11" + bytes(8) + b"\x1a\x00\x80"
 
 
 def placed_everywhere(folder: Path) -> None:
