@@ -86,6 +86,6 @@ impl Bundle {
 }
 
 fn entry<'py>(py: Python<'py>, placed: &Placed) -> PyResult<Entry<'py>> {
-    let shape = placed.shape().map(|(dims, _)| PyTuple::new(py, dims)).transpose()?;
+    let shape = placed.shape().map(|dims| PyTuple::new(py, dims)).transpose()?;
     Ok((placed.dtype, shape, placed.shard, placed.offset, placed.size, placed.crc))
 }

@@ -32,23 +32,20 @@ pub struct Placed {
 }
 
 impl Placed {
-    /// The dimensions and the number of elements; None for an unknown rank and for invalid dimensions.
-    pub fn shape(&self) -> Option<(&[i64], u64)> {
+    /// The dimensions; None for an unknown rank and for invalid ones.
+    pub fn shape(&self) -> Option<&[i64]> {
         let known = !self.unknown_rank && self.dims.iter().all(|dim| *dim >= 0);
         let empty = self.dims.contains(&0);
         let mut dims = self.dims.iter().map(|dim| if empty { 0 } else { dim.unsigned_abs() });
-        let count = dims.try_fold(1u64, u64::checked_mul).filter(|count| known && *count <= MOST_ELEMENTS)?;
-        Some((&self.dims, count))
+        let count = dims.try_fold(1u64, u64::checked_mul);
+        count.filter(|count| known && *count <= MOST_ELEMENTS).map(|_| self.dims.as_slice())
     }
 
-    /// Decodes the `BundleEntryProto` in `bytes` into `self`, replacing its contents; groups may be nested `depth`
-    /// deep.
-    pub(super) fn decode(&mut self, bytes: &[u8], depth: u32) -> Result<()> {
-        self.dims.clear();
-        self.slices.clear();
-        let rooms = (std::mem::take(&mut self.dims), std::mem::take(&mut self.slices));
-        *self = Self { dims: rooms.0, slices: rooms.1, ..Self::default() };
-        Decoder { depth }.entry(Reader::new(bytes, 0), self)
+    /// The `BundleEntryProto` in `bytes`, in which groups may be nested `depth` deep.
+    pub(super) fn decode(bytes: &[u8], depth: u32) -> Result<Self> {
+        let mut placed = Self::default();
+        Decoder { depth }.entry(Reader::new(bytes, 0), &mut placed)?;
+        Ok(placed)
     }
 }
 

@@ -100,9 +100,7 @@ impl Bundle {
 
     /// The entry of tensor `number`, which must be below `len`.
     pub fn tensor(&self, number: usize) -> Result<Placed> {
-        let mut placed = Placed::default();
-        self.decode(self.first.saturating_add(number), &mut placed)?;
-        Ok(placed)
+        self.decode(self.first.saturating_add(number))
     }
 
     /// The number of the tensor named `name`; None when the bundle has no such tensor.
@@ -112,10 +110,7 @@ impl Bundle {
 
     /// The entry of a slice of the tensor `name`; None when it is missing.
     pub fn slice(&self, name: &[u8], slice: &[Extent]) -> Result<Option<Placed>> {
-        let Some(at) = self.search(&slice_key(name, slice)) else { return Ok(None) };
-        let mut placed = Placed::default();
-        self.decode(at, &mut placed)?;
-        Ok(Some(placed))
+        self.search(&slice_key(name, slice)).map(|at| self.decode(at)).transpose()
     }
 
     fn search(&self, key: &[u8]) -> Option<usize> {
@@ -131,10 +126,9 @@ impl Bundle {
         None
     }
 
-    /// Decodes entry `at` into `placed`.
-    fn decode(&self, at: usize, placed: &mut Placed) -> Result<()> {
+    fn decode(&self, at: usize) -> Result<Placed> {
         let Ends { key, value } = self.ends.get(at).copied().unwrap_or_default();
-        placed.decode(self.bytes.get(key..value).unwrap_or_default(), self.depth).map_err(|error| {
+        Placed::decode(self.bytes.get(key..value).unwrap_or_default(), self.depth).map_err(|error| {
             let name = String::from_utf8_lossy(self.key(at));
             let message = format!("the entry of {name:?} in the index of the bundle is broken: {}", error.message());
             WireError::new(error.kind(), message)
