@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import mmap
 from array import array
+from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
 import pytest
 
-from protoslice import _core
+from protoslice import _core, varints
+from protoslice.errors import CorruptModel
+from protoslice.sources.files import BytesSource
+from protoslice.storage.interface import Buffer
 
 DATA = Random(1).randbytes((1 << 19) + 7)
+FIELD = b"\x0a" + varints.write(len(DATA)) + DATA
 
 
 def test_every_buffer_has_the_checksum_of_its_bytes(tmp_path: Path) -> None:
@@ -29,13 +35,30 @@ def test_every_buffer_has_the_checksum_of_its_bytes(tmp_path: Path) -> None:
             _core.crc32c(refused)  # type: ignore[arg-type]
 
 
-def test_blocks_are_checked_of_bytes_alone() -> None:
-    """Another thread may write to any other buffer while the blocks are looked at."""
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, lambda data: memoryview(bytearray(data)).toreadonly()])
+def test_digests_take_every_buffer(kind: Callable[[bytes], Buffer]) -> None:
     sums = _core.BlockSums()
     sums.update(DATA)
     due = sums.finish()
-    assert _core.first_bad_block(DATA, 0, due) is None
-    assert _core.first_bad_block(DATA[:-1] + b"!", 0, due) == len(DATA) >> 16
-    for buffer in (bytearray(DATA), memoryview(DATA)):
-        with pytest.raises(TypeError):
-            _core.first_bad_block(buffer, 0, due)  # type: ignore[arg-type]
+    sha, scanner = _core.Sha256(), _core.Scanner()
+    for at in range(0, len(FIELD), 100_000):
+        sha.update(kind(FIELD[at : at + 100_000]), sums, scanner)
+    assert sha.digest() == hashlib.sha256(FIELD).digest()
+    assert scanner.finish(len(FIELD)) == _core.index_source([BytesSource(FIELD)])
+    assert _core.first_bad_block(kind(FIELD), 0, sums.finish()) is None
+    assert _core.first_bad_block(kind(DATA), 0, due) is None
+    for place in (0, 1 << 16, (1 << 18) + 5, len(DATA) - 1):
+        damaged = DATA[:place] + bytes([DATA[place] ^ 1]) + DATA[place + 1 :]
+        assert _core.first_bad_block(kind(damaged), 0, due) == place >> 16
+        assert _core.first_bad_block(kind(damaged), 0, due, place >> 16 << 16) is None
+        assert _core.first_bad_block(kind(damaged[1 << 16 :]), 1, due) == (place >> 16 or None)
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray])
+def test_a_digest_and_its_sums_outlive_a_failed_scan(kind: Callable[[bytes], Buffer]) -> None:
+    data, alone = b"\x0f" + DATA, _core.BlockSums()
+    sha, sums = _core.Sha256(), _core.BlockSums()
+    with pytest.raises(CorruptModel):
+        sha.update(kind(data), sums, _core.Scanner())
+    alone.update(data)
+    assert (sha.digest(), sums.finish()) == (hashlib.sha256(data).digest(), alone.finish())

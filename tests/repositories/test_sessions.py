@@ -29,7 +29,7 @@ async def kept(session: XorbSession, name: str, data: bytes) -> ObjectLocation:
     objects = session.new_objects()
     try:
         chunks = await SummedObject.open(objects)
-        chunks.sum(data)
+        chunks.sums.update(data)
         await chunks.write(data)
         stored = await chunks.commit()
         await session.keep(name, stored, [len(data)], objects)

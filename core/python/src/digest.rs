@@ -1,12 +1,55 @@
-//! `_core.Sha256`, `_core.crc32c` and `_core.first_piece`.
+//! Digests and checksums: `_core.Sha256`, `_core.BlockSums`, `_core.first_bad_block`, `_core.crc32c` and
+//! `_core.first_piece`.
 
 use std::sync::{Mutex, PoisonError};
 
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyMemoryView, PySlice};
-use wire::digest;
+use pyo3::types::{PyBytes, PyMemoryView};
+use wire::{blocks, digest};
 
 use crate::errors;
+use crate::index::Scanner;
+
+/// Bytes copied at a time of a buffer that may change; a multiple of a block.
+const PIECE: usize = 4 * blocks::BLOCK;
+
+/// Calls `take` with the bytes of `data`, an object with a contiguous buffer, in order.
+///
+/// A buffer that is read-only passes as it is. Without the GIL another thread could write to any other, so that is
+/// copied piece by piece.
+#[allow(unsafe_code, reason = "a buffer of an unknown format has no safe view of its bytes")]
+pub(crate) fn each_piece<'py>(
+    data: &Bound<'py, PyAny>,
+    mut take: impl FnMut(Python<'py>, &[u8]) -> PyResult<()>,
+) -> PyResult<()> {
+    let py = data.py();
+    let buffer = PyUntypedBuffer::get(data)?;
+    if !buffer.is_c_contiguous() {
+        return Err(PyTypeError::new_err("the buffer is not contiguous: copy it first"));
+    }
+    if buffer.len_bytes() == 0 {
+        return take(py, &[]);
+    }
+    // A read-only view may be one of a bytearray: the owner of the memory decides.
+    let constant = match data.cast::<PyMemoryView>() {
+        Ok(view) => PyUntypedBuffer::get(&view.getattr("obj")?).is_ok_and(|owner| owner.readonly()),
+        Err(_) => buffer.readonly(),
+    };
+    let (start, len) = (buffer.buf_ptr().cast::<u8>(), buffer.len_bytes());
+    if constant {
+        // SAFETY: the buffer is contiguous, not empty, held until the end of this function, and nothing writes to it.
+        return take(py, unsafe { std::slice::from_raw_parts(start, len) });
+    }
+    for at in (0..len).step_by(PIECE) {
+        let mut piece = vec![0; PIECE.min(len - at)];
+        // SAFETY: `at` and the bytes of the piece lie within the buffer, to which no thread of Python writes meanwhile.
+        unsafe { start.add(at).copy_to_nonoverlapping(piece.as_mut_ptr(), piece.len()) };
+        take(py, &piece)?;
+    }
+    Ok(())
+}
 
 /// SHA-256 of a stream, whose state can be saved and loaded.
 #[pyclass(frozen, module = "protoslice._core")]
@@ -19,9 +62,34 @@ impl Sha256 {
         Self(Mutex::default())
     }
 
-    /// Takes the next bytes.
-    fn update(&self, py: Python<'_>, piece: &[u8]) {
-        py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(piece));
+    /// Takes the next bytes, in one call also into `sums` and `scanner`; raises the scanner's error at the end.
+    #[pyo3(signature = (piece, sums=None, scanner=None))]
+    fn update(
+        &self,
+        piece: &Bound<'_, PyAny>,
+        sums: Option<&Bound<'_, BlockSums>>,
+        scanner: Option<&Bound<'_, Scanner>>,
+    ) -> PyResult<()> {
+        let (sums, scanner) = (sums.map(Bound::get), scanner.map(Bound::get));
+        let mut scanned = Ok(());
+        each_piece(piece, |py, piece| {
+            py.detach(|| {
+                let mut digest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut sums = sums.map(|sums| sums.0.lock().unwrap_or_else(PoisonError::into_inner));
+                // Block by block: the sum finds the block in the processor's cache.
+                for block in piece.chunks(blocks::BLOCK) {
+                    digest.update(block);
+                    if let Some(sums) = &mut sums {
+                        sums.update(block);
+                    }
+                }
+                if let (Some(scanner), Ok(())) = (scanner, &scanned) {
+                    scanned = scanner.take(piece);
+                }
+            });
+            Ok(())
+        })?;
+        scanned.map_err(|error| errors::raise(piece.py(), error))
     }
 
     /// The digest of the bytes so far.
@@ -48,24 +116,66 @@ pub(crate) fn first_piece(py: Python<'_>, window: &[u8]) -> usize {
     py.detach(|| wire::content::first_piece(window))
 }
 
-/// Bytes copied at a time of a buffer that may change.
-const PIECE: usize = 1 << 18;
-
 /// The CRC-32C of `data`; `crc` is the CRC-32C of the bytes before `data`, 0 at the start.
 #[pyfunction]
 #[pyo3(signature = (data, crc=0))]
-pub(crate) fn crc32c(py: Python<'_>, data: &Bound<'_, PyAny>, mut crc: u32) -> PyResult<u32> {
-    let sum = |bytes: &[u8], crc| py.detach(|| wire::blocks::crc32c(bytes, crc));
-    if let Ok(bytes) = data.cast::<PyBytes>() {
-        return Ok(sum(bytes.as_bytes(), crc));
-    }
-    // Without the GIL another thread could write to any other buffer, so that is copied piece by piece.
-    let view = PyMemoryView::from(data)?.call_method1("cast", ("B",))?;
-    let len = view.len()?;
-    for start in (0..len).step_by(PIECE) {
-        let part = PySlice::new(py, start.cast_signed(), len.min(start + PIECE).cast_signed(), 1);
-        let piece = view.get_item(part)?.call_method0("tobytes")?;
-        crc = sum(piece.cast::<PyBytes>()?.as_bytes(), crc);
-    }
+pub(crate) fn crc32c(data: &Bound<'_, PyAny>, mut crc: u32) -> PyResult<u32> {
+    each_piece(data, |py, piece| {
+        crc = py.detach(|| blocks::crc32c(piece, crc));
+        Ok(())
+    })?;
     Ok(crc)
+}
+
+/// Computes the CRC-32C of every 64 KiB of a stream.
+#[pyclass(frozen, module = "protoslice._core")]
+pub(crate) struct BlockSums(Mutex<blocks::BlockSums>);
+
+#[pymethods]
+impl BlockSums {
+    #[new]
+    fn new() -> Self {
+        Self(Mutex::default())
+    }
+
+    /// Takes the next bytes.
+    fn update(&self, piece: &Bound<'_, PyAny>) -> PyResult<()> {
+        each_piece(piece, |py, piece| {
+            py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).update(piece));
+            Ok(())
+        })
+    }
+
+    /// All sums, four bytes each, little-endian; resets the object for a new stream.
+    fn finish<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        let sums = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        PyBytes::new(py, &sums.finish())
+    }
+}
+
+/// Number of the first block in `data` that differs from its sum; None when all agree. `data` begins with block
+/// `first`; with `end`, nothing from there on is looked at.
+#[pyfunction]
+#[pyo3(signature = (data, first, sums, end=None))]
+pub(crate) fn first_bad_block(
+    data: &Bound<'_, PyAny>,
+    mut first: usize,
+    sums: &[u8],
+    end: Option<usize>,
+) -> PyResult<Option<usize>> {
+    let (mut bad, mut left) = (None, end.unwrap_or(usize::MAX));
+    each_piece(data, |py, piece| {
+        let piece = piece.get(..left).unwrap_or(piece);
+        if bad.is_none() {
+            // Releasing the GIL costs more than checking a block or two.
+            bad = if piece.len() <= 2 * blocks::BLOCK {
+                blocks::first_bad_block(piece, first, sums)
+            } else {
+                py.detach(|| blocks::first_bad_block(piece, first, sums))
+            };
+        }
+        (first, left) = (first + PIECE / blocks::BLOCK, left - piece.len());
+        Ok(())
+    })?;
+    Ok(bad)
 }

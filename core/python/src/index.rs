@@ -9,6 +9,7 @@ use wire::scan::{self, DEFAULT_FLOOR};
 use wire::schema::TypeId;
 use wire::{Kind, WireError};
 
+use crate::digest::each_piece;
 use crate::errors;
 use crate::limits::{self, Limits};
 use crate::rope::Rope;
@@ -35,14 +36,16 @@ impl Scanner {
     }
 
     /// Takes the next piece of the proto; pieces may end anywhere.
-    fn feed(&self, py: Python<'_>, piece: &[u8]) -> PyResult<()> {
-        // A piece that only passes by is not worth giving up the GIL for.
-        if let Ok(mut scanner) = self.0.try_lock()
-            && scanner.as_mut().is_some_and(|scanner| scanner.pass(piece.len()))
-        {
-            return Ok(());
-        }
-        self.with(py, |scanner| scanner.feed(piece))
+    fn feed(&self, piece: &Bound<'_, PyAny>) -> PyResult<()> {
+        each_piece(piece, |py, piece| {
+            // A piece that only passes by is not worth giving up the GIL for.
+            if let Ok(mut scanner) = self.0.try_lock()
+                && scanner.as_mut().is_some_and(|scanner| scanner.pass(piece.len()))
+            {
+                return Ok(());
+            }
+            py.detach(|| self.take(piece)).map_err(|error| errors::raise(py, error))
+        })
     }
 
     /// Offset of the next byte that the scan needs; `jump` may skip the bytes before it.
@@ -93,6 +96,12 @@ impl Scanner {
 }
 
 impl Scanner {
+    /// Takes the next piece of the proto.
+    pub(crate) fn take(&self, piece: &[u8]) -> wire::Result<()> {
+        let mut scanner = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        scanner.as_mut().ok_or_else(finished)?.feed(piece)
+    }
+
     fn with<R: Send>(
         &self,
         py: Python<'_>,

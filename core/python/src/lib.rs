@@ -2,7 +2,6 @@
 
 use pyo3::prelude::*;
 
-mod blocks;
 mod bundle;
 mod cached;
 mod cpb;
@@ -33,8 +32,6 @@ mod _core {
     use super::*;
 
     #[pymodule_export]
-    use super::blocks::{BlockSums, first_bad_block};
-    #[pymodule_export]
     use super::bundle::Bundle;
     #[pymodule_export]
     use super::cached::read_cached;
@@ -43,7 +40,7 @@ mod _core {
     #[pymodule_export]
     use super::descriptor::{Declarations, Descriptors};
     #[pymodule_export]
-    use super::digest::{Sha256, crc32c, first_piece};
+    use super::digest::{BlockSums, Sha256, crc32c, first_bad_block, first_piece};
     #[pymodule_export]
     use super::document::{Document, Plan};
     #[pymodule_export]

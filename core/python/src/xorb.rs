@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use crate::digest::each_piece;
 use crate::errors;
 
 /// A xorb that is unpacked while it comes.
@@ -19,9 +20,14 @@ impl Xorb {
     }
 
     /// The bytes of the chunks that `piece` completes.
-    fn feed<'py>(&self, py: Python<'py>, piece: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        let out = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).feed(piece));
-        Ok(PyBytes::new(py, &out.map_err(|error| errors::raise(py, error))?))
+    fn feed<'py>(&self, piece: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+        let mut out = Vec::new();
+        each_piece(piece, |py, piece| {
+            let fed = py.detach(|| self.0.lock().unwrap_or_else(PoisonError::into_inner).feed(piece));
+            out.append(&mut fed.map_err(|error| errors::raise(py, error))?);
+            Ok(())
+        })?;
+        Ok(PyBytes::new(piece.py(), &out))
     }
 
     /// Ends of the chunks among the bytes so far.

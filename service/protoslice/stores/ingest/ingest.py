@@ -139,7 +139,9 @@ class Ingest:
         except IntegrityError as error:
             raise Conflict(_DAMAGED) from error
 
-    async def share(self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes]) -> None:
+    async def share(
+        self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes | memoryview]
+    ) -> None:
         """Append an extent of another store's object to the open file.
 
         The bytes, which come in `pieces`, are written if the object is not in `worth` or the extent is too small.
@@ -151,7 +153,7 @@ class Ingest:
         async for piece in pieces:
             await sink.write(piece)
 
-    async def write(self, piece: bytes) -> None:
+    async def write(self, piece: bytes | memoryview) -> None:
         """Append `piece` to the open file."""
         await self._opened_sink.write(piece)
 
@@ -267,7 +269,7 @@ class Ingest:
         try:
             async with aclosing(source.stream(0, ref.size)) as pieces:
                 async for piece in pieces:
-                    await self.write(bytes(piece))
+                    await self.write(piece)
         finally:
             source.close()
         await self.close_file()
@@ -333,7 +335,7 @@ class Sink:
     def __init__(self, ingest: Ingest) -> None:
         self._ingest = ingest
 
-    async def write(self, piece: bytes) -> None:
+    async def write(self, piece: bytes | memoryview) -> None:
         """Append `piece`; `LimitExceeded` beyond the ingest's limit."""
         await self._ingest.write(piece)
 
@@ -341,7 +343,9 @@ class Sink:
         """See `Ingest.is_there`."""
         return await self._ingest.is_there()
 
-    async def share(self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes]) -> None:
+    async def share(
+        self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes | memoryview]
+    ) -> None:
         """See `Ingest.share`."""
         await self._ingest.share(extent, worth, pieces)
 

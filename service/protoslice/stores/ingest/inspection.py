@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -73,24 +74,24 @@ class Inspection:
         """SHA-256 of the bytes taken so far."""
         return self._sha.digest()
 
-    def take(self, piece: bytes) -> None:
-        """Take the next bytes of the file."""
-        self._sha.update(piece)
+    def take(self, piece: bytes | memoryview, sums: _core.BlockSums | None = None) -> None:
+        """Take the next bytes of the file, also into `sums`."""
         self.size += len(piece)
+        with self._scanning():
+            self._sha.update(piece, sums, self._scanner)
         if self._detection is None:
             self._head += piece
-            if len(self._head) < HEAD:
-                return
-            piece = self._look_at_head()
-        self._scanning(lambda scanner: scanner.feed(piece))
+            if len(self._head) >= HEAD:
+                self._feed(self._look_at_head())
 
     def finish(self) -> InspectedFile:
         """End the file and return its digest, detection and scan."""
         if self._detection is None:
-            head = self._look_at_head()
-            self._scanning(lambda scanner: scanner.feed(head))
+            self._feed(self._look_at_head())
         assert self._detection is not None
-        self._scanning(self._end_scan)
+        with self._scanning():
+            if self._scan is not None and self._scanner is not None:
+                self._scan.index = self._scanner.finish(self.size)
         return InspectedFile(self.sha256, self._detection, self._scan)
 
     def look(self, head: bytes) -> tuple[schema.Detection, Scan | None]:
@@ -164,18 +165,20 @@ class Inspection:
                 self._scan.error = error.with_traceback(None)
         return head
 
-    def _end_scan(self, scanner: _core.Scanner) -> None:
-        assert self._scan is not None
-        self._scan.index = scanner.finish(self.size)
+    def _feed(self, head: bytes) -> None:
+        with self._scanning():
+            if self._scanner is not None:
+                self._scanner.feed(head)
 
-    def _scanning(self, step: Callable[[_core.Scanner], None]) -> None:
-        """Run a step of the scan and record its error in the scan."""
+    @contextmanager
+    def _scanning(self) -> Iterator[None]:
+        """Record an error of the scan in it."""
         # Not raised here: the file may not be the root, and choosing the root reports the error if it is.
-        if self._scanner is None or self._scan is None:
-            return
         try:
-            step(self._scanner)
+            yield
         except ProtosliceError as error:
+            if self._scan is None:
+                raise
             # Without its frames, which hold the batch: an error stays until the last file of an ingest is there.
             self._scan.error, self._scanner = error.with_traceback(None), None
 

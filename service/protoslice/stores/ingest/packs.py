@@ -88,9 +88,9 @@ class Packs:
             self._pack = await self.object()
         return self._pack
 
-    async def _work(self, batch: bytes) -> None:
+    async def _work(self, batch: bytes | memoryview) -> None:
         pack = await self._opened()
-        summing = asyncio.ensure_future(self._worker.run(lambda: pack.sum(batch)))
+        summing = asyncio.ensure_future(self._worker.run(lambda: pack.sums.update(batch)))
         try:
             await pack.write(batch)
         finally:

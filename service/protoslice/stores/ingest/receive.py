@@ -72,7 +72,7 @@ class FileSink:
         self._layout = Layout()
         self._size = 0
 
-    async def write(self, piece: bytes) -> None:
+    async def write(self, piece: bytes | memoryview) -> None:
         """Append `piece`, waiting while an earlier batch is being processed; `LimitExceeded` beyond the limit."""
         self._grow(len(piece))
         self._layout.write(len(piece))
@@ -89,7 +89,7 @@ class FileSink:
         """See `Layout.ends_before`."""
         return self._layout.ends_before(extent)
 
-    async def share(self, extent: ObjectExtent, pieces: AsyncIterable[bytes]) -> None:
+    async def share(self, extent: ObjectExtent, pieces: AsyncIterable[bytes | memoryview]) -> None:
         """Append an extent of another store's object, whose bytes in `pieces` are inspected and not written."""
         self._grow(extent.size)
         await self._batches.flush()  # bytes are inspected in their order
@@ -136,10 +136,10 @@ class FileSink:
         self._inspection.take(content)
         return self._inspection.finish()
 
-    async def _look_at(self, batch: bytes) -> None:
+    async def _look_at(self, batch: bytes | memoryview) -> None:
         await self._worker.run(lambda: self._inspection.take(batch))
 
-    async def _work(self, batch: bytes) -> None:
+    async def _work(self, batch: bytes | memoryview) -> None:
         if await self.is_there():
             await self._look_at(batch)
             return
@@ -150,6 +150,5 @@ class FileSink:
         finally:
             await digesting
 
-    def _digest(self, arriving: SummedObject, batch: bytes) -> None:
-        self._inspection.take(batch)
-        arriving.sum(batch)
+    def _digest(self, arriving: SummedObject, batch: bytes | memoryview) -> None:
+        self._inspection.take(batch, arriving.sums)

@@ -148,13 +148,14 @@ class _Writing:
         ref, at, end = store.refs.get(copy.file), copy.offset, copy.offset + copy.length
         try:
             if ref is None or copy.length < LEAST_SHARED:
-                async for piece in _pieces(source, at, end):
-                    await sink.write(piece)
+                async with aclosing(source.pieces(at, end)) as pieces:
+                    async for piece in pieces:
+                        await sink.write(piece)
                 return
             if self._worth[0] != copy.store:
                 self._worth = copy.store, worth_sharing(each.location for each in store.refs.values())
             for extent in ref.location.extents(at, end):
-                await sink.share(extent, self._worth[1], _pieces(source, at, at + extent.size))
+                await sink.share(extent, self._worth[1], source.pieces(at, at + extent.size))
                 at += extent.size
         except (NotFound, IntegrityError) as error:
             raise _gone(copy) from error
@@ -217,12 +218,6 @@ async def _whole(copy: Copy, stores: StoreOpener) -> FileRef | None:
     await _source(copy, stores)
     ref = (await stores.view(copy.store)).refs.get(copy.file)
     return ref if ref is not None and copy.length == ref.size else None
-
-
-async def _pieces(source: Representation, start: int, end: int) -> AsyncIterator[bytes]:
-    async with aclosing(source.pieces(start, end)) as pieces:
-        async for piece in pieces:
-            yield bytes(piece)
 
 
 def _merged(events: Iterable[Event]) -> Iterator[Event]:

@@ -23,14 +23,14 @@ SUMS_ROOM = 1 << 20
 class Batches:
     """Gathers pieces into batches; at most one batch is gathered while another is processed."""
 
-    def __init__(self, work: Callable[[bytes], Awaitable[None]]) -> None:
+    def __init__(self, work: Callable[[bytes | memoryview], Awaitable[None]]) -> None:
         self._work = work
-        self._gathered: list[bytes] = []
+        self._gathered: list[bytes | memoryview] = []
         self._size = 0
         self._begun = False
         self._working: asyncio.Future[None] | None = None
 
-    async def add(self, piece: bytes) -> None:
+    async def add(self, piece: bytes | memoryview) -> None:
         """Add a piece; waits while a full batch cannot be handed on yet."""
         self._gathered.append(piece)
         self._size += len(piece)
@@ -106,7 +106,8 @@ class SummedObject:
         self._written = written
         self._objects = objects
         self._writer = writer
-        self._sums = _core.BlockSums()
+        self.sums = _core.BlockSums()
+        """Sums of the blocks; the caller passes each batch that it writes."""
 
     @classmethod
     async def open(cls, objects: NewObjects, *, written: WrittenSums | None = None) -> SummedObject:
@@ -119,17 +120,13 @@ class SummedObject:
         """Bytes written."""
         return self._writer.size
 
-    async def write(self, batch: bytes) -> None:
-        """Append a batch; the caller passes the same batch to `sum`."""
+    async def write(self, batch: bytes | memoryview) -> None:
+        """Append a batch; the caller passes the same batch to `sums`."""
         await self._writer.write(batch)
-
-    def sum(self, batch: bytes) -> None:
-        """Update the block sums with a batch. Blocks."""
-        self._sums.update(batch)
 
     async def commit(self) -> ObjectLocation:
         """Finish the object and its sums; both are durable on return."""
-        sums = self._sums.finish()
+        sums = self.sums.finish()
         stored = await self._objects.commit(self._key, self._writer, sums)
         if self._written is not None and stored.sums is None:
             self._written.add(self._key.text, sums)

@@ -22,9 +22,6 @@ SUM_BLOCK = 64 << 10
 
 CHANGED = "An object that this store refers to has changed or was removed: register the store again"
 
-_COPIED = 128 << 10
-"""Bytes that are copied to be verified, at a time."""
-
 _BESIDE = 2
 """Spans of a call, of which several are made side by side."""
 
@@ -268,7 +265,7 @@ class StoredObject:
                         whole = len(part) if at + len(part) == stop else len(part) - len(part) % SUM_BLOCK
                         blocks, rest = part[:whole], bytes(part[whole:])
                         if whole:
-                            self._verify_view(blocks, at)
+                            self._verify(blocks, at)
                             if self._cache is not None:
                                 self._cache.keep(at, blocks, at - start)
                             yield blocks
@@ -359,17 +356,11 @@ class StoredObject:
             return error
         return IntegrityError(f"stored object {self.name!r} is missing or was replaced")
 
-    def _verify(self, data: bytes, start: int, end: int | None = None) -> None:
+    def _verify(self, data: bytes | memoryview, start: int, end: int | None = None) -> None:
         """Verify bytes that begin at `start` of the object, with `end` the first ones alone."""
         bad = None if self._sums is None else _core.first_bad_block(data, start // SUM_BLOCK, self._sums, end)
         if bad is not None:
             raise self._damaged(bad * SUM_BLOCK)
-
-    def _verify_view(self, data: memoryview, start: int) -> None:
-        """Verify bytes at `start` of the object that are no `bytes`, which the engine alone takes."""
-        # Few at a time: a copy that stays in the processor's cache costs a fifth of one of the whole.
-        for at in range(0, len(data) if self._sums is not None else 0, _COPIED):
-            self._verify(bytes(data[at : at + _COPIED]), start + at)
 
     def _damaged(self, offset: int | None) -> IntegrityError:
         error = IntegrityError(f"stored object {self.name!r} is damaged: a block fails its checksum", offset)

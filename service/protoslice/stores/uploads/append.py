@@ -52,7 +52,7 @@ class Appender:
         held: VersionedUpload,
         inspection: Inspection | None,
         *,
-        watch: Callable[[bytes], None] | None = None,
+        watch: Callable[[bytes | memoryview], None] | None = None,
         apart: bool = False,
     ) -> None:
         self._context = context
@@ -162,14 +162,14 @@ class Appender:
         if part is not None:
             await self._land(part, state)
 
-    async def _work(self, batch: bytes) -> None:
+    async def _work(self, batch: bytes | memoryview) -> None:
         try:
             await self._take(batch)
         except BaseException:
             self._failed = True
             raise
 
-    async def _take(self, batch: bytes) -> None:
+    async def _take(self, batch: bytes | memoryview) -> None:
         if self._part is None:
             self._part = await SummedObject.open(self._objects)
         part = self._part
@@ -184,10 +184,11 @@ class Appender:
             await self._settled()
             self._landing = asyncio.ensure_future(self._land(part, state))
 
-    def _digest(self, part: SummedObject, batch: bytes) -> None:
-        part.sum(batch)
-        if self._inspection is not None:
-            self._inspection.take(batch)
+    def _digest(self, part: SummedObject, batch: bytes | memoryview) -> None:
+        if self._inspection is None:
+            part.sums.update(batch)
+        else:
+            self._inspection.take(batch, part.sums)
         if self._watch is not None:
             self._watch(batch)
 

@@ -12,7 +12,7 @@ from protoslice.errors import ChecksumMismatch
 class Hash(Protocol):
     """Hash object, as `hashlib` makes them."""
 
-    def update(self, piece: bytes, /) -> None: ...
+    def update(self, piece: bytes | memoryview, /) -> None: ...
 
     def digest(self) -> bytes: ...
 
@@ -26,7 +26,7 @@ class Checksum:
         self._hash = hash
         self._expected = expected
 
-    def update(self, piece: bytes) -> None:
+    def update(self, piece: bytes | memoryview) -> None:
         """Count a piece of the body."""
         self._hash.update(piece)
 

@@ -91,7 +91,7 @@ class Composer:
         finally:
             await batches.stop()
 
-    async def _look_at(self, window: bytes) -> None:
+    async def _look_at(self, window: bytes | memoryview) -> None:
         await self._worker.run(lambda: self._inspection.take(window))
 
     async def _windows(self) -> AsyncGenerator[bytes]:
@@ -108,7 +108,7 @@ class Composer:
                 self._copied.appendleft((at + len(window), end))
             own = self._own
             assert own is not None
-            await self._worker.run(lambda own=own, piece=piece: own.sum(piece))  # type: ignore[misc]
+            await self._worker.run(lambda own=own, piece=piece: own.sums.update(piece))  # type: ignore[misc]
             await own.write(piece)
 
     async def _saved(self) -> SavedInspection | None:

@@ -89,7 +89,7 @@ async def compacted(
     try:
         async with aclosing(bytes_of(storage, worker, upload.parts[-run:])) as pieces:
             async for piece in pieces:
-                target.sum(piece)
+                target.sums.update(piece)
                 await target.write(piece)
         stored = await target.commit()
     except BaseException:

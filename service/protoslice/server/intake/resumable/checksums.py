@@ -21,7 +21,7 @@ class _Crc32c:
     def __init__(self) -> None:
         self._crc = 0
 
-    def update(self, piece: bytes, /) -> None:
+    def update(self, piece: bytes | memoryview, /) -> None:
         self._crc = _core.crc32c(piece, self._crc)
 
     def digest(self) -> bytes:

@@ -97,12 +97,12 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
     worker, xorb, objects = services.stores.worker, Xorb(), session.new_objects()
     chunks = await SummedObject.open(objects)
 
-    def unpack(batch: bytes) -> bytes:
+    def unpack(batch: bytes | memoryview) -> bytes:
         data = xorb.feed(batch)
-        chunks.sum(data)
+        chunks.sums.update(data)
         return data
 
-    async def write(batch: bytes) -> None:
+    async def write(batch: bytes | memoryview) -> None:
         await chunks.write(await worker.run(lambda: unpack(batch)))
 
     batches = Batches(write)
