@@ -287,7 +287,7 @@ web: .venv/core ## build the page that the service shows in a browser (Node is i
 browser: .venv/ready .venv/core web $(ORAS) ## drive the page in browsers, and a page's fetch (Debian's chromium and firefox-esr are installed if they are missing)
 	@command -v chromium >/dev/null && command -v firefox-esr >/dev/null || apt-get install --yes --no-install-recommends chromium firefox-esr
 	$(PIP) install --constraint constraints.txt playwright
-	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_weights.py tests/interop/page_graph.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_editing.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py tests/interop/page_keys.py
+	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_weights.py tests/interop/page_graph.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_editing.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py tests/interop/page_keys.py tests/interop/page_failures.py
 
 screenshots: .venv/ready .venv/core web ## pictures of the page, on models that others published too, in docs/screenshots
 	$(PIP) install --constraint constraints.txt playwright

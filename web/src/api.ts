@@ -69,13 +69,19 @@ export function url(steps: readonly string[], query: Query = {}): string {
 export const view = (ref: string, steps: readonly string[], query: Query = {}): string =>
   url(["v1", "stores", ref, ...steps], query);
 
-export async function get(place: string, signal?: AbortSignal, accept = "application/json", more: Record<string, string> = {}): Promise<Response> {
-  const answer = await fetch(place, { headers: { accept, ...more }, signal: signal ?? null }).catch((error: unknown) => {
+/** Make a call; where the service asks who calls, the person signs in first. */
+async function call(place: string, init: RequestInit): Promise<Response> {
+  const answer = await fetch(place, init).catch((error: unknown) => {
     throw error instanceof TypeError ? new Failure(0, "Cannot reach the service: check your connection and try again.") : error;
   });
   if (answer.ok) return answer;
-  throw await failure(answer);
+  if (answer.status !== 401) throw await failure(answer);
+  await signIn();
+  return call(place, init);
 }
+
+export const get = (place: string, signal?: AbortSignal, accept = "application/json", more: Record<string, string> = {}): Promise<Response> =>
+  call(place, { headers: { accept, ...more }, signal: signal ?? null });
 
 export async function getJson<T>(place: string, signal?: AbortSignal): Promise<T> {
   return (await get(place, signal)).json() as Promise<T>;
@@ -84,17 +90,40 @@ export async function getJson<T>(place: string, signal?: AbortSignal): Promise<T
 /** Change something: `body` is sent as JSON. */
 export async function change(method: "PUT" | "POST" | "PATCH" | "DELETE", place: string, body?: unknown, more: Record<string, string> = {}): Promise<Response> {
   const headers = body === undefined ? more : { ...more, "content-type": "application/json" };
-  const answer = await fetch(place, { method, headers, body: body === undefined ? null : JSON.stringify(body) });
-  if (answer.ok) return answer;
-  throw await failure(answer);
+  return call(place, { method, headers, body: body === undefined ? null : JSON.stringify(body) });
 }
 
-/** Said when an answer wants to know who asks. */
+/** Dispatched when the person has to sign in. */
 export const UNKNOWN = "unknowncaller";
+let asking: Promise<void> | null = null;
+let settle: (done: boolean) => void = () => undefined;
+let declined = false;
+
+/** Ask the person to sign in; all calls wait for it. They fail if the person declines, who is asked again after the next click. */
+export function signIn(): Promise<void> {
+  const refused = () => new Failure(401, "You are signed out: sign in and try again.");
+  if (declined) return Promise.reject(refused());
+  asking ??= new Promise((take, fail) => {
+    settle = (done) => {
+      asking = null;
+      if (done) return take();
+      declined = true;
+      addEventListener("click", () => { declined = false; }, { once: true, capture: true });
+      fail(refused());
+    };
+    dispatchEvent(new Event(UNKNOWN));
+  });
+  return asking;
+}
+
+/** Say that the person has signed in, or has declined to. */
+export const signedIn = (done: boolean): void => settle(done);
+
+/** Resolves at once, unless the person is being asked to sign in. */
+export const whenSignedIn = (): Promise<void> => asking ?? Promise.resolve();
 
 export async function failure(answer: Response): Promise<Failure> {
   const problem = await answer.json().catch(() => ({})) as { detail?: string; title?: string; type?: string };
   const slug = problem.type?.split("/").pop() ?? "";
-  if (answer.status === 401) dispatchEvent(new Event(UNKNOWN));
   return new Failure(answer.status, problem.detail ?? problem.title ?? `The service responded with status ${answer.status}`, slug);
 }

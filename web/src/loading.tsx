@@ -1,11 +1,11 @@
 /** Loading of answers: what is there, what is under way, what failed. */
 
 import type { ComponentChildren, RefObject } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useReducer, useState } from "preact/hooks";
 import { Failure, getJson } from "./api";
 import { SPACE } from "./place";
 
-export interface Loaded<T> { value: T | null; error: Error | null; busy: boolean }
+export interface Loaded<T> { value: T | null; error: Error | null; busy: boolean; again: () => void }
 
 /** The answer at `place`, asked for again when the place changes; null asks for nothing. */
 export function useJson<T>(place: string | null): Loaded<T> {
@@ -14,7 +14,8 @@ export function useJson<T>(place: string | null): Loaded<T> {
 
 /** The result of `load` for `key`; the value before stays until the next one is there. */
 export function useLoaded<T>(key: string | null, load: (signal: AbortSignal) => Promise<T>): Loaded<T> {
-  const [state, set] = useState<Loaded<T> & { key: string | null }>({ value: null, error: null, busy: true, key: null });
+  const [tries, again] = useReducer((number: number) => number + 1, 0);
+  const [state, set] = useState<Omit<Loaded<T>, "again"> & { key: string | null }>({ value: null, error: null, busy: true, key: null });
   useEffect(() => {
     if (key === null) return set({ value: null, error: null, busy: false, key });
     const leaving = new AbortController();
@@ -24,8 +25,8 @@ export function useLoaded<T>(key: string | null, load: (signal: AbortSignal) => 
       (error: Error) => leaving.signal.aborted || set({ value: null, error, busy: false, key }),
     );
     return () => leaving.abort();
-  }, [key]);
-  return state;
+  }, [key, tries]);
+  return { ...state, again: () => again(0) };
 }
 
 /** True once the element has been in sight, or within `margin` of it. */
@@ -45,28 +46,30 @@ export function useSeen(element: RefObject<Element>, margin = "0px"): boolean {
 
 /** `children` of a value that is there; else a word about its coming. Without the `whole` there is nothing on the page. */
 export function Await<T>({ of, whole = false, children }: { of: Loaded<T>; whole?: boolean; children: (value: T) => ComponentChildren }) {
-  if (of.error && whole) return <Missing error={of.error} />;
-  if (of.error) return <Trouble error={of.error} />;
+  if (of.error && whole) return <Missing error={of.error} again={of.again} />;
+  if (of.error) return <Trouble error={of.error} again={of.again} />;
   if (of.value === null) return <p class="soft" data-said>{of.busy ? "Loading …" : ""}</p>;
   return <>{children(of.value)}</>;
 }
 
-function Missing({ error }: { error: Error }) {
+export function Missing({ error, again }: { error: Error; again: () => void }) {
   const absent = error instanceof Failure && error.status === 404;
   return (
     <>
       <h1>{absent ? "Not found" : "This cannot be shown right now"}</h1>
-      <Trouble error={error} />
-      <p>{!absent && <><button type="button" onClick={() => location.reload()}>Try again</button> </>}<a href={`${SPACE}/`}>Back to the library</a></p>
+      <Trouble error={error} again={again} />
+      <p><a href={`${SPACE}/`}>Back to the library</a></p>
     </>
   );
 }
 
-export function Trouble({ error }: { error: Error }) {
+/** What failed, with a button to try it `again` where that may help. */
+export function Trouble({ error, again }: { error: Error; again?: () => void }) {
+  const lasts = error instanceof Failure && error.status >= 400 && error.status < 500 && ![401, 408, 429].includes(error.status);
   const page = error instanceof Failure && error.slug ? `/problems/${error.slug}` : null;
   return (
     <p class="trouble" data-said>
-      {error.message}{page && <> · <a href={page}>What does this mean?</a></>}
+      {error.message}{page && <> · <a href={page}>What does this mean?</a></>}{again && !lasts && <> <button type="button" onClick={again}>Try again</button></>}
     </p>
   );
 }

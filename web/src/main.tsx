@@ -2,20 +2,23 @@
 
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
-import { keepFocus } from "./focus";
+import { Drawer, keepFocus } from "./focus";
 import { lazily } from "./lazily";
 import { followLinks, SPACE, steps, usePlace } from "./place";
 import { signOut, useSession, type Session } from "./session";
 
-const Library = lazily(() => import("./views/library").then((module) => module.Library));
-const Model = lazily(() => import("./views/model").then((module) => module.Model));
-const DiffView = lazily(() => import("./views/diff").then((module) => module.DiffView));
+const Library = lazily(() => import("./views/library").then((module) => module.Library), true);
+const Model = lazily(() => import("./views/model").then((module) => module.Model), true);
+const DiffView = lazily(() => import("./views/diff").then((module) => module.DiffView), true);
 const SignIn = lazily(() => import("./views/sign-in").then((module) => module.SignIn));
-const Operations = lazily(() => import("./views/operations").then((module) => module.Operations));
+const Operations = lazily(() => import("./views/operations").then((module) => module.Operations), true);
 
 function App() {
   usePlace();
-  const [session, unknown] = useSession();
+  const [session, asks, onSignIn] = useSession();
+  // A session that ends leaves the page as it is, below the form.
+  const ended = asks && !!session?.name;
+  const unknown = asks && !ended;
   const [first = "", second = "", third = ""] = steps();
   const lost = !unknown && !!session?.name && !session.spaces.includes("*") && !session.spaces.includes(HERE);
   const shown = !unknown && !lost;
@@ -23,8 +26,8 @@ function App() {
   useEffect(() => { if (first !== "m") document.title = [second, "Protoslice"].filter(Boolean).join(" — "); }, [first, second]);
   return (
     <>
-      <a class="skip" href="#main">Skip to the content</a>
-      <header class="top">
+      <a class="skip" href="#main" inert={ended}>Skip to the content</a>
+      <header class="top" inert={ended}>
         <a class="brand" href={`${SPACE}/`}><Mark />Protoslice</a>
         <nav aria-label="Pages">
           <a href={`${SPACE}/`} aria-current={first === "" ? "page" : undefined}>Library</a>
@@ -34,14 +37,15 @@ function App() {
         {session && <Spaces names={session.spaces} />}
         {session?.name && <span class="who"><span dir="auto">{session.name}</span> <button type="button" class="plain" onClick={() => void signOut()}>Sign out</button></span>}
       </header>
-      <main id="main" tabIndex={-1}>
-        {unknown && <SignIn session={session} />}
+      <main id="main" tabIndex={-1} inert={ended}>
+        {unknown && <SignIn session={session} onDone={() => onSignIn(true)} />}
         {lost && <Lost session={session} />}
         {shown && first === "m" && <Model key={second} store={second} tab={third} />}
         {shown && first === "diff" && <DiffView key={second} names={second} />}
         {shown && first === "operations" && <Operations />}
         {shown && first === "" && <Library />}
       </main>
+      {ended && <Drawer label="Sign in" kind="over" onClose={() => onSignIn(false)}><SignIn session={session} over onDone={() => onSignIn(true)} /></Drawer>}
     </>
   );
 }

@@ -7,9 +7,17 @@ const CHANGED = "placechange";
 /** The beginning of the page's addresses, and of its calls, in a space other than the default one; empty in that. */
 export const SPACE = /^\/spaces\/[a-z0-9-]+(?=\/|$)/.exec(location.pathname)?.[0] ?? "";
 
-/** The steps of the path, decoded. */
+/** The steps of the path, decoded; one that is no text (`%E0%A4%A`) stays as it is. */
 export function steps(): string[] {
-  return location.pathname.slice(SPACE.length).split("/").filter(Boolean).map((step) => decodeURIComponent(step));
+  return location.pathname.slice(SPACE.length).split("/").filter(Boolean).map(decoded);
+}
+
+function decoded(step: string): string {
+  try {
+    return decodeURIComponent(step);
+  } catch {
+    return step;
+  }
 }
 
 export function go(place: string, replace = false): void {

@@ -1,7 +1,7 @@
 /** The session of this browser: whom its cookie names, and whether somebody has to sign in. */
 
 import { useEffect, useState } from "preact/hooks";
-import { getJson, UNKNOWN } from "./api";
+import { getJson, signedIn, UNKNOWN } from "./api";
 import { SPACE } from "./place";
 
 export interface Session {
@@ -22,17 +22,32 @@ export async function allows(scope: "write" | "delete"): Promise<boolean> {
   return !asks || own.includes(scope) || own.includes("admin");
 }
 
-/** The session, null before it is known; and true once somebody has to sign in. */
-export function useSession(): [Session | null, boolean] {
+/** The session, null before it is known; whether the person has to sign in; and what to call once they have, or decline. */
+export function useSession(): [Session | null, boolean, (done: boolean) => void] {
   const [session, set] = useState<Session | null>(null);
   const [refused, refuse] = useState(false);
+  const finish = (done: boolean) => { refuse(false); signedIn(done); };
+  /** Ask who this is now: the person may have signed in, here or in another window. */
+  const look = async () => {
+    asked = null;
+    const found = await known();
+    set(found);
+    if (found.name !== null) finish(true);
+  };
   useEffect(() => {
-    const asked = () => refuse(true);
-    addEventListener(UNKNOWN, asked);
+    const ask = () => refuse(true);
+    addEventListener(UNKNOWN, ask);
     known().then(set, () => null);
-    return () => removeEventListener(UNKNOWN, asked);
+    return () => removeEventListener(UNKNOWN, ask);
   }, []);
-  return [session, refused || (session !== null && session.asks && session.name === null)];
+  const asks = refused || (session !== null && session.asks && session.name === null);
+  useEffect(() => {
+    if (!asks) return;
+    const back = () => void look().catch(() => null);
+    addEventListener("focus", back);
+    return () => removeEventListener("focus", back);
+  }, [asks]);
+  return [session, asks, (done) => { if (done) void look(); else finish(false); }];
 }
 
 export async function signOut(): Promise<void> {

@@ -1,6 +1,6 @@
 /** Sending of batches: each file in a resumable upload of its own (tus), then one store of them all. */
 
-import { Failure, getJson, type Store } from "../api";
+import { Failure, getJson, signIn, whenSignedIn, type Store } from "../api";
 import { SPACE } from "../place";
 import { addTag, familyOf, freeTag, nameOf } from "../versions";
 import { ARCHIVE } from "./archive";
@@ -17,7 +17,7 @@ const AT_ONCE = 3;
 /** Files up to this many bytes go with the request that begins their upload. */
 const SMALL = 1 << 20;
 const ATTEMPTS = [0, 500, 1000, 2000, 4000, ...Array<number>(80).fill(8000)];
-const PASSING = new Set([408, 409, 423, 429, 500, 502, 503, 504]);
+const PASSING = new Set([401, 408, 409, 423, 429, 500, 502, 503, 504]);
 /** The same bytes would be refused again. */
 const FINAL = new Set([400, 413, 415, 422]);
 
@@ -190,7 +190,7 @@ export class Sending {
         storeFingerprintForResuming: false,
         onUploadUrlAvailable: () => { kept = noted(upload.url, false); },
         // No bytes go to an upload that a page opened later would not know of.
-        onBeforeRequest: () => kept.then(() => { if (this.halted) throw this.halted; }),
+        onBeforeRequest: () => kept.then(whenSignedIn).then(() => { if (this.halted) throw this.halted; }),
         onProgress: (sent) => this.progress(path, sent),
         onShouldRetry: (error) => this.retried(error.originalResponse?.getStatus() ?? 0, file, stop),
         // An upload that cannot be asked about now is not begun anew, as one that is gone is.
@@ -207,6 +207,7 @@ export class Sending {
   /** True when a request is to be made again; a file that changed on the disk is told instead. */
   private retried(status: number, file: File, stop: (reason: Error) => void): boolean {
     if (status && !PASSING.has(status)) return false;
+    if (status === 401) signIn().catch(stop);
     file.slice(0, 1).arrayBuffer().catch(() => stop(new Error(`${file.name} was changed or moved: drop it here again`)));
     this.show("waiting", null);
     return true;
@@ -240,6 +241,7 @@ async function made(body: string): Promise<Store> {
     const answer = await fetch(`${SPACE}/v1/stores/assemble`, asked).catch(() => null);
     const told = await answer?.json().catch(() => null) as Store & { detail?: string } | null | undefined;
     if (answer?.ok && told?.id) return told;
+    if (answer?.status === 401) await signIn();
     if (wait < 0 || (answer && !PASSING.has(answer.status))) throw new Failure(answer?.status ?? 0, told?.detail ?? "The service does not respond");
     await new Promise((done) => setTimeout(done, wait));
   }

@@ -32,7 +32,7 @@ const LOADED: Record<string, { load(): Promise<unknown> }> = { weights: Weights,
 
 export function Model({ store: ref, tab }: { store: string; tab: string }) {
   // The part that will be shown comes while the service is asked about the model.
-  useState(() => { void (tab === "files" ? null : (LOADED[tab] ?? Weights).load()); });
+  useState(() => { void (tab === "files" ? null : (LOADED[tab] ?? Weights).load().catch(() => null)); });
   const [changes, setChanges] = useState(0);
   const place = url(["v1", "stores", ref]);
   const found = useLoaded<Store>(`${place} ${changes}`, (signal) => getJson(place, signal));
