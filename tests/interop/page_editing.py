@@ -234,17 +234,18 @@ def test_a_refused_tag_says_why_and_the_next_change_works(wrong: BrowserContext,
 
 
 def test_a_model_without_a_tag_has_its_file_for_a_name(context: BrowserContext, http: httpx.Client) -> None:
-    data = onnx(5017)
-    id = http.put("/v1/stores?filename=deep/nameless.onnx", content=data).raise_for_status().json()["id"]
     page = opened(context, "/?sort=")
+    data = onnx(5017, page.evaluate("innerWidth"))  # another model in each window
+    id = http.put("/v1/stores?filename=deep/nameless.onnx", content=data).raise_for_status().json()["id"]
+    page.reload()
     card = page.locator(".cards li").first
     expect(card.locator("strong")).to_have_text("nameless.onnx")
     card.get_by_role("link").first.click()
     expect(page.get_by_role("heading", level=1)).to_have_text("nameless.onnx")
     expect(page).to_have_title("nameless.onnx — Protoslice")
-    http.put("/v1/tags/named:1", json={"store": id}).raise_for_status()
+    http.put(f"/v1/tags/named:{id[:12]}", json={"store": id}).raise_for_status()
     page.reload()
-    expect(page.get_by_role("heading", level=1)).to_have_text("named:1")
+    expect(page.get_by_role("heading", level=1)).to_have_text(f"named:{id[:12]}")
 
 
 def test_a_file_that_is_cut_off_is_not_offered_again(wrong: BrowserContext, tmp_path: Path) -> None:
@@ -324,7 +325,7 @@ def focused(page: Page) -> str:
 
 def test_focus_never_falls_to_the_body(context: BrowserContext, http: httpx.Client) -> None:
     versions(http, "focus")
-    page = opened(context, "/")
+    page = opened(context, "/?name=focus")
     page.get_by_role("link", name="Skip to the content").press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
     page.locator(".card", has_text="focus").first.press("Enter")
