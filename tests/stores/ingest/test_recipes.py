@@ -1,4 +1,4 @@
-"""Recipes are checked before they are carried out: a short one is refused before anything is copied."""
+"""Recipes are carried out as they arrive; a wrong one stores nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.support.stores import onnx, opened, upload
+from tests.support.stores import onnx, opened, upload, visible
 
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, LimitExceeded, ProtosliceError
 from protoslice.recipes import Copy, RecipeWriter
@@ -41,6 +41,7 @@ def refused(kind: type[ProtosliceError], recipe: Callable[[str], list[bytes]]) -
             del calls[:]
             with pytest.raises(kind) as error:
                 await make(stores, recipe(made))
+            assert [*await visible(stores)] == [made]
             return error.value.message, [call.name for call in calls if call.name in WRITES | {"get_ranges"}]
 
     return asyncio.run(work())
@@ -60,7 +61,7 @@ def file(writer: RecipeWriter, path: str, copies: list[Copy], end: tuple[int, st
     return writer.file(path) + b"".join(map(writer.copy, copies)) + writer.end(*end)
 
 
-def test_sizes_are_added_up_first() -> None:
+def test_a_recipe_beyond_the_room_is_refused_at_the_event_that_exceeds_it() -> None:
     def too_much(store: str) -> list[bytes]:
         writer = RecipeWriter()
         files = [file(writer, f"{n}.onnx", [whole(store)], (len(MODEL), sha(MODEL))) for n in range(4)]
@@ -104,8 +105,6 @@ def test_a_digest_that_only_the_bytes_tell() -> None:
 
 
 def test_the_last_line_is_wrong() -> None:
-    """A wrong last line stops the recipe before any line is carried out."""
-
     def lines(store: str, last: bytes) -> list[bytes]:
         return [file(RecipeWriter(), "a", [whole(store)], (len(MODEL), sha(MODEL))), last]
 
@@ -113,13 +112,12 @@ def test_the_last_line_is_wrong() -> None:
     for kind, last in (
         (CorruptModel, b""),
         (CorruptModel, b'{"done": "0"}\n'),
-        (Conflict, RecipeWriter().file("b") + RecipeWriter().copy(gone)),
+        (Conflict, RecipeWriter().file("b") + RecipeWriter().copy(gone) + RecipeWriter().end(1, sha(b"x"))),
     ):
         assert refused(kind, lambda store, last=last: lines(store, last))[1] == []  # type: ignore[misc]
 
 
 def test_a_long_recipe_is_carried_out_as_it_comes() -> None:
-    """In memory there is a mebibyte of it, not all of what it brings."""
     more = bytes(range(256)) * (3 * MIB // 256)
     writer = RecipeWriter()
 

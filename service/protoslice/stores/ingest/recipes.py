@@ -8,7 +8,7 @@ even read.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, Protocol
@@ -22,9 +22,8 @@ from protoslice.stores.names import is_id
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.reading.opened import OpenStore
 
-_AHEAD: Final = 1 << 20
-"""Memory of recipe events read ahead of writing."""
-_EVENT_BYTES: Final = 300
+_TAKEN: Final = 1000
+"""Whole files of stores that are taken together."""
 _WRONG: Final = "The file does not match the size and digest in the recipe: nothing was stored"
 
 
@@ -38,73 +37,14 @@ class StoreOpener(Protocol):
 async def follow(body: AsyncIterator[bytes], ingest: Ingest, stores: StoreOpener) -> None:
     """Ingest the files of a recipe; raises unless each has the size and digest that the recipe states.
 
-    The recipe is read ahead of writing and checked on the way, so that an obvious error in a short recipe costs no
-    copying. A wrong digest of a file made of several parts shows only after copying, which is limited by `ingest.room`;
-    what was written becomes garbage.
+    Events are carried out as they arrive. What was written before an error becomes garbage, limited by `ingest.room`.
     """
-    reader, plan, writing = RecipeReader(), _Plan(ingest.room, stores), _Writing(ingest, stores)
+    reader, writing = RecipeReader(), _Writing(ingest, stores)
     async for piece in body:
         for event in reader.feed(piece):
-            await plan.add(event)
-            if plan.held > _AHEAD:
-                await writing.carry_out(plan.take())
+            await writing.carry_out(event)
     reader.finish()
-    await writing.carry_out(plan.take())
-
-
-class _Plan:
-    """Checks the events of a recipe read ahead: sums up sizes and looks up copied ranges."""
-
-    def __init__(self, room: int, stores: StoreOpener) -> None:
-        self.held = 0
-        """Memory held by the events, about."""
-        self._room = room
-        self._stores = stores
-        self._events: list[Event] = []
-        self._total = 0
-        self._size = 0
-        self._parts: list[str | None] = []
-
-    def take(self) -> list[Event]:
-        """Remove and return the pending events."""
-        taken, self._events, self.held = self._events, [], 0
-        return taken
-
-    async def add(self, event: Event) -> None:
-        """Check and queue an event.
-
-        Raises for a missing source, a wrong size or digest, or a file beyond the room.
-        """
-        match event:
-            case RecipeFile():
-                self._size, self._parts = 0, []
-            case Literal():
-                self._grow(event.length, None)
-            case Copy():
-                whole = await self._whole(event)
-                self._grow(event.length, whole)
-            case RecipeEnd():
-                self._check(event)
-        self._events.append(event)
-        self.held += _weight(event)
-
-    def _grow(self, length: int, sha256: str | None) -> None:
-        self._size += length
-        self._total += length
-        if self._total > self._room:
-            raise LimitExceeded(f"The recipe creates {self._total} bytes or more: at most {self._room} are allowed")
-        if length and len(self._parts) < 2:
-            self._parts.append(sha256)
-
-    async def _whole(self, copy: Copy) -> str | None:
-        """Digest of a copied range that is a whole file of known digest; else None."""
-        source = await _source(copy, self._stores)
-        return source.sha256.hex() if source.sha256 is not None and copy.length == source.size else None
-
-    def _check(self, end: RecipeEnd) -> None:
-        known = self._parts[0] if len(self._parts) == 1 else None
-        if self._size != end.size or (known is not None and known != end.sha256):
-            raise InvalidInput(_WRONG)
+    await writing.finish()
 
 
 class _Writing:
@@ -113,7 +53,12 @@ class _Writing:
     def __init__(self, ingest: Ingest, stores: StoreOpener) -> None:
         self._ingest = ingest
         self._stores = stores
+        self._room = ingest.room
+        self._total = 0
+        """Bytes of all files so far."""
         self._path = ""
+        self._last: Copy | None = None
+        """Copy that was read last, and was not yet carried out."""
         self._sink: Sink | None = None
         self._whole: tuple[Copy, FileRef] | None = None
         """First copy of the file, as long as it is a whole file and all there is."""
@@ -121,21 +66,39 @@ class _Writing:
         self._worth = "", frozenset[str]()
         """Store that was copied from last, and its attempts that are worth sharing."""
 
-    async def carry_out(self, events: Iterable[Event]) -> None:
-        """Write the given events."""
-        for event in _merged(events):
-            match event:
-                case RecipeFile():
-                    self._path, self._sink, self._whole = event.path, None, None
-                case RecipeEnd():
-                    await self._end(event)
-                case Copy() if event.length:
-                    await self._copy(event)
-                case bytes():
-                    await (await self._opened()).write(event)
+    async def carry_out(self, event: Event) -> None:
+        """Carry out one event; a copy waits for the next event, which may continue it."""
+        if isinstance(event, Copy):
+            await _source(event, self._stores)
+        if isinstance(event, Literal | Copy):
+            self._total += event.length
+            if self._total > self._room:
+                raise LimitExceeded(f"The recipe creates {self._total} bytes or more: at most {self._room} are allowed")
+        last = self._last
+        if isinstance(event, Copy):
+            if last is not None and _continues(last, event):
+                self._last = replace(last, length=last.length + event.length)
+                return
+            self._last = event
+        else:
+            self._last = None
+        if last is not None:
+            await self._copy(last)
+        match event:
+            case RecipeFile():
+                self._path, self._sink, self._whole = event.path, None, None
+            case RecipeEnd():
+                await self._end(event)
+            case bytes():
+                await (await self._opened()).write(event)
+
+    async def finish(self) -> None:
+        """Take the last whole files; the recipe has ended, so no copy waits."""
         await self._take()
 
     async def _copy(self, copy: Copy) -> None:
+        if not copy.length:
+            return
         ref = await _whole(copy, self._stores) if self._sink is None and self._whole is None else None
         if ref is not None:
             self._whole = copy, ref
@@ -176,6 +139,8 @@ class _Writing:
             if self._path in self._taken:
                 await self._take()  # refuses the second file at a path
             self._taken[self._path] = ref
+            if len(self._taken) >= _TAKEN:
+                await self._take()
             size, sha256 = ref.size, ref.sha256
         else:
             info = await (await self._opened()).close()
@@ -187,17 +152,6 @@ class _Writing:
         taken, self._taken = self._taken, {}
         if taken:
             await self._ingest.take(taken)
-
-
-def _weight(event: Event) -> int:
-    """Memory that an event takes, about."""
-    match event:
-        case bytes():
-            return len(event)
-        case Copy():
-            return _EVENT_BYTES + len(event.file)
-        case _:
-            return _EVENT_BYTES
 
 
 async def _source(copy: Copy, stores: StoreOpener) -> Representation:
@@ -218,22 +172,6 @@ async def _whole(copy: Copy, stores: StoreOpener) -> FileRef | None:
     await _source(copy, stores)
     ref = (await stores.view(copy.store)).refs.get(copy.file)
     return ref if ref is not None and copy.length == ref.size else None
-
-
-def _merged(events: Iterable[Event]) -> Iterator[Event]:
-    """The events, copies that continue each other as one: clients copy piece by piece."""
-    last: Copy | None = None
-    for event in events:
-        if isinstance(event, Copy) and last is not None and _continues(last, event):
-            last = replace(last, length=last.length + event.length)
-            continue
-        if last is not None:
-            yield last
-        last = event if isinstance(event, Copy) else None
-        if last is None:
-            yield event
-    if last is not None:
-        yield last
 
 
 def _continues(last: Copy, copy: Copy) -> bool:
