@@ -236,18 +236,18 @@ def test_a_terminal_gets_text_but_no_binary(graph: Path) -> None:
 
 BAR = """
 import sys
-import protoslice
 from protoslice.cli import main
+from protoslice.cli.models import files
 from protoslice.cli.terminal import progress
 
 progress.PATIENCE_SECONDS = -1
-plainly = protoslice.open
+plainly = files.open_proto
 
 def slowly(*args, progress, **options):
     progress(1 << 20, 1 << 21)
     return plainly(*args, **options)
 
-protoslice.open = slowly
+files.open_proto = slowly
 main()
 """
 

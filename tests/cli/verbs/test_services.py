@@ -127,7 +127,7 @@ def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
         (["rm", "@"], 2, "No store after '@'"),
         (["rm", "a b"], 2, "does not name a store"),
         (["restore", "f" * 64], 4, "http://127"),
-        (["restore", "model:1"], 2, "12 or more digits"),
+        (["restore", "model:1"], 4, "give the id of the store"),
         (["info", "@"], 2, "No store after '@'"),
         (["info", "http://127.0.0.1/"], 2, "does not name a store"),
         (["ls", "--url", "127.0.0.1"], 2, "Invalid service address"),

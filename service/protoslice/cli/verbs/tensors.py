@@ -16,7 +16,7 @@ import typer
 from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import BINARY, STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.subjects import Subject
+from protoslice.cli.models.subjects import Content, Subject
 from protoslice.cli.options import FileName, Force, Json, Limit, MetaGraphTags, Out, SchemaFile, TypeName
 from protoslice.cli.terminal.numbers import array_lines, reader_of
 from protoslice.cli.terminal.progress import Progress
@@ -103,7 +103,8 @@ def tensor(  # noqa: PLR0913 - each is an option
                     _print_tensor(subject, name, slice_)
                     return
                 form = form or ("json" if as_json else "npy" if (out or "").endswith(".npy") else "raw")
-                _take(subject, name, slice_, form, out, force=force)
+                content = subject.tensor(name, slice_, form)
+            _take(content, form, out, force=force)
             return
         _check_list(slice_, out)
         rows = list(subject.tensors(name, dtype))
@@ -164,7 +165,7 @@ def _print_tensor(subject: Subject, name: str, slice_: str | None) -> None:
     entry: dict[str, Any] = json.loads(subject.tensor(name, None, "json").read())
     dtype, shape = entry["dtype"], entry["shape"]
     if dtype == "STRING":
-        _take(subject, name, slice_, "json", None, force=False)
+        _take(subject.tensor(name, slice_, "json"), "json", None, force=False)
         return
     chosen = whole(shape) if slice_ is None else parsed_slice(slice_, shape)
     if slice_ is not None and chosen.count > _MOST_PRINTED:
@@ -196,8 +197,7 @@ def _warn(omitted: Omitted | None) -> None:
         note(f"warning: {omitted} (use --strict to fail instead)")
 
 
-def _take(subject: Subject, name: str, slice_: str | None, form: str, out: str | None, *, force: bool) -> None:
-    content = subject.tensor(name, slice_, form)
+def _take(content: Content, form: str, out: str | None, *, force: bool) -> None:
     if out is None and form not in {"json", "lod"}:
         raise Unsupported(f"Won't print {format_size(content.size)} of binary numbers: {BINARY}")
     with Progress("writing", content.size) as progress:
