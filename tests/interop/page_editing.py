@@ -9,7 +9,7 @@ from pathlib import Path
 import httpx
 import pytest
 from onnx import TensorProto, helper
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 from tests.support.browser import opened, violations, window
 from tests.support.hub import commit
 from tests.support.serve import ServiceProcess, service_process
@@ -172,8 +172,15 @@ def test_tags_are_added_moved_and_removed_by_keys(context: BrowserContext, http:
     page.get_by_role("button", name="Move it here").press("Enter")
     expect(page.locator("main").get_by_text("Moved the tag moved:1.")).to_be_visible()
     assert http.get("/v1/tags/moved:1").json()["store"] == second
-    page.get_by_role("button", name="Remove the tag moved:new").press("Enter")
-    expect(page.locator("main").get_by_text("Removed the tag moved:new.")).to_be_visible()
+    held, looks = list[Route](), re.compile(r"/v1/tags\?store=")
+    page.route(looks, lambda route: held.append(route))
+    with page.expect_request(looks):
+        page.get_by_role("button", name="Remove the tag moved:new").press("Enter")
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    removed = page.locator("main").get_by_text("Removed the tag moved:new.")
+    assert removed.count() == 0, "a result is shown once the next change is possible"
+    held[0].continue_()
+    expect(removed).to_be_visible()
     assert http.get("/v1/tags/moved:new").status_code == 404
     assert violations(context, page) == "[]"
 

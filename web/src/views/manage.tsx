@@ -37,18 +37,15 @@ export function Manage({ store, name, title, onChange }: { store: Store; name: s
   useEffect(() => {
     void Promise.all([allows("write"), allows("delete"), look()]).then(([write, remove]) => setMay({ write, delete: remove }), setError);
   }, [store.id]);
-  /** One change at a time; what is shown afterwards is what the service has then. */
+  /** One change at a time; its result is shown with what the service has then, once the next change is possible. */
   const run: Run = async (work, fail = setError) => {
     setBusy(true);
     setError(null);
     setRefused(null);
     setDone("");
-    try {
-      setDone(await work());
-    } catch (problem) {
-      fail(problem as Error);
-    }
+    const show = await work().then((said) => () => setDone(said), (problem: Error) => () => fail(problem));
     await look().catch(() => null);
+    show();
     setBusy(false);
   };
   const removeTag = (tag: string) => run(async () => {
