@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -12,6 +13,7 @@ from tests.support.stores import (
     collect_garbage,
     in_files,
     in_memory,
+    keys_in,
     keys_of,
     onnx,
     opened,
@@ -22,6 +24,8 @@ from tests.support.stores import (
 )
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
+from protoslice.catalog import upgrade
+from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.drafts import Drafts
 from protoslice.errors import IntegrityError, NotFound, StorageFull, StorageUnavailable, Unsupported
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectContent, ObjectKey
@@ -133,6 +137,24 @@ class Silent(MemoryStorage):
         if self.silent:
             await asyncio.Event().wait()
         return await super().get(key)
+
+
+async def test_a_full_disk_of_the_database_takes_nothing_in_with_any_storage(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    database = SqliteDatabase(tmp_path / "catalog.sqlite")
+    await upgrade(database)
+    async with MemoryStorage() as storage, opened(storage, StoreOptions(), database) as stores:
+        info = (await upload(stores, onnx(10))).store
+        before = set(await keys_in(storage))
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteDatabase, "free_bytes", lambda _: (128 << 20) - 1)
+            with pytest.raises(StorageFull, match="The disk of the database is full: remove stores"):
+                await upload(stores, onnx(20_000))
+            assert set(await keys_in(storage)) == before
+            await stores.delete(info.id)
+        await upload(stores, onnx(20_000))
+    await database.close()
 
 
 def test_a_disk_that_is_nearly_full_takes_nothing_in_and_stores_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:

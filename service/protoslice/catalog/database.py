@@ -374,6 +374,10 @@ class Database(ABC):
         """Return the size of the write-ahead log of SQLite, 0 for other engines."""
         return 0
 
+    def free_bytes(self) -> int | None:
+        """Return the free bytes of the disk of a database in a file; None for other engines."""
+        return None
+
     def earlier_processes(self, tx: Transaction) -> list[str]:
         """Return other processes that use the database, in words; for a schema without a table of processes."""
         return []

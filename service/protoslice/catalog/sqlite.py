@@ -220,6 +220,10 @@ class SqliteDatabase(Database):
         """Return the size of the write-ahead log."""
         return self._file.log_bytes()
 
+    def free_bytes(self) -> int:
+        """Return the free bytes of the database's disk."""
+        return shutil.disk_usage(self.path.parent).free
+
     async def make_ballast(self) -> None:
         """Reserve room on the disk, which a full disk gives back."""
         await asyncio.to_thread(self._writer.ballast.make)

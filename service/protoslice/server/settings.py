@@ -436,8 +436,8 @@ class Settings(BaseSettings):
     )
     space_watermark_bytes: Size = Field(
         default=defaults.SPACE_WATERMARK_BYTES,
-        description="The service is not ready when the storage has less free space than this. Below 128 MiB it stores "
-        "nothing new, so that stores can be removed. 0 disables both.",
+        description="The service is not ready when the storage has less free space than this. Below 128 MiB, "
+        "also on the disk of a SQLite database, it stores nothing new, so that stores can be removed. 0 disables both.",
     )
 
     cache_directory: Path | None = Field(

@@ -254,11 +254,12 @@ class Stores:
         return await self._storage.free_bytes() if self._storage.abilities.free_space else None
 
     async def check_free_space(self) -> None:
-        """Raise `StorageFull` while the rest of the disk is needed to remove stores."""
-        if self._storage.abilities.free_space:
-            least = min(self._options.space_watermark_bytes, _LEAST_FREE)
-            if least and await self._storage.free_bytes() < least:
-                raise StorageFull("The disk is full: remove stores, or add space")
+        """Raise `StorageFull` while the rest of a disk is needed to remove stores: the storage's or the database's."""
+        least = min(self._options.space_watermark_bytes, _LEAST_FREE)
+        if least and self._storage.abilities.free_space and await self._storage.free_bytes() < least:
+            raise StorageFull("The disk is full: remove stores, or add space")
+        if least and (free := self.database.free_bytes()) is not None and free < least:
+            raise StorageFull("The disk of the database is full: remove stores, or add space")
 
     async def ingest(self, request: IngestRequest) -> Ingest:
         """A new ingest, to be used as an async context manager; `QuotaExceeded` where no store may be added."""
