@@ -192,6 +192,45 @@ def test_every_view_is_whole_and_can_be_used_by_everybody(
     shot(page, f"{view}-{request.node.callspec.params['context']}")
 
 
+def test_no_view_scrolls_sideways_at_320_pixels_and_fields_and_choices_have_edges(
+    browser: Browser, service: ServiceProcess
+) -> None:
+    """WCAG 1.4.10 and 1.4.11, and choices in forced colors, of which backgrounds and shadows are not shown."""
+    chosen = "[aria-pressed=true], [role=tab][aria-selected=true], nav [aria-current], .chosen, :focus-visible"
+    with window(browser, service.url) as context:
+        page = context.new_page()
+        page.set_viewport_size({"width": 320, "height": 700})
+        page.emulate_media(forced_colors="active")
+        wide, plain = {}, {}
+        for view, place in VIEWS.items():
+            page.goto(place)
+            page.wait_for_load_state("networkidle")
+            page.keyboard.press("Tab")
+            wide[view] = page.evaluate("document.documentElement.scrollWidth")
+            plain[view] = page.locator(chosen).evaluate_all(
+                "all => all.filter(each => getComputedStyle(each).outlineStyle === 'none').map(each => each.outerHTML)"
+            )
+        assert {view: width for view, width in wide.items() if width > 320} == {}
+        assert {view: found for view, found in plain.items() if found} == {}
+        for scheme in ("light", "dark"):
+            page.emulate_media(forced_colors="none", color_scheme="dark" if scheme == "dark" else "light")
+            page.goto("/")
+            edge, inside = page.get_by_role("searchbox").evaluate(
+                "field => [getComputedStyle(field).borderTopColor, getComputedStyle(field).backgroundColor]"
+            )
+            assert _contrast(edge, inside) >= 3, scheme
+
+
+def _contrast(one: str, other: str) -> float:
+    """Contrast of two colors as WCAG defines it."""
+    lights = []
+    for color in (one, other):
+        parts = [int(each) / 255 for each in re.findall(r"\d+", color)[:3]]
+        red, green, blue = (each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in parts)
+        lights.append(0.2126 * red + 0.7152 * green + 0.0722 * blue)
+    return (max(lights) + 0.05) / (min(lights) + 0.05)
+
+
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_link_to_any_view_loads_little(browser: Browser, service: ServiceProcess, view: str) -> None:
     with window(browser, service.url) as context:

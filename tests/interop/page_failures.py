@@ -131,8 +131,10 @@ def test_a_session_that_ends_keeps_what_was_typed_and_chosen(
         expect(asked).to_be_visible()
         # Another window signs in, as one that an issuer answered.
         other = opened(context, "/")
-        sign_in(other, token(http, "ann-at-last"))
+        sign_in(other, token(http, "ann-" + "at-last-" * 7))
         expect(other.locator(".cards li").first).to_be_visible()
+        other.set_viewport_size({"width": 320, "height": 700})
+        assert other.evaluate("document.documentElement.scrollWidth") == 320
         page.evaluate("dispatchEvent(new Event('focus'))")
         page.wait_for_url(re.compile(r"/m/chosen%3A1"))
         assert same_document(page)
