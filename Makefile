@@ -11,7 +11,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run wheels pins alerts chart test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
+.PHONY: help dev run wheels reproducible pins alerts chart test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ wheels: .venv/ready .venv/core ## build sdist and wheels into dist/ (MACHINES: x
 	$(PIP) install --constraint constraints.txt ziglang twine check-wheel-contents auditwheel abi3audit
 	$(BIN)/python -m tools.package_build dist $(MACHINES)
 	$(BIN)/python -m tests.wheels dist
+
+reproducible: .venv/ready .venv/core ## build the packages twice, in different folders, and compare their bytes
+	$(PIP) install --constraint constraints.txt ziglang
+	$(BIN)/python -m tests.reproducible $(shell uname -m)
 
 EXTRAS := server client cloud otel postgres
 pins: .venv/ready ## write the crates of a build (core/crates.txt) and, with hashes, the packages of the image (docker/requirements.txt)

@@ -16,6 +16,9 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
+from base64 import urlsafe_b64encode
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,6 +79,25 @@ def dist(machines: list[str]) -> None:
             *maturin, "build", "--release", "--locked", "--zig", "--target", target,
             "--compatibility", SYSTEMS[machine], "pypi", "--out", str(out), environment=_reproducible(),
         )  # fmt: skip
+    for wheel in out.glob("*.whl"):
+        remove_paths(wheel, ROOT)
+
+
+def remove_paths(wheel: Path, root: Path) -> None:
+    """Replace the folder of the checkout in the bill of materials that maturin writes into the wheel."""
+    made = wheel.with_suffix(".new")
+    with zipfile.ZipFile(wheel) as old, zipfile.ZipFile(made, "w") as new:
+        lines = dict[bytes, bytes]()
+        for item in old.infolist():  # RECORD is the last one
+            data = old.read(item)
+            if item.filename.endswith(".cyclonedx.json"):
+                data = data.replace(root.as_uri().encode(), b"file:///protoslice")
+                digest = urlsafe_b64encode(sha256(data).digest()).rstrip(b"=")
+                lines[item.filename.encode()] = b"%b,sha256=%b,%d" % (item.filename.encode(), digest, len(data))
+            if item.filename.endswith(".dist-info/RECORD"):
+                data = b"".join(lines.get(line.split(b",")[0], line) + b"\n" for line in data.splitlines())
+            new.writestr(item, data)
+    made.replace(wheel)
 
 
 def build_wheel(directory: str, settings: Settings = None, metadata: str | None = None) -> str:

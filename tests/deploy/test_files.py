@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import httpx
 import yaml
 from tests.support.serve import serve
+from tools.package_build import remove_paths
 
 from protoslice.server.settings import Settings, environment_name
 
@@ -73,3 +75,19 @@ def test_packages_of_the_image_are_those_of_the_constraints_with_hashes() -> Non
     assert not [name for name, version, _ in found if pinned.get(name, version) != version]
     lines = [line for line in (ROOT / "docker/requirements.txt").read_text().splitlines() if not line.startswith(" ")]
     assert len(lines) == len(found), "each package has its hashes"
+
+
+def test_the_folder_of_a_build_is_not_in_its_wheel(tmp_path: Path) -> None:
+    wheels = []
+    for folder in (tmp_path / "one", tmp_path / "another"):
+        folder.mkdir()
+        wheel = folder / "p.whl"
+        with zipfile.ZipFile(wheel, "w") as made:
+            for name, text in (
+                ("p/a.cyclonedx.json", f'"path+{folder.as_uri()}/core"'),
+                ("p-1.dist-info/RECORD", f"p/a.cyclonedx.json,sha256={len(str(folder))},1\n"),
+            ):
+                made.writestr(zipfile.ZipInfo(name), text)
+        remove_paths(wheel, folder)
+        wheels.append(wheel.read_bytes())
+    assert wheels[0] == wheels[1]
