@@ -103,9 +103,9 @@ def test_store_is_purged_after_the_grace_and_its_bytes_are_discharged(catalogue:
         await put_store(database, "a", own=own([shared, alone]))
         await put_store(database, "b", shared=[shared.id])
         await StoreTable(database, ACCOUNT).remove("a")
-        assert await table.would_drop(-1) == (1, (await table.would_drop(-1, SPACE))[1])
-        assert (await table.would_drop(-1))[1].stored_bytes == 10
-        assert await table.would_drop(-1, "elsewhere") == (0, (await table.would_drop(3600))[1])
+        stores, dropped = await table.would_drop(-1)
+        assert (stores, dropped.stored_bytes) == (1, 10)
+        assert (await table.would_drop(3600))[0] == 0
         assert await table.purge_stores(3600) == 0
         assert await table.purge_stores(-1) == 1
         assert (await table.drop_objects(0)).objects == 1

@@ -177,7 +177,6 @@ async def _collector(db: InlineDatabase) -> None:
     await db.write(lambda tx: tx.many("UPDATE stores SET deleted = 1", [{}]))
     await db.write(lambda tx: tx.many("UPDATE writers SET expires = 1", [{}]))
     await table.would_drop(0)
-    await table.would_drop(0, SPACE)
     await table.end_writers()
     await table.end_uploads()
     await table.forget_uploads(0)

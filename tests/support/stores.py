@@ -109,13 +109,13 @@ async def settled() -> None:
 
 
 async def usage_of(storage: Storage, clock: Callable[[], float] = time.time) -> collection.Usage:
-    """What the default space holds, and what a collection would free at the time of a clock."""
+    """What the default space holds, at the time of a clock."""
     await settled()
     database = catalogue_of(storage)
     with database.at(clock):
         row = await SpaceTable(database).get(DEFAULT_SPACE)
         assert row is not None
-        return await collection.usage_of(database, row)
+        return collection.usage_of(row)
 
 
 async def derived_in(storage: Storage) -> dict[str, bytes]:

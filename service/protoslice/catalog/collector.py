@@ -161,22 +161,20 @@ class CollectorTable:
         async for done in self._database.write_in_batches(work):
             del left[:done]
 
-    async def would_drop(self, grace_seconds: float, space: str | None = None) -> tuple[int, Dropped]:
-        """Return how many stores would be purged, and which objects would be dropped, in one space or in all."""
-        # Not a plain comparison, for which SQLite would use the index of the space.
-        one = "" if space is None else "AND {0}.space || '' = :space"
-        purged = f"s.deleted IS NOT NULL AND s.deleted < :before {one.format('s')}"
+    async def would_drop(self, grace_seconds: float) -> tuple[int, Dropped]:
+        """Return how many stores would be purged, and which objects would be dropped."""
+        purged = "s.deleted IS NOT NULL AND s.deleted < :before"
         sql = f"""
             WITH candidates (space, id) AS (
-                SELECT o.space, o.id FROM objects o WHERE o.due <= :now {one.format("o")} UNION
+                SELECT o.space, o.id FROM objects o WHERE o.due <= :now UNION
                 SELECT r.space, r.object FROM stores s JOIN store_objects r ON r.space = s.space AND r.store = s.id
                 WHERE {purged} UNION
                 SELECT r.space, r.object FROM uploads u
                 JOIN upload_objects r ON r.space = u.space AND r.upload = u.id
-                WHERE u.state <> 'gone' AND u.expires < :now {one.format("u")} UNION
+                WHERE u.state <> 'gone' AND u.expires < :now UNION
                 SELECT r.space, r.object FROM uploads u
                 JOIN upload_objects r ON r.space = u.space AND r.upload = u.id
-                WHERE u.state = 'gone' AND u.modified = 0 {one.format("u")}
+                WHERE u.state = 'gone' AND u.modified = 0
             )
             SELECT count(*), coalesce(sum(o.size), 0) FROM candidates c
             JOIN objects o ON o.space = c.space AND o.id = c.id
@@ -192,7 +190,7 @@ class CollectorTable:
             )"""
 
         def work(tx: Transaction) -> tuple[int, Dropped]:
-            values = {"now": tx.now, "before": tx.now - int(grace_seconds * SECOND), "space": space}
+            values = {"now": tx.now, "before": tx.now - int(grace_seconds * SECOND)}
             stores = tx.all(f"SELECT count(*) FROM stores s WHERE {purged}", **values)[0][0]
             objects, size = tx.all(sql, **values)[0]
             return int(stores), Dropped(int(objects), int(size))

@@ -59,7 +59,6 @@ class Usage:
     stores: int
     logical_bytes: int
     stored_bytes: int
-    reclaimable_bytes: int
 
 
 async def collect_garbage(
@@ -151,10 +150,9 @@ async def collect_for_ever(storage: Storage, database: Database, delay_seconds: 
                 )  # fmt: skip
 
 
-async def usage_of(database: Database, row: SpaceRow) -> Usage:
-    """Return what a space holds, and what a collection would free."""
-    _, free = await CollectorTable(database).would_drop(GRACE_SECONDS, row.name)
-    return Usage(row.held.stores, row.held.logical_bytes, row.held.stored_bytes, free.stored_bytes)
+def usage_of(row: SpaceRow) -> Usage:
+    """Return what a space holds."""
+    return Usage(row.held.stores, row.held.logical_bytes, row.held.stored_bytes)
 
 
 async def empty_trash(storage: Storage, database: Database) -> int:

@@ -183,7 +183,7 @@ def test_usage_counts_shared_bytes_once(storage: Path) -> None:
     assert (after["stores"], after["logical_bytes"]) == (2, 6 * size)
     assert 0 <= after["stored_bytes"] - before["stored_bytes"] < 1000
     shown = call("storage", "usage", uri).stdout.split("\n")
-    assert shown[0].split() == ["stores", "logical", "stored", "reclaimable", "space"]
+    assert shown[0].split() == ["stores", "logical", "stored", "space"]
     assert shown[1].split()[0] == "2"
     assert shown[1].endswith("default")
 

@@ -364,7 +364,7 @@ def test_what_expired_is_collected_and_stores_of_uploads_are_not() -> None:
         await asyncio.sleep(0.002)
         await collect_garbage(storage, grace_seconds=0)
         assert await objects_in(storage) == []
-        assert await usage_of(storage) == Usage(0, 0, 0, 0)
+        assert await usage_of(storage) == Usage(0, 0, 0)
 
     in_memory(work, options)
 

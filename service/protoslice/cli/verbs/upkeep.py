@@ -145,7 +145,7 @@ def usage(
     uri: StorageArgument = None,
     as_json: Json = False,
 ) -> None:
-    """Report the size of all files, the bytes stored, and the bytes `gc` would free.
+    """Report the size of all files and the bytes stored; `gc --dry-run` reports what can be freed.
 
     Stores share data, so the bytes stored can be far less than the files. The size of all files is also in the /metrics
     of services.
@@ -158,10 +158,10 @@ def usage(
         print_json({space: asdict(each) for space, each in found.items()})
         return
     rows = [
-        [str(each.stores), *map(format_size, (each.logical_bytes, each.stored_bytes, each.reclaimable_bytes)), space]
+        [str(each.stores), *map(format_size, (each.logical_bytes, each.stored_bytes)), space]
         for space, each in found.items()
     ]
-    print_table(["stores", "logical", "stored", "reclaimable", "space"], rows, right=(0, 1, 2, 3))
+    print_table(["stores", "logical", "stored", "space"], rows, right=(0, 1, 2))
 
 
 async def _usage(settings: Settings) -> dict[str, Usage]:
@@ -172,7 +172,7 @@ async def _usage(settings: Settings) -> dict[str, Usage]:
     async with opened(settings) as (_, database):
         while rows := await SpaceTable(database).page(_PAGE, max(found, default="")):
             for row in rows:
-                found[row.name] = await usage_of(database, row)
+                found[row.name] = usage_of(row)
     return found
 
 
