@@ -262,8 +262,8 @@ def test_tensors_of_missing_files_are_hatched(context: BrowserContext, service: 
     httpx.put(f"{service.url}/v1/stores?filename=m.onnx&tag=gone", content=data, timeout=60).raise_for_status()
     page = opened(context, "/m/gone")
     expect(page.locator("header .warn")).to_contain_text("Missing file: <b>gone.data. Hatched tensors cannot be read.")
-    expect(page.get_by_role("treeitem", name="gone.weight, 195 KiB, file missing")).to_be_visible()
-    expect(page.get_by_role("treeitem", name="here.weight, 195 KiB", exact=True)).to_be_visible()
+    expect(page.get_by_role("treeitem", name="gone.weight, 195 KiB, other, file missing")).to_be_visible()
+    expect(page.get_by_role("treeitem", name="here.weight, 195 KiB, other", exact=True)).to_be_visible()
     tops = {page.locator(".tile", has_text=f"{name}.").evaluate("tile => tile.offsetTop") for name in ("gone", "here")}
     colours = """(canvas, across) => {
       const { width, height } = canvas, { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
