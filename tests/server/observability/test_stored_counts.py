@@ -51,10 +51,8 @@ def test_bytes_that_wait_for_deletion_and_the_last_copies_are_known() -> None:
         before = time.time() - 1
         await back_up(storage, database, MemoryStorage(), keep=1)
         dumping = asyncio.create_task(dump_daily(database, storage, keep=1, first_seconds=0))
-        for _ in range(10_000):
-            if (await last_snapshots(database))[1]:
-                break
-            await asyncio.sleep(0)
+        while not (await last_snapshots(database))[1]:
+            await asyncio.sleep(0.01)
         await stores.delete(store.id)
         report = await collect_garbage(storage, database, grace_seconds=0, delay_seconds=600)
         assert report.bytes >= store.size

@@ -220,10 +220,11 @@ async def test_older_repositories_that_differ_in_case_keep_their_names(url: str,
     sql = "INSERT INTO repositories (space, id, protocol, name, created) VALUES (:space, :id, 'hub', :name, :id)"
 
     def fill(tx: Any) -> None:
-        for space in ("default", "own"):
-            rows = [{"space": space, "id": (1 << 32) + number, "name": name} for number, name in enumerate(names)]
+        for at, space in enumerate(("default", "own")):  # ids are random: no two spaces share one
+            first = (1 + at) << 32
+            rows = [{"space": space, "id": first + number, "name": name} for number, name in enumerate(names)]
             tx.many(sql, rows)
-        tx.run(f"{sql.replace('hub', 'oci')}", space="own", id=1 << 33, name="a/Pulled")
+        tx.run(f"{sql.replace('hub', 'oci')}", space="own", id=1 << 40, name="a/Pulled")
 
     await database.fill(fill)
     await upgrade(database)
