@@ -132,7 +132,7 @@ class PostgresRows(Rows):
 
     def terminate_backends(self, random: Random) -> int:
         """Terminate about half of the connections of replicas and collectors; return how many."""
-        found = self.all("SELECT pid FROM pg_stat_activity WHERE application_name = 'protoslice'")
+        found = self.all("SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'protoslice/%'")
         pids = [pid for (pid,) in found if random.random() < 0.5]
         self.run(*(f"SELECT pg_terminate_backend({pid})" for pid in pids))
         return len(pids)
@@ -754,6 +754,7 @@ def _contend(cluster: Cluster, random: Random) -> None:
 def _storm(cluster: Cluster, random: Random, kills: int) -> dict[str, int]:
     """Kill at random; return how many processes and connections, and how many leases of writers ended."""
     counts = {"replicas": 0, "backends": 0, "collectors": 0, "leases": 0}
+    tried = False
     for _ in range(kills):
         time.sleep(random.uniform(0.2, 1.5))
         chance, rows = random.random(), cluster.rows
@@ -766,11 +767,14 @@ def _storm(cluster: Cluster, random: Random, kills: int) -> dict[str, int]:
                 rows.run(f"UPDATE writers SET expires = 0, doubted = 0 WHERE id = '{random.choice(writers)}'")
                 counts["leases"] += 1
         elif chance < 0.6 and isinstance(rows, PostgresRows):
+            tried = True
             counts["backends"] += rows.terminate_backends(random)
         else:
             random.choice(cluster.replicas).kill()
             counts["replicas"] += 1
         cluster.check_counts()
+    if tried and not counts["backends"]:
+        cluster.lose("harness: no connection of PostgreSQL was found to terminate")
     return counts
 
 
