@@ -12,8 +12,10 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.serve import service_process
+from tools import package_build
 
 import protoslice
+from protoslice.build import DESCRIBE
 
 RELEASE = metadata.version("protoslice")
 
@@ -87,3 +89,7 @@ def test_running_service_says_its_version(tmp_path: Path) -> None:
         )
         assert httpx.get(f"{service.url}/openapi.json").json()["info"]["version"] == protoslice.__version__
         assert f"protoslice {protoslice.__version__}, database schema " in service.log.read_text()
+
+
+def test_the_build_asks_git_as_the_package_does() -> None:
+    assert package_build.DESCRIBE == DESCRIBE

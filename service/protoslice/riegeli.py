@@ -260,7 +260,7 @@ class RecordWriter(ClosedAtEnd):
     """Writes records to a riegeli file: to a path, replaced unless `append`, or to a binary file object.
 
     `options` are those of the reference implementation, such as `"zstd:9,chunk_size:4M"` or `"uncompressed"`. A file
-    object is flushed but not closed. A continued file gets no second metadata by itself.
+    object is flushed but not closed. A continued file gets no second metadata.
     """
 
     def __init__(
@@ -331,7 +331,7 @@ class RecordWriter(ClosedAtEnd):
 
     @property
     def pos(self) -> RecordPosition:
-        """Position of the next record, unless that record opens a chunk of its own."""
+        """Position of the next record, unless that record begins a new chunk."""
         return RecordPosition(*self._open().position)
 
     @property

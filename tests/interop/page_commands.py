@@ -42,7 +42,7 @@ class InferenceSession:
     def __init__(self, path): self.path = Path(path)
     def get_inputs(self): return [] if self.path.stat().st_size else None
 """
-"""Stands for ONNX Runtime, which takes a model without nodes for none."""
+"""Replaces ONNX Runtime, which refuses a model without nodes."""
 HUB = "huggingface_hub==2.4.0"
 ORAS = Path(__file__).parents[2] / ".make"
 """Folder of oras, which `make browser` builds."""

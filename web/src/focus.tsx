@@ -29,7 +29,7 @@ const movesTo = (element: Element | undefined): boolean => {
   return document.activeElement === element;
 };
 
-/** A part beside a view that shows one thing; takes the focus unless it `stays` where that was chosen, and gives it back. */
+/** A part next to a view that shows one thing; takes the focus unless it `stays` where that was chosen, and gives it back. */
 export function Drawer({ label, kind = "drawer", stays = false, onClose, children }: { label: string; kind?: string; stays?: boolean; onClose: () => void; children: ComponentChildren }) {
   const box = useRef<HTMLElement>(null);
   useLayoutEffect(() => {
@@ -87,7 +87,7 @@ export function keepFocus(app: Element): void {
       if (!each.isConnected) continue;
       if (each === main || each.contains(main)) break;
       const near = focusableIn(each);
-      // What stands in its place now, as "Resume" does for "Pause".
+      // What is in its place now, as "Resume" does for "Pause".
       if (movesTo(near[Math.min(Math.max(numbers[n]!, 0), near.length - 1)])) return;
     }
     movesTo(main);

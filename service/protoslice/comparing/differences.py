@@ -46,7 +46,7 @@ class ComparedModel(Protocol):
         """Tensors of the model; none of a model that no format knows."""
 
     def sha256(self, path: str) -> str | None:
-        """The digest of a whole file, where somebody has told it."""
+        """Digest of a whole file, if it is known."""
 
 
 def steps_of_differences(

@@ -21,7 +21,7 @@ from protoslice.sources.source import RangeSource
 from protoslice.streams import Records, open_records
 
 MANY: Final = 1 << 18
-"""Nodes of one side held together, at most: of a field with more, only that it differs is told."""
+"""Nodes of one side held together, at most: of a field with more, only that it differs is reported."""
 SMALL_NODE: Final = 64 << 10
 """Elements without a name that are not larger are known by their content."""
 _AT_ONCE: Final = 256
@@ -30,7 +30,7 @@ _AT_ONCE: Final = 256
 LARGEST_STREAM: Final = 1 << 30
 """Bytes of a stream that is looked into: its records are found by a pass over all of it."""
 MOST_INSIDE: Final = 100
-"""Pairs of records that are looked into; of those behind them, only that some differ is told."""
+"""Pairs of records that are compared in detail; of later ones, only whether any differ is reported."""
 _LIMITS: Final = _core.Limits(records=64 << 20)
 _RUN: Final = 4096
 """Records that are compared at once."""
@@ -214,14 +214,14 @@ class _Streams:
     def _inside(self, number: int) -> Found:
         """Parts of a record that differ; the record itself where its parts are the same or cannot be read."""
         self._inside_left -= 1
-        path, told = f"records[{number}]", False
+        path, reported = f"records[{number}]", False
         try:
             for found in _Walk(*self._documents, self._equality, set()).below(path, path, elements=False):
-                told = told or found is not None
+                reported = reported or found is not None
                 yield found
         except ProtosliceError:
-            told = False
-        if not told:
+            reported = False
+        if not reported:
             before, after = (self._rope(side, number, 1).size for side in (0, 1))
             yield Difference("part", path, "changed", before, after, "", path, path)
 

@@ -313,7 +313,7 @@ def _starts(source: RangeSource, path: str, *, rows: bool) -> Sequence[int]:
 def _names(files: Mapping[str, RangeSource], path: str, count: int) -> Sequence[str]:
     """Names of the `count` tensors; empty if unknown.
 
-    The file of names beside the parameters gives them, one in each line; a tensor alone in its file is called like it.
+    The file of names next to the parameters has one in each line; a tensor alone in its file has the file's name.
     """
     listed = files.get(path + _NAMES)
     if listed is None:

@@ -230,7 +230,7 @@ class Folder(FileSet):
 
 
 class FolderFile:
-    """A file of a folder, a `RangeSource` that holds no descriptor of its own."""
+    """A file of a folder, a `RangeSource` that holds no open descriptor."""
 
     def __init__(self, path: str, opened: _OpenFiles) -> None:
         self._path = path

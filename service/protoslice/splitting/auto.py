@@ -105,7 +105,7 @@ class _Execution:
         self._tree = tree
 
     def run(self, entries: Sequence[Entry], parent: ChunkNode, prefix: Path, at: Path) -> None:
-        """Add `entries`; their message stands at `at` in the remainder and at `prefix` below `parent`."""
+        """Add `entries`; their message is at `at` in the remainder and at `prefix` below `parent`."""
         nodes = [self._tree.add(parent, tags_of((*prefix, *entry.path))) for entry in entries]
         # Backwards: runs come first in the plan, but parts have to leave elements before a run takes the elements.
         for entry, node in reversed(list(zip(entries, nodes, strict=True))):

@@ -99,7 +99,7 @@ def shape(field: FieldDescriptor) -> Shape:
 
 
 def complete_when_empty(message: Descriptor) -> bool:
-    """True when the message type has no required fields of its own."""
+    """True when the message type itself has no required fields."""
     return not any(each.is_required for each in message.fields)
 
 

@@ -99,7 +99,7 @@ def cut_into_runs(sizes: Iterable[int], room: int, limit: int) -> list[tuple[ran
 
     Return the elements of each run, and their size in bytes.
 
-    The first run may be empty. An element over `limit` is a run of its own.
+    The first run may be empty. An element over `limit` is a separate run.
     """
     cuts: list[tuple[range, int]] = []
     begin = end = total = 0

@@ -1,4 +1,4 @@
-"""Remainder of a message while parts become chunks; omitted parts are never copied, whatever their size."""
+"""Remainder of a message while parts become chunks; omitted parts of any size are never copied."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Remainder:
     def take(self, path: Path, size: int | None = None) -> LazyChunk:
         """Take the part at `path` out: a message, or the bytes of a string or bytes field.
 
-        `InvalidInput` when nothing stands there.
+        `InvalidInput` when nothing is there.
         """
         if self._copy is not None:
             return self._cut_out(self._copy, path)

@@ -146,7 +146,7 @@ _LOOKED_AT: Final = 64
 
 def type_of(records: _core.Records, source: RangeSource, filename: str | None = None) -> str | None:
     """Full name of the records' type, by declaration, `filename` or detection; None when unknown."""
-    with suppress(CorruptModel, LimitExceeded):  # damage is told by whoever reads the record
+    with suppress(CorruptModel, LimitExceeded):  # reading the record reports the damage
         if records.framing in CHUNKED and (declared := _declared(source)):
             return declared
         if is_record_name(filename):

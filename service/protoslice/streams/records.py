@@ -131,7 +131,7 @@ class JoinedRecords:
         return at, self._ends[at - 1] if at else 0
 
     def _split(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Each shard with ranges of its own numbers, in the order of `ranges`."""
+        """Each shard with ranges of numbers within it, in the order of `ranges`."""
         last, held = -1, list[tuple[int, int]]()
         for start, stop in ranges:
             while start < stop:

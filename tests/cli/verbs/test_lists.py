@@ -29,7 +29,7 @@ def test_ls_searches_and_sorts(call: Any, service: str, tmp_path: Path) -> None:
     assert unnamed not in call("ls", "--nameless", "--json", "--url", service).stdout, "it has a tag"
     call("rm", "Searched-small:1", "--url", service)
     assert unnamed in call("ls", "--nameless", "--json", "--url", service).stdout
-    assert names("SMALL") == ["(small)"], "found by its file, which stands in the place of names"
+    assert names("SMALL") == ["(small)"], "found by its file, which is shown in place of names"
     assert "without a name" in call("ls", "small", "--nameless", "--url", service, code=2).stderr
     assert "Invalid sort" in call("ls", "--sort", "color", "--url", service, code=2).stderr
     assert "leave out --sort" in call("ls", "--tag", "Searched", "--sort", "size", "--url", service, code=2).stderr

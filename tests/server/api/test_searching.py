@@ -228,10 +228,10 @@ def test_removed_stores_are_listed_until_they_are_restored(tmp_path: Path) -> No
 
         made = [client.put(f"/v1/stores?filename=m&tag=m:{n}", content=b"m" * n).json()["id"] for n in (1, 2, 3)]
         assert listed() == []
-        told = [client.delete(f"/v1/stores/{id}?force=m:{n}").json() for n, id in enumerate(made, 1)]
+        removed = [client.delete(f"/v1/stores/{id}?force=m:{n}").json() for n, id in enumerate(made, 1)]
         assert listed() == [(id, [f"m:{n}"]) for n, id in reversed([*enumerate(made, 1)])]
         until = client.get("/v1/removed").json()["items"][0]["restorable_until"]
-        assert abs(datetime.fromisoformat(until) - datetime.fromisoformat(told[-1]["restorable_until"])).seconds < 60
+        assert abs(datetime.fromisoformat(until) - datetime.fromisoformat(removed[-1]["restorable_until"])).seconds < 60
         client.post(f"/v1/stores/{made[0]}/restore").raise_for_status()
         client.put("/v1/stores?filename=m", content=b"mm").raise_for_status()
         assert listed() == [(made[2], ["m:3"])], "what was restored or sent again is not removed"

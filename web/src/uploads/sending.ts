@@ -204,7 +204,7 @@ export class Sending {
     });
   }
 
-  /** True when a request is to be made again; a file that changed on the disk is told instead. */
+  /** True when a request is to be made again; a file that changed on the disk is reported instead. */
   private retried(status: number, file: File, stop: (reason: Error) => void): boolean {
     if (status && !PASSING.has(status)) return false;
     if (status === 401) signIn().catch(stop);
@@ -234,15 +234,15 @@ function alone<T>(id: string, work: () => Promise<T>): Promise<T> {
   }) as Promise<T>;
 }
 
-/** The store that a request makes; one that makes the same again is told the same. */
+/** The store that a request makes; one that makes the same again gets the same. */
 async function made(body: string): Promise<Store> {
   const asked = { method: "POST", headers: { "content-type": "application/json" }, body };
   for (const wait of [...ATTEMPTS.slice(1), -1]) {
     const answer = await fetch(`${SPACE}/v1/stores/assemble`, asked).catch(() => null);
-    const told = await answer?.json().catch(() => null) as Store & { detail?: string } | null | undefined;
-    if (answer?.ok && told?.id) return told;
+    const store = await answer?.json().catch(() => null) as Store & { detail?: string } | null | undefined;
+    if (answer?.ok && store?.id) return store;
     if (answer?.status === 401) await signIn();
-    if (wait < 0 || (answer && !PASSING.has(answer.status))) throw new Failure(answer?.status ?? 0, told?.detail ?? "The service does not respond");
+    if (wait < 0 || (answer && !PASSING.has(answer.status))) throw new Failure(answer?.status ?? 0, store?.detail ?? "The service does not respond");
     await new Promise((done) => setTimeout(done, wait));
   }
   throw new Failure(0, "The service does not respond");

@@ -32,7 +32,7 @@ const ramp = (at: number, dark: boolean): string => `hsl(${280 - 225 * at} ${55 
 
 export interface Painter {
   of: (node: WeightNode) => string;
-  /** What the color of a node stands for, in words. */
+  /** What the color of a node means, in words. */
   says: (node: WeightNode) => string;
   legend: (nodes: readonly WeightNode[]) => Legend;
 }

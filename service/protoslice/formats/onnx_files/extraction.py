@@ -56,7 +56,7 @@ _CONSTANT: Final = re.compile(r"graph\.node\[([0-9]+)\]\.attribute\[[0-9]+\]\.(?
 class SubModel:
     """The part of a graph between `inputs` and `outputs`; those of the graph itself where none are named.
 
-    The name of a node stands for the values that it takes, as an input, or makes, as an output.
+    The name of a node means the values that it takes, as an input, or makes, as an output.
     """
 
     inputs: tuple[str, ...] = ()

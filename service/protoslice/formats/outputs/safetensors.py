@@ -244,7 +244,7 @@ class Safetensors:
 
 
 def may_be_shard(name: str) -> bool:
-    """Return True for a name that `Safetensors.shards` may give to a file, whatever the tensors are."""
+    """Return True for a name that `Safetensors.shards` may give to a file of any tensors."""
     shard = _SHARD.fullmatch(name)
     return name in {WHOLE, INDEX} if shard is None else 1 <= int(shard[1]) <= int(shard[2])
 

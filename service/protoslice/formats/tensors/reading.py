@@ -225,12 +225,12 @@ def _told(tensor: Tensor, slice_: str | None, form: str) -> ReadableTensor:
     if slice_ is not None:
         raise InvalidInput(f"Format {form} describes the whole tensor {tensor.name!r}: leave out the slice")
     stored = _stored(tensor)
-    told = row(tensor) | stored if form == "json" else stored.get("stored", {})
-    if form == "lod" and not told.keys() & {"levels", "rows"}:
+    members = row(tensor) | stored if form == "json" else stored.get("stored", {})
+    if form == "lod" and not members.keys() & {"levels", "rows"}:
         raise NotFound(f"Tensor {tensor.name!r} has no levels of detail")
     if tensor.dtype is None or tensor.shape is None:
-        return ReadableTensor(_json(told), *_known(tensor))
-    return ReadableTensor(_json(told), tensor.dtype, tensor.shape)
+        return ReadableTensor(_json(members), *_known(tensor))
+    return ReadableTensor(_json(members), tensor.dtype, tensor.shape)
 
 
 def _stored(tensor: Tensor) -> dict[str, Mapping[str, object]]:
@@ -238,8 +238,8 @@ def _stored(tensor: Tensor) -> dict[str, Mapping[str, object]]:
     return {} if tensor.details is None else {"stored": tensor.details()}
 
 
-def _json(told: Mapping[str, object]) -> Rope:
-    text = json.dumps(told, ensure_ascii=False, separators=(",", ":"))
+def _json(members: Mapping[str, object]) -> Rope:
+    text = json.dumps(members, ensure_ascii=False, separators=(",", ":"))
     return Rope.joined([text.encode("utf-8", "backslashreplace")])
 
 

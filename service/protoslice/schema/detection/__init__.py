@@ -174,7 +174,7 @@ def detect_record(record: bytes) -> str | None:
 
 
 def candidates() -> tuple[str, ...]:
-    """All types that detection tries for any file, whatever its name."""
+    """All types that detection tries for a file of any name."""
     return tuple(CANDIDATES)
 
 
