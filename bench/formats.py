@@ -11,9 +11,9 @@ from bench.timing import RUNS, Row, seconds
 from tests.support.bundles import Layout, Variable, bundle
 
 from protoslice.formats.bundle import BundleTensors
-from protoslice.formats.selection import entry_of
 from protoslice.server.api.encoding import encode_items
 from protoslice.sources.files import FileSource
+from protoslice.tensors.listing import entry_of
 
 PAGE = 1000
 MOST = 0.015

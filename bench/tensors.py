@@ -18,7 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import protoslice
 from protoslice.concurrency import finish
-from protoslice.formats.outputs.statistics import statistics_job
+from protoslice.tensors.statistics import statistics_job
 
 GIB = 1 << 30
 COUNT = 256

@@ -8,7 +8,7 @@ _HOMES = {
     "Chunk": "library.proto",
     "Client": "client",
     "Large": "library.proto",
-    "LazyArray": "formats.tensors.arrays",
+    "LazyArray": "tensors.arrays",
     "LocalModel": "library.models",
     "Node": "facts",
     "Proto": "library.proto",

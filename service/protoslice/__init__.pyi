@@ -2,7 +2,6 @@ from protoslice.client import AsyncClient as AsyncClient
 from protoslice.client import Client as Client
 from protoslice.errors import ProtosliceError as ProtosliceError
 from protoslice.facts import Node as Node
-from protoslice.formats.tensors.arrays import LazyArray as LazyArray
 from protoslice.library.models import LocalModel as LocalModel
 from protoslice.library.opening import open_proto as open
 from protoslice.library.proto import Chunk as Chunk
@@ -15,6 +14,7 @@ from protoslice.models import open_model as open_model
 from protoslice.sources.ropes import Rope as Rope
 from protoslice.streams import Records as Records
 from protoslice.streams import open_records as records
+from protoslice.tensors.arrays import LazyArray as LazyArray
 
 __all__ = [
     "AsyncClient",

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, overload
 from protoslice import schema
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported, named_options
 from protoslice.facts import Signature, TensorEntry
-from protoslice.formats.model import TensorList
-from protoslice.formats.selection import did_you_mean, keys
 from protoslice.library.models import LocalModel, OpenedModel, Progress, open_files
 from protoslice.references import address_of, authorization, is_address, saying_what_was_tried
+from protoslice.tensors.listing import TensorList, did_you_mean, keys
 
 if TYPE_CHECKING:
     from protoslice.client import Client

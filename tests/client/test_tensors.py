@@ -18,8 +18,8 @@ from tests.support.live import LiveServer
 from protoslice.client import Client
 from protoslice.client.filesystem import StoreFileSystem
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, Unsupported
-from protoslice.formats.tensors.arrays import _ML_DTYPES, _NUMPY, as_array, as_strings, shape_of, slice_text
-from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.tensors.arrays import _ML_DTYPES, _NUMPY, as_array, as_strings, shape_of, slice_text
+from protoslice.tensors.dtypes import DTYPES
 
 KINDS: dict[str, Any] = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16, "I64": np.int64,

@@ -12,10 +12,11 @@ from protoslice.comparing.pairs import move_job, pairs_job
 from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel
 from protoslice.facts import TensorMove
-from protoslice.formats.model import Fault, Stored, Tensor, Tensors
-from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Fault, Stored, Tensor
 
 
 def tensor(name: str, values: Sequence[float] = (1, 2), number: int = 0, dtype: str = "F32") -> Tensor:

@@ -18,9 +18,9 @@ from protoslice.comparing.equality import Equality
 from protoslice.comparing.parts import parts_that_differ
 from protoslice.errors import NotFound, Unsupported
 from protoslice.facts import Node
-from protoslice.formats.model import RootProto
 from protoslice.library.proto import Proto, node_at
 from protoslice.schema import from_descriptor_set
+from protoslice.tensors.model import RootProto
 
 _KEYS: Final = ("STRING", "BOOL", "INT32", "INT64", "UINT64", "SINT32", "FIXED64")
 

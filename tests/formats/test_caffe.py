@@ -12,10 +12,10 @@ from tests.support.stores import field
 
 from protoslice import open_model
 from protoslice.errors import CorruptModel
-from protoslice.formats.model import Fault
 from protoslice.formats.registry import tensors_of
 from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
+from protoslice.tensors.model import Fault
 
 NET: Any = bundled().message_class("caffe.NetParameter")
 

@@ -10,9 +10,9 @@ import pytest
 
 from protoslice import open_model
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import Fault
 from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
+from protoslice.tensors.model import Fault
 
 DICTIONARY: Any = bundled().message_class("CNTK.proto.Dictionary")
 Array = Any

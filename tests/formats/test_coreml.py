@@ -15,10 +15,10 @@ from tests.support.stores import in_memory, upload
 from protoslice import open_model
 from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel, NotFound, Unsupported
-from protoslice.formats.model import Fault, Later
-from protoslice.formats.outputs.statistics import statistics_job
 from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
+from protoslice.tensors.model import Fault, Later
+from protoslice.tensors.statistics import statistics_job
 
 MODEL: Any = bundled().message_class("CoreML.Specification.Model")
 TYPES: Any = MODEL.DESCRIPTOR.file.pool.FindEnumTypeByName("CoreML.Specification.MILSpec.DataType").values_by_name

@@ -12,12 +12,12 @@ from tests.support.tensors import content, tensor
 
 import protoslice
 from protoslice.errors import IntegrityError, ProtosliceError, StorageUnavailable
-from protoslice.formats.model import Later, Model, Stored, Tensor
-from protoslice.formats.model import RootProto as Root
 from protoslice.formats.onnx import Onnx
-from protoslice.formats.outputs.references import references
-from protoslice.formats.outputs.safetensors import safetensors
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.model import Later, Model, Stored, Tensor
+from protoslice.tensors.model import RootProto as Root
+from protoslice.tensors.references import references
+from protoslice.tensors.safetensors_file import safetensors
 
 KIND = "onnx.ModelProto"
 

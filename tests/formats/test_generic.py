@@ -13,11 +13,12 @@ from google.protobuf.text_format import Parse
 import protoslice
 from protoslice.errors import LimitExceeded
 from protoslice.formats import generic
-from protoslice.formats.model import Model, RootProto, Tensors
 from protoslice.formats.registry import formats_of, tensors_of
-from protoslice.formats.tensors.reading import read
 from protoslice.schema import from_descriptor_set
 from protoslice.sources.files import BytesSource
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Model, RootProto
+from protoslice.tensors.reading import read
 
 KINDS = {
     "double": "F64", "float": "F32", "fixed32": "U32", "fixed64": "U64", "sfixed32": "I32", "sfixed64": "I64",

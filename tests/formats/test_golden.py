@@ -11,10 +11,11 @@ from tests.support.golden import MODELS, folder
 
 from protoslice import open_model
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
-from protoslice.formats.model import Fault, MissingFile, Tensor, Tensors
-from protoslice.formats.tensors.reading import read
 from protoslice.library.models import LocalModel
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Fault, MissingFile, Tensor
+from protoslice.tensors.reading import read
 
 CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.json"))
 OURS = {"F4_E2M1FN": "F4_E2M1"}

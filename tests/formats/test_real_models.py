@@ -19,8 +19,8 @@ from onnx import numpy_helper
 
 from protoslice import LocalModel, _core, open_model, schema
 from protoslice.concurrency import finish
-from protoslice.formats.model import Fault
 from protoslice.formats.report import report_job
+from protoslice.tensors.model import Fault
 
 PACKAGES = Path(__file__).parents[2] / ".make" / "models"
 PITCH = "basic_pitch/saved_models/icassp_2022"

@@ -16,14 +16,45 @@ from protoslice.errors import CorruptModel, InvalidInput, Unsupported
 from protoslice.formats import registry
 from protoslice.plugins import PluginWarning
 
+FORMER = '''
+import json
+
+from protoslice.errors import CorruptModel
+from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.formats.model import Bytes, Listed, Model, Stored, Tensor, Tensors
+from protoslice.formats.tensors.shapes import checked
+
+
+class Columns:
+    """Models with a JSON root, which gives the number of floats in each of the other files."""
+
+    name = "columns"
+
+    def wants(self, model: Model) -> bool:
+        return model.root.endswith(".columns.json")
+
+    def tensors(self, model: Model) -> Tensors:
+        root = model.files[model.root]
+        if root.size > 1 << 20:
+            raise CorruptModel(f"the list of columns has {root.size} bytes: at most 1 MiB is allowed")
+        columns = json.loads(root.read(0, root.size))
+        return Listed([self._tensor(model, name, int(count)) for name, count in columns.items()])
+
+    def _tensor(self, model: Model, name: str, count: int) -> Tensor:
+        data = checked(Stored(Bytes.of(model.beside(name))), DTYPES["F32"], (count,))
+        return Tensor(name, f"column:{name}", DTYPES["F32"], (count,), "column", name, data)
+'''
+"""The example as the page had it before `protoslice.tensors`: it works until 0.3."""
+
 PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
 
 
-@pytest.fixture
-def columns(monkeypatch: pytest.MonkeyPatch) -> type[Any]:
-    """The class of the page, found as an installed package's would be."""
+@pytest.fixture(params=["now", "0.1"])
+def columns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> type[Any]:
+    """The class of the page, and the one of its first release, found as an installed package's would be."""
     names: dict[str, Any] = {}
-    exec(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[-1], names)
+    page = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)[-1]
+    exec(page if request.param == "now" else FORMER, names)
     found: type[Any] = names["Columns"]
 
     class Point(EntryPoint):

@@ -13,8 +13,7 @@ from tests.support.tensors import tensor
 
 from protoslice.concurrency import finish
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.formats.model import Tensors
-from protoslice.formats.selection import chosen_job, single, wanted
+from protoslice.tensors.listing import Tensors, chosen_job, single, wanted
 
 
 class Counted(Tensors):

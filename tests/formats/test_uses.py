@@ -12,8 +12,8 @@ from onnx import helper, numpy_helper
 from tests.support.bundles import Variable, bundle
 
 from protoslice import open_model
-from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.formats.uses import kind_named, role_named
+from protoslice.tensors.dtypes import DTYPES
 
 NAMES: Final = {
     "attention": """

@@ -22,7 +22,7 @@ from tests.interop.published import CUT
 
 from protoslice.client import Client
 from protoslice.errors import ProtosliceError, Unsupported
-from protoslice.formats.safetensors import PADDING
+from protoslice.tensors.safetensors_file import PADDING
 
 SEED: Final = 38
 CUTS: Final = 5

@@ -20,8 +20,8 @@ from tests.support.golden import folder
 import protoslice
 from protoslice.errors import Conflict, InvalidIndex, NotFound, Unsupported
 from protoslice.facts import TensorEntry
-from protoslice.formats.tensors.arrays import as_array
-from protoslice.formats.tensors.slices import parsed_slice
+from protoslice.tensors.arrays import as_array
+from protoslice.tensors.slices import parsed_slice
 
 
 @pytest.fixture

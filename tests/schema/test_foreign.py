@@ -14,12 +14,12 @@ from tests.support.stores import opened, upload
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, Unsupported
-from protoslice.formats.model import Model
 from protoslice.formats.registry import formats_of
 from protoslice.library.opening import open_proto
 from protoslice.library.proto import Proto
 from protoslice.sources.files import BytesSource
 from protoslice.storage import MemoryStorage
+from protoslice.tensors.model import Model
 
 PLAIN, BLANK, NONE = "this is plain text", "this is blank text", "unknown type: pass its type if it is a protobuf"
 RECORDS, TFRECORDS = "starts with the riegeli signature", "starts with a valid TFRecord length"

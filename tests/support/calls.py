@@ -29,10 +29,10 @@ from tests.support.things import (
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.errors import NotFound
-from protoslice.formats.tensors.reading import FORMS
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.app import Application, create_app
 from protoslice.server.settings import Settings
+from protoslice.tensors.reading import FORMS
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from protoslice.concurrency import Job
-from protoslice.formats.model import Data, Encoding, Stored, Tensor
-from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.model import Data, Encoding, Stored, Tensor
 
 T = TypeVar("T")
 

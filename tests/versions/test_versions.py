@@ -18,19 +18,19 @@ import protoslice
 from protoslice import _core, identity, open_model, pieces
 from protoslice.errors import ProtosliceError
 from protoslice.facts import File
-from protoslice.formats.model import Tensor, Tensors
 from protoslice.formats.onnx_files.external import in_one_file, with_external_data
 from protoslice.formats.onnx_files.extraction import SubModel
 from protoslice.formats.onnx_files.messages import OnnxProto
-from protoslice.formats.outputs.references import references
-from protoslice.formats.outputs.safetensors import safetensors
-from protoslice.formats.selection import row
-from protoslice.formats.tensors.reading import read
 from protoslice.json_text import encode_json
 from protoslice.schema import bundled
 from protoslice.schema.rendering import render
 from protoslice.sources.ropes import Rope
 from protoslice.stores.reading.archive import tar_of
+from protoslice.tensors.listing import Tensors, row
+from protoslice.tensors.model import Tensor
+from protoslice.tensors.reading import read
+from protoslice.tensors.references import references
+from protoslice.tensors.safetensors_file import safetensors
 
 KEPT: Final = Path(__file__).parent / "golden.json"
 

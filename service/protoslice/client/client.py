@@ -61,8 +61,8 @@ from protoslice.facts import (
     TensorEntry,
     TensorStatistics,
 )
-from protoslice.formats.tensors.arrays import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
 from protoslice.sources.source import ClosedAtEnd
+from protoslice.tensors.arrays import Slice, as_array, as_strings, require_numpy, shape_of, slice_text
 
 if TYPE_CHECKING:
     import numpy as np

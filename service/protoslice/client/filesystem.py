@@ -16,8 +16,7 @@ from protoslice.client.client import Client, ClientOptions
 from protoslice.client.download.remote import Remote
 from protoslice.errors import InvalidInput, NoRoot, NotFound, check_options
 from protoslice.file_names import without_version_control
-from protoslice.formats.model import TensorList
-from protoslice.formats.selection import keys
+from protoslice.tensors.listing import TensorList, keys
 
 KINDS = ("chunks", "files", "tensors")
 Info = dict[str, Any]

@@ -13,10 +13,11 @@ from protoslice.comparing.parts import Found, parts_that_differ, records_that_di
 from protoslice.concurrency import Job
 from protoslice.errors import ProtosliceError
 from protoslice.facts import Change, Difference
-from protoslice.formats.model import Fault, Model, Tensor, Tensors
-from protoslice.formats.tensors.elements import OverBudget, distinct_bytes
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.layout import OverBudget, distinct_bytes
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Fault, Model, Tensor
 
 _AT_ONCE: Final = 256
 """Tensors per slice of work."""

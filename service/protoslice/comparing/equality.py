@@ -11,9 +11,9 @@ from typing import Final, TypeVar
 from protoslice._core import Computed
 from protoslice.concurrency import Job
 from protoslice.facts import Piece
-from protoslice.formats.tensors.elements import allow
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.layout import allow
 
 CHEAP: Final = 64 << 10
 """Bytes that are cheap to read, even from a service; longer parts are compared by digests if possible."""

@@ -15,14 +15,14 @@ from protoslice import _core
 from protoslice.concurrency import Job
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import EqualTensors, Kind, Move, TensorDelta, TensorMove
-from protoslice.formats.model import Fault, Strings, Tensor, Tensors
-from protoslice.formats.outputs.statistics import RUNS, runs_and_repeats, slices_of
-from protoslice.formats.selection import natural
-from protoslice.formats.tensors.conversion import converted, is_float
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.elements import allow, distinct_bytes, stored_bytes
-from protoslice.formats.tensors.reading import read
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.conversion import converted, is_float
+from protoslice.tensors.dtypes import DTYPES, Dtype
+from protoslice.tensors.layout import allow, distinct_bytes, stored_bytes
+from protoslice.tensors.listing import Tensors, natural
+from protoslice.tensors.model import Fault, Strings, Tensor
+from protoslice.tensors.reading import read
+from protoslice.tensors.statistics import RUNS, runs_and_repeats, slices_of
 
 _NUMBER: Final = re.compile("[0-9]+")
 _STEPS: Final = re.compile("[./:]+")

@@ -13,12 +13,12 @@ from protoslice.comparing.equality import Equality
 from protoslice.concurrency import Job
 from protoslice.errors import LimitExceeded, ProtosliceError, Unsupported
 from protoslice.facts import Change, Difference, Node
-from protoslice.formats.model import RootProto
 from protoslice.library.documents import FileDocument, stream_document
 from protoslice.library.proto import node_at
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.streams import Records, open_records
+from protoslice.tensors.model import RootProto
 
 MANY: Final = 1 << 18
 """Nodes of one side held together, at most: of a field with more, only that it differs is reported."""

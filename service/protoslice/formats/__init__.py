@@ -1,1 +1,38 @@
-"""Formats: the tensors of a model and the location of their bytes."""
+"""Formats of models: which tensors a model has, and where their bytes are. What a format needs can be imported here."""
+
+from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES, Dtype
+from protoslice.tensors.layout import checked
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import (
+    Data,
+    Encoding,
+    Fault,
+    Filled,
+    Later,
+    Model,
+    Stored,
+    Strided,
+    Strings,
+    Tensor,
+    Tiled,
+)
+
+__all__ = [
+    "DTYPES",
+    "Data",
+    "Dtype",
+    "Encoding",
+    "Fault",
+    "Filled",
+    "Later",
+    "Model",
+    "Rope",
+    "Stored",
+    "Strided",
+    "Strings",
+    "Tensor",
+    "Tensors",
+    "Tiled",
+    "checked",
+]

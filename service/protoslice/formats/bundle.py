@@ -16,7 +16,16 @@ from google.protobuf.message import DecodeError
 from protoslice import _core, schema
 from protoslice._core import crc32c
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded
-from protoslice.formats.model import (
+from protoslice.formats.tensorflow import TYPES, dtype_of, lengths_of
+from protoslice.formats.uses import kind_named, role_named
+from protoslice.schema import text_of
+from protoslice.schema.detection.magic import masked
+from protoslice.sources.ropes import PIECE, Rope
+from protoslice.sources.source import RangeSource
+from protoslice.tensors.dtypes import Dtype
+from protoslice.tensors.layout import checked
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import (
     Data,
     Encoding,
     Fault,
@@ -25,19 +34,10 @@ from protoslice.formats.model import (
     Stored,
     Strings,
     Tensor,
-    Tensors,
     Tile,
     Tiled,
     Use,
 )
-from protoslice.formats.tensorflow import TYPES, dtype_of, lengths_of
-from protoslice.formats.tensors.dtypes import Dtype
-from protoslice.formats.tensors.shapes import checked
-from protoslice.formats.uses import kind_named, role_named
-from protoslice.schema import text_of
-from protoslice.schema.detection.magic import masked
-from protoslice.sources.ropes import PIECE, Rope
-from protoslice.sources.source import RangeSource
 
 
 def crc_of(data: Rope) -> int:

@@ -7,12 +7,12 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel
 from protoslice.facts import Kind
-from protoslice.formats.model import Data, Encoding, Model, ProtoFormat, RootProto, Stored, Tensor, Tensors, Use
-from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.fields import TensorDraft, content, fixed_count, numbers, parsed, places_of
-from protoslice.formats.tensors.shapes import element_count
+from protoslice.formats.messages import ProtoFormat, TensorDraft, content, fixed_count, numbers, parsed, places_of
 from protoslice.formats.uses import Look, kind_named, kind_of
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES, element_count
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Data, Encoding, Model, RootProto, Stored, Tensor, Use
 
 _BLOB: Final = "caffe.BlobProto"
 _LAYERS: Final = frozenset({"caffe.LayerParameter", "caffe.V1LayerParameter", "caffe.V0LayerParameter"})

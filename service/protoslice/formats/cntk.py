@@ -8,21 +8,10 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import (
-    Data,
-    Encoding,
-    HashIndex,
-    Later,
-    Model,
-    ProtoFormat,
-    RootProto,
-    Stored,
-    Tensor,
-    Tensors,
-)
-from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.fields import TensorDraft, content, elements, numbers, parsed
-from protoslice.formats.tensors.shapes import element_count
+from protoslice.formats.messages import ProtoFormat, TensorDraft, content, elements, numbers, parsed
+from protoslice.tensors.dtypes import DTYPES, element_count
+from protoslice.tensors.listing import HashIndex, Tensors
+from protoslice.tensors.model import Data, Encoding, Later, Model, RootProto, Stored, Tensor
 
 _ARRAY: Final = "CNTK.proto.NDArrayView"
 _TEXT: Final = "CNTK.proto.DictionaryValue"

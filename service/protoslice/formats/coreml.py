@@ -14,21 +14,8 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.formats.model import (
-    Data,
-    Encoding,
-    Later,
-    Model,
+from protoslice.formats.messages import (
     ProtoFormat,
-    RootProto,
-    Stored,
-    Strings,
-    Tensor,
-    Tensors,
-    Use,
-)
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.fields import (
     TensorDraft,
     beside,
     content,
@@ -39,11 +26,14 @@ from protoslice.formats.tensors.fields import (
     parsed,
     parsed_ends,
 )
-from protoslice.formats.tensors.shapes import element_count, stored_size
 from protoslice.formats.uses import Kinds, Look, Operator, by_graph, kind_named, kind_of, kinds_in
 from protoslice.schema import text_of
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
+from protoslice.tensors.layout import stored_size
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Data, Encoding, Later, Model, RootProto, Stored, Strings, Tensor, Use
 
 LARGEST_MANIFEST: Final = 1 << 20
 """Limit in bytes: larger files are not read as manifests."""

@@ -9,10 +9,11 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
-from protoslice.formats.model import Data, Encoding, Model, RootProto, Stored, Tensor, Tensors
-from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.fields import Place, TensorDraft, numbers, places_of
+from protoslice.formats.messages import Place, TensorDraft, numbers, places_of
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Data, Encoding, Model, RootProto, Stored, Tensor
 
 _LEAST: Final = 64 << 10
 """Bytes; smaller fields are not listed as tensors."""

@@ -9,14 +9,15 @@ from math import prod
 from typing import Any, Final
 
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, Unsupported
-from protoslice.formats.model import Data, Encoding, Fault, Model, Stored, Tensor, Tensors
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.shapes import element_count, stored_size
 from protoslice.formats.weights import KIND, address_of, check_apart, check_count, joined, shards_of
 from protoslice.schema.detection.magic import GGUF, GGUF_MAGIC
 from protoslice.schema.strings import text_of
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
+from protoslice.tensors.layout import stored_size
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Data, Encoding, Fault, Model, Stored, Tensor
 
 FILE_TYPES: Final = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",

@@ -10,24 +10,13 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.model import (
-    Data,
-    Encoding,
-    Later,
-    Model,
-    ProtoFormat,
-    RootProto,
-    Stored,
-    Strided,
-    Tensor,
-    Tensors,
-    Use,
-)
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.fields import TensorDraft, content, numbers, parsed
-from protoslice.formats.tensors.shapes import checked, element_count, stored_size
+from protoslice.formats.messages import ProtoFormat, TensorDraft, content, numbers, parsed
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
+from protoslice.tensors.layout import checked, stored_size
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Data, Encoding, Later, Model, RootProto, Stored, Strided, Tensor, Use
 
 _LITERAL: Final = "xla.LiteralProto"
 _CONSTANT: Final = "xla.gpu.GpuExecutableProto.ConstantInfoProto"

@@ -9,20 +9,8 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.formats.model import (
-    Data,
-    Encoding,
-    Model,
+from protoslice.formats.messages import (
     ProtoFormat,
-    RootProto,
-    Stored,
-    Strings,
-    Tensor,
-    Tensors,
-    Use,
-)
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.fields import (
     TensorDraft,
     beside,
     content,
@@ -32,9 +20,12 @@ from protoslice.formats.tensors.fields import (
     parsed,
     parsed_ends,
 )
-from protoslice.formats.tensors.shapes import checked, element_count
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
+from protoslice.tensors.layout import checked
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Data, Encoding, Model, RootProto, Stored, Strings, Tensor, Use
 
 MODEL: Final = "onnx.ModelProto"
 TENSOR: Final = "onnx.TensorProto"

@@ -15,14 +15,14 @@ from google.protobuf.message import DecodeError
 
 from protoslice import schema
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.formats.model import Data, Model, Stored, Tensor, Tensors
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.fields import TensorDraft
-from protoslice.formats.tensors.shapes import element_count
+from protoslice.formats.messages import TensorDraft
 from protoslice.schema.detection import HEAD
 from protoslice.schema.detection.magic import has_rows, is_parameters
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Data, Model, Stored, Tensor
 
 _DESC: Final = "paddle.framework.proto.VarType.TensorDesc"
 _AHEAD: Final = 4096

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.formats.bundle import Bundle
@@ -14,7 +14,6 @@ from protoslice.formats.coreml import CoreMl
 from protoslice.formats.generic import GenericMessages
 from protoslice.formats.gguf import Gguf
 from protoslice.formats.hlo import Hlo
-from protoslice.formats.model import Format, Model, TensorList, Tensors
 from protoslice.formats.onnx import Onnx
 from protoslice.formats.paddle import Paddle
 from protoslice.formats.paddle_files import PaddleParameters
@@ -23,6 +22,27 @@ from protoslice.formats.tensorflow import TensorFlow
 from protoslice.formats.uses import Look, NamedUses, with_uses
 from protoslice.formats.warmup import Warmup
 from protoslice.plugins import PluginGroup, brief, check_version, warn
+from protoslice.tensors.listing import TensorList, Tensors
+from protoslice.tensors.model import Model
+
+
+class Format(Protocol):
+    """A family of models, such as ONNX, and the extraction of its tensors."""
+
+    @property
+    def name(self) -> str:
+        """Name of the format for users."""
+
+    def wants(self, model: Model) -> bool:
+        """True when the format applies to `model`."""
+
+    def tensors(self, model: Model) -> Tensors:
+        """Return all tensors of `model`. Blocks; reads metadata, but no elements.
+
+        A format may also have a method `uses(model, found)`, which returns a function from one of these tensors to its
+        `Use`. For other formats, names decide.
+        """
+
 
 INTERFACE: Final = (1, 0)
 """Version of `Format`; see `plugins.Version`."""

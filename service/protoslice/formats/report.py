@@ -13,10 +13,11 @@ from typing import Final, get_args
 from protoslice.concurrency import Job
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Damage, DtypeTotal, ModelReport, Role, RoleTotal
-from protoslice.formats.model import Fault, MissingFile, Model, Strings, Tensor, Tensors
 from protoslice.formats.registry import tensors_of
-from protoslice.formats.tensors.elements import parts_of
-from protoslice.formats.tensors.reading import read
+from protoslice.tensors.layout import parts_of
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Fault, MissingFile, Model, Strings, Tensor
+from protoslice.tensors.reading import read
 
 Check = Callable[[], object]
 """Compares a part of a model with its checksum; raises `CorruptModel` on a difference."""

@@ -14,10 +14,7 @@ from math import isfinite, prod
 from typing import Any, Final, NoReturn
 
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.model import Data, Encoding, Fault, Model, Stored, Tensor, Tensors
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.fields import beside
-from protoslice.formats.tensors.shapes import checked, element_count
+from protoslice.formats.messages import beside
 from protoslice.formats.weights import (
     ENDING,
     KIND,
@@ -31,10 +28,12 @@ from protoslice.formats.weights import (
 from protoslice.schema.detection.magic import INDEX_ENDING, PIPELINE, SAFETENSORS
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
+from protoslice.tensors.layout import checked
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Data, Encoding, Fault, Model, Stored, Tensor
+from protoslice.tensors.safetensors_file import METADATA, PADDING
 
-PADDING: Final = "protoslice.padding."
-"""Beginning of the names of entries that fill gaps before aligned tensors, as the format allows none."""
-METADATA: Final = "__metadata__"
 LARGEST_ENTRY: Final = 1 << 20
 """Limit in characters of what a header has about one tensor."""
 LARGEST_HEADER: Final = 64 << 20

@@ -8,8 +8,8 @@ from typing import Final
 
 from protoslice.facts import Signature
 from protoslice.formats import coreml, onnx, paddle
-from protoslice.formats.model import Model, RootProto
 from protoslice.formats.tensorflow import META_GRAPH, SAVED_MODEL, ReadSignatures, signatures
+from protoslice.tensors.model import Model, RootProto
 
 _OF_ONE: Final[Mapping[str, Callable[[RootProto], tuple[Sequence[Signature], int]]]] = {
     onnx.MODEL: onnx.signature,

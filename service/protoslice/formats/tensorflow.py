@@ -14,27 +14,26 @@ from google.protobuf.message import DecodeError
 from protoslice import _core, schema, varints
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.formats.model import (
+from protoslice.formats.messages import ProtoFormat, content, contents, numbers, parsed_ends
+from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
+from protoslice.schema import text_of
+from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
+from protoslice.tensors.layout import checked
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import (
     Data,
     Encoding,
     Fault,
     Filled,
     Later,
     Model,
-    ProtoFormat,
     RootProto,
     Stored,
     Strings,
     Tensor,
-    Tensors,
     Use,
 )
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.fields import content, contents, numbers, parsed_ends
-from protoslice.formats.tensors.shapes import checked, element_count
-from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
-from protoslice.schema import text_of
-from protoslice.sources.ropes import Rope
 
 TYPES: Final = {
     number: DTYPES[name]

@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 from protoslice import schema
 from protoslice.errors import OF_MODELS, CorruptModel
 from protoslice.facts import Kind, Role
-from protoslice.formats.model import RootProto, Tensor, Tensors, Use
-from protoslice.formats.tensors.dtypes import Dtype
-from protoslice.formats.tensors.fields import parsed
+from protoslice.formats.messages import parsed
+from protoslice.tensors.dtypes import Dtype
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import RootProto, Tensor, Use
 
 _MOST_NODES: Final = 50_000
 """Operators of a graph that are looked at; in a larger one, kinds are taken from names."""

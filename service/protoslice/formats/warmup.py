@@ -8,10 +8,11 @@ from typing import Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.bundle import crc_of
-from protoslice.formats.model import Model, RootProto, Tensor, Tensors
 from protoslice.formats.tensorflow import graph_tensors
 from protoslice.schema.detection.magic import masked
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Model, RootProto, Tensor
 
 _LOG: Final = "tensorflow.serving.PredictionLog"
 _TYPES: Final = (_LOG, "tensorflow.Event")

@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.model import Fault, MissingFile, Tensor, Tensors
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Fault, MissingFile, Tensor
 
 KIND: Final = "weight"
 ENDING: Final = ".safetensors"

@@ -15,8 +15,8 @@ from protoslice.formats.hlo import dtype_of as hlo_dtype
 from protoslice.formats.onnx import dtype_of as onnx_dtype
 from protoslice.formats.paddle_files import dtype_of as paddle_dtype
 from protoslice.formats.tensorflow import known as tensorflow_dtype
-from protoslice.formats.tensors.dtypes import Dtype
 from protoslice.schema import text_of
+from protoslice.tensors.dtypes import Dtype
 
 LONGEST_TEXT: Final = 200
 """Characters of an attribute's value."""

@@ -11,10 +11,10 @@ from google.protobuf.message import DecodeError
 from protoslice import _core, schema
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.facts import GraphEntry
-from protoslice.formats.model import Model, RootProto
 from protoslice.formats.paddle import PROGRAM, is_json, json_as_proto
 from protoslice.graphs.dialects import Dialect, dialects_of
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.model import Model, RootProto
 
 MAX_GRAPHS: Final = 200
 """Graphs that are listed."""

@@ -25,16 +25,10 @@ from protoslice.errors import (
 )
 from protoslice.facts import Neighbourhood, Signature, TensorEntry
 from protoslice.formats.coreml import is_manifest
-from protoslice.formats.model import Model, Tensor, Tensors
-from protoslice.formats.model import RootProto as Root
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
-from protoslice.formats.selection import did_you_mean, entry_of, keys, no_tensor, several, single, wanted
 from protoslice.formats.signatures import signatures_of
 from protoslice.formats.tensorflow import tensors_with_tags
-from protoslice.formats.tensors.arrays import LazyArray, as_array, strings_array
-from protoslice.formats.tensors.reading import ReadableTensor, read, strings
-from protoslice.formats.tensors.slices import parsed_slice
 from protoslice.graphs import GraphQuery, Graphs, subgraph
 from protoslice.library.opening import open_looked_at
 from protoslice.library.proto import Proto
@@ -43,6 +37,12 @@ from protoslice.sizes import format_size
 from protoslice.sources.opening import files_at
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import ClosedAtEnd, FileSet, RangeSource
+from protoslice.tensors.arrays import LazyArray, as_array, strings_array
+from protoslice.tensors.listing import Tensors, did_you_mean, entry_of, keys, no_tensor, several, single, wanted
+from protoslice.tensors.model import Model, Tensor
+from protoslice.tensors.model import RootProto as Root
+from protoslice.tensors.reading import ReadableTensor, read, strings
+from protoslice.tensors.slices import parsed_slice
 
 Progress = Callable[[int, int], object]
 _SHOWN: Final = 10

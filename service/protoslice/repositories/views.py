@@ -10,12 +10,12 @@ from typing import Final
 
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import File
-from protoslice.formats.outputs.safetensors import INDEX, WHOLE
 from protoslice.identity import READERS
 from protoslice.repositories.change import files_of
 from protoslice.repositories.model import COMMIT_DIGITS, Commit
 from protoslice.repositories.names import VIEWS
 from protoslice.stores import Representation, Stores
+from protoslice.tensors.safetensors_file import INDEX, WHOLE
 
 _SPELLED_OUT: Final = f"refs/{VIEWS}"
 _MASK: Final = int(hashlib.sha256(f"protoslice views {READERS}".encode()).hexdigest()[:COMMIT_DIGITS], 16)

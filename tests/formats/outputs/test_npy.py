@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tests.support.tensors import content, stored, tensor
 
-from protoslice.formats.model import Encoding, Filled
-from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.reading import npy_head, read
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.model import Encoding, Filled
+from protoslice.tensors.reading import npy_head, read
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 0), (4, 3, 2), (1,) * 32])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protoslice.errors import Unsupported
-from protoslice.formats.outputs.omitted import Omitted, refuse
+from protoslice.tensors.omitted import Omitted, refuse
 
 
 @pytest.mark.parametrize(

@@ -15,11 +15,11 @@ from fsspec.implementations.reference import ReferenceFileSystem
 from tests.support.tensors import content, stored, tensor
 
 from protoslice.errors import NotFound
-from protoslice.formats.model import Encoding, Fault, Stored, Strided, Strings, Tensor
-from protoslice.formats.outputs.references import references
-from protoslice.formats.tensors.reading import read
 from protoslice.sources.files import FileSource
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.model import Encoding, Fault, Stored, Strided, Strings, Tensor
+from protoslice.tensors.reading import read
+from protoslice.tensors.references import references
 
 ZARR = (".zarray", ".zattrs", ".zgroup")
 

@@ -17,13 +17,13 @@ from safetensors.numpy import load
 from tests.support.tensors import content, stored, tensor
 
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
-from protoslice.formats.model import Encoding, Fault, Filled, Stored, Strings
-from protoslice.formats.outputs import safetensors as ours
-from protoslice.formats.outputs.omitted import Omitted
-from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors import safetensors_file as ours
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.model import Encoding, Fault, Filled, Stored, Strings
+from protoslice.tensors.omitted import Omitted
 
 NAMED = [dtype for dtype in DTYPES.values() if dtype.safetensors]
 

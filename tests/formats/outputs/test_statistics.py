@@ -16,11 +16,11 @@ from tests.support.tensors import in_slices, stored, tensor
 from protoslice.concurrency import finish
 from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
 from protoslice.facts import TensorStatistics
-from protoslice.formats.model import Encoding, Strings, Tensor
-from protoslice.formats.outputs.statistics import SAMPLE, statistics_job, statistics_text
-from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.model import Encoding, Strings, Tensor
+from protoslice.tensors.statistics import SAMPLE, statistics_job, statistics_text
 
 ML: dict[str, Any] = {
     "BF16": "bfloat16", "F8_E3M4": "float8_e3m4", "F8_E4M3": "float8_e4m3", "F8_E4M3FN": "float8_e4m3fn",

@@ -21,15 +21,16 @@ import protoslice
 from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats import paddle
-from protoslice.formats.model import Fault, Model, Tensors
 from protoslice.formats.paddle import Paddle
 from protoslice.formats.paddle_files import Heads
-from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.reading import place, read
 from protoslice.library.models import LocalModel
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Fault, Model
+from protoslice.tensors.reading import place, read
 
 Files = dict[str, bytes]
 

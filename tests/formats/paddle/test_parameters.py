@@ -17,14 +17,14 @@ from tests.support.tensors import content
 from protoslice import open_model
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError
 from protoslice.formats import paddle_files
-from protoslice.formats.model import Fault, Model, Tensor, Tensors
 from protoslice.formats.registry import formats_of, tensors_of
-from protoslice.formats.selection import row
-from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.reading import read
 from protoslice.library.models import root_in
 from protoslice.schema import detect
 from protoslice.sources.files import BytesSource, Folder
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.listing import Tensors, row
+from protoslice.tensors.model import Fault, Model, Tensor
+from protoslice.tensors.reading import read
 
 Files = dict[str, bytes]
 

@@ -20,10 +20,10 @@ from tests.support.golden import MODELS
 from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.bundle import Bundle, BundleTensors
-from protoslice.formats.model import Fault, Model, Stored, Tensor, Tiled
-from protoslice.formats.selection import row
-from protoslice.formats.tensors.reading import read
 from protoslice.sources.files import BytesSource
+from protoslice.tensors.listing import row
+from protoslice.tensors.model import Fault, Model, Stored, Tensor, Tiled
+from protoslice.tensors.reading import read
 
 NUMBERS = {
     1: "<f4", 2: "<f8", 3: "<i4", 4: "|u1", 5: "<i2", 6: "|i1", 8: "<c8", 9: "<i8", 10: "|b1", 17: "<u2", 18: "<c16",

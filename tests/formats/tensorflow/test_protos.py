@@ -17,11 +17,11 @@ from tests.support.golden import MODELS
 
 from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.formats.model import Model, RootProto, Tensor
 from protoslice.formats.registry import formats_of, tensors_of
-from protoslice.formats.tensors.reading import read
 from protoslice.library.opening import open_proto
 from protoslice.sources.files import BytesSource
+from protoslice.tensors.model import Model, RootProto, Tensor
+from protoslice.tensors.reading import read
 
 TYPED = {
     1: ("float_val", "<f4"), 2: ("double_val", "<f8"), 3: ("int_val", "<i4"), 4: ("int_val", "|u1"),

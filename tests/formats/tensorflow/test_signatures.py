@@ -10,8 +10,8 @@ import protoslice
 from protoslice import schema
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.formats.model import Model, RootProto
 from protoslice.stores.reading.tensors.signatures import signatures_page
+from protoslice.tensors.model import Model, RootProto
 
 
 def saved_model(*tags: tuple[str, ...], each: int = 2) -> Any:

@@ -11,9 +11,9 @@ from tests.support.protos.writer import varint
 
 from protoslice import schema
 from protoslice.formats.tensorflow import TYPES
-from protoslice.formats.tensors.reading import read
 from protoslice.library.models import model_over
 from protoslice.sources.files import BytesSource
+from protoslice.tensors.reading import read
 
 KEPT: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("typed_fields.json").read_text())
 """Elements that TensorFlow reads, by data type and field; the file says how it was made."""

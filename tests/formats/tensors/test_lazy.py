@@ -12,11 +12,12 @@ import pytest
 from tests.support.tensors import tensor
 
 from protoslice import _core, schema
-from protoslice.formats import model as formats
-from protoslice.formats.model import HashIndex, Model, RootProto, Tensor, Tensors
+from protoslice.formats import messages as drafts
 from protoslice.formats.registry import tensors_of
-from protoslice.formats.tensors import fields as drafts
 from protoslice.sources.files import BytesSource
+from protoslice.tensors import model as formats
+from protoslice.tensors.listing import HashIndex, Tensors
+from protoslice.tensors.model import Model, RootProto, Tensor
 
 MANY = 20_000
 

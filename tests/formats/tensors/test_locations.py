@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protoslice.errors import CorruptModel
-from protoslice.formats.tensors.fields import beside
+from protoslice.formats.messages import beside
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from tests.support.tensors import content, stored, tensor
 
 from protoslice import _core
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
-from protoslice.formats.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tensor, Tile, Tiled
-from protoslice.formats.selection import row
-from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.reading import Place, place, read
 from protoslice.sources.files import BytesSource, FileSource
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.listing import row
+from protoslice.tensors.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tensor, Tile, Tiled
+from protoslice.tensors.reading import Place, place, read
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice.errors import InvalidInput
-from protoslice.formats.tensors.slices import TensorSlice, parsed_slice, whole
+from protoslice.tensors.slices import TensorSlice, parsed_slice, whole
 
 NUMBERS = st.integers(-7, 7)
 SLICES = st.builds(

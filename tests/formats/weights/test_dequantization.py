@@ -11,8 +11,8 @@ from tests.support.golden import MODELS, folder
 
 from protoslice import open_model
 from protoslice.errors import InvalidInput, Unsupported
-from protoslice.formats.tensors.conversion import converted, dequantized, float_type
-from protoslice.formats.tensors.reading import ReadableTensor, read
+from protoslice.tensors.conversion import converted, dequantized, float_type
+from protoslice.tensors.reading import ReadableTensor, read
 
 CASE = "gguf_types"
 TENSORS: list[dict[str, Any]] = json.loads((MODELS / CASE / "expected.json").read_text())["tensors"]

@@ -14,9 +14,9 @@ from tests.support.stores import open_stores, upload
 
 from protoslice import open_model
 from protoslice.concurrency import finish
-from protoslice.formats.model import MissingFile
 from protoslice.formats.report import report_job
 from protoslice.storage import MemoryStorage
+from protoslice.tensors.model import MissingFile
 
 NAME = "diffusion_pytorch_model"
 BOTH = (f"{NAME}-00001-of-00002", f"{NAME}-00002-of-00002")

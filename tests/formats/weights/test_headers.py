@@ -13,11 +13,12 @@ from tests.support.golden import folder
 
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, ProtosliceError, Unsupported
 from protoslice.formats.headers import message_of
-from protoslice.formats.model import Fault, MissingFile, Model, Tensors
 from protoslice.formats.registry import tensors_of
-from protoslice.formats.tensors.reading import read
 from protoslice.schema.detection.magic import GGUF, SAFETENSORS
 from protoslice.sources.files import BytesSource
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Fault, MissingFile, Model
+from protoslice.tensors.reading import read
 
 ROOTS = {SAFETENSORS: "a.safetensors", GGUF: "a.gguf"}
 

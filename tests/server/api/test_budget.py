@@ -14,15 +14,15 @@ from tests.support.store_routes import ROUTES, every_answer
 
 from protoslice import _core, schema
 from protoslice.errors import ProtosliceError
-from protoslice.formats.model import Encoding, Filled, Stored, Tensor
 from protoslice.formats.tensorflow import TYPES
-from protoslice.formats.tensors import elements as budget
-from protoslice.formats.tensors.dtypes import DTYPES
-from protoslice.formats.tensors.elements import selected
-from protoslice.formats.tensors.reading import read
-from protoslice.formats.tensors.slices import parsed_slice
 from protoslice.server.app import Application
 from protoslice.sources.ropes import Rope
+from protoslice.tensors import layout as budget
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.layout import selected
+from protoslice.tensors.model import Encoding, Filled, Stored, Tensor
+from protoslice.tensors.reading import read
+from protoslice.tensors.slices import parsed_slice
 
 MANY: Final = 1 << 40
 SECONDS: Final = 60

@@ -14,11 +14,11 @@ import onnx
 import pytest
 from fastapi.routing import APIRoute, iter_route_contexts
 
-from protoslice.formats.outputs.omitted import Omitted
-from protoslice.formats.outputs.references import References
 from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
+from protoslice.tensors.omitted import Omitted
+from protoslice.tensors.references import References
 
 GOOD, WORDS, GONE = "tensor-good", "tensor-of-words", "tensor-gone"
 LACKS = {"safetensors", "references.json"}

@@ -21,7 +21,6 @@ from tests.support.problems import assert_problem
 
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
-from protoslice.formats.outputs.omitted import Omitted
 from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.disconnect import CancelOnDisconnect
@@ -31,6 +30,7 @@ from protoslice.server.observability.metrics import Metrics
 from protoslice.server.observability.recorder import Recorder
 from protoslice.server.settings import Settings
 from protoslice.server.transport.uvicorn_config import uvicorn_config
+from protoslice.tensors.omitted import Omitted
 
 CONTENT = bytes(range(256)) * 16
 BIG = 64 << 20

@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.facts import TensorBranch, TensorEntry, TensorGroup
-from protoslice.formats.model import Fault, Tensor, Tensors
-from protoslice.formats.selection import natural
-from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.stores.paging import PageBudget, ResultPage
 from protoslice.stores.reading.tensors import groups as grouping
 from protoslice.stores.reading.tensors import searching
 from protoslice.stores.reading.tensors.groups import NamedTensors, totals_of
 from protoslice.stores.reading.tensors.searching import NameSearch, page_job
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.listing import Tensors, natural
+from protoslice.tensors.model import Fault, Tensor
 
 T = TypeVar("T")
 NAMES = st.lists(st.text("ab12./", min_size=1, max_size=8), max_size=25)

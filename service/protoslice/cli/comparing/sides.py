@@ -19,12 +19,13 @@ from protoslice.comparing.differences import ComparedModel, steps_of_differences
 from protoslice.comparing.equality import Equality, PieceList, unverified_by
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.facts import Difference, Piece
-from protoslice.formats.model import Model, Tensors
 from protoslice.library.models import LocalModel, files_in, model_over
 from protoslice.library.proto import Proto, Split
 from protoslice.pieces import cut, extents_of
 from protoslice.references import address_of, is_address
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Model
 
 
 class ComparedFiles(ComparedModel, Protocol):

@@ -19,12 +19,7 @@ from protoslice.concurrency import finish
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
-from protoslice.formats.model import Tensor
-from protoslice.formats.outputs.omitted import Omitted, refuse
-from protoslice.formats.outputs.safetensors import Safetensors
-from protoslice.formats.outputs.statistics import statistics_job
 from protoslice.formats.report import report_job
-from protoslice.formats.selection import entry_of
 from protoslice.graphs import GraphQuery
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.library.documents import (
@@ -41,6 +36,11 @@ from protoslice.schema.detection import look_at
 from protoslice.sources.ropes import Rope
 from protoslice.splitters import splitter_named
 from protoslice.streams import open_records
+from protoslice.tensors.listing import entry_of
+from protoslice.tensors.model import Tensor
+from protoslice.tensors.omitted import Omitted, refuse
+from protoslice.tensors.safetensors_file import Safetensors
+from protoslice.tensors.statistics import statistics_job
 
 _BIGGEST = 10
 _INTO_RECORDS: Final = re.compile(r"records(\[|$)")

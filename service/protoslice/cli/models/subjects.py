@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from protoslice.facts import ModelReport, Neighbourhood, Node, Signature, TensorEntry, TensorStatistics
-from protoslice.formats.outputs.omitted import Omitted
 from protoslice.graphs import GraphQuery
+from protoslice.tensors.omitted import Omitted
 
 
 class Content(Protocol):

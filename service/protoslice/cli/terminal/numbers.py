@@ -10,8 +10,8 @@ from operator import mul
 from typing import Any, Final
 
 from protoslice.errors import Unsupported
-from protoslice.formats.tensors.arrays import as_array
-from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.tensors.arrays import as_array
+from protoslice.tensors.dtypes import DTYPES
 
 _EDGE: Final = 3
 _WHOLE: Final = 1000

@@ -23,11 +23,10 @@ from protoslice.comparing.pairs import delta_job
 from protoslice.concurrency import finish
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import Difference, TensorDelta
-from protoslice.formats.model import Tensors
-from protoslice.formats.selection import single
-from protoslice.formats.tensors.reading import ready
 from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
+from protoslice.tensors.listing import Tensors, single
+from protoslice.tensors.reading import ready
 
 DIFFERENT: Final = 8
 _SAMPLE: Final = 4096

@@ -13,8 +13,8 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.options import FileName, Json, TypeName
 from protoslice.cli.terminal.show import print_json, print_table, say
 from protoslice.facts import GraphNode, Neighbourhood
-from protoslice.formats.selection import natural
 from protoslice.graphs import MAX_HOPS, MAX_NODES, GraphQuery
+from protoslice.tensors.listing import natural
 
 _MOST_OTHERS: Final = 10
 """Graphs that are named beside the one shown."""

@@ -23,10 +23,10 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say
 from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
-from protoslice.formats.outputs.omitted import Omitted
-from protoslice.formats.selection import did_you_mean, natural, tags_of
-from protoslice.formats.tensors.slices import parsed_slice, whole
 from protoslice.sizes import format_size
+from protoslice.tensors.listing import did_you_mean, natural, tags_of
+from protoslice.tensors.omitted import Omitted
+from protoslice.tensors.slices import parsed_slice, whole
 
 _MOST_PRINTED: Final = 1 << 20
 """Elements of a slice that is printed."""

@@ -24,7 +24,6 @@ from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, say
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
-from protoslice.formats.model import Fault, Tensor
 from protoslice.formats.report import comparing
 from protoslice.library.models import LocalModel
 from protoslice.library.opening import open_proto
@@ -33,6 +32,7 @@ from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
 from protoslice.streams import open_records
 from protoslice.streams.framing import DEFLATED
+from protoslice.tensors.model import Fault, Tensor
 
 NOT_SOUND = 3
 

@@ -18,7 +18,7 @@ from protoslice.client.http.connection import RetryPolicy
 from protoslice.client.http.digests import BackgroundHash
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded
 from protoslice.facts import Piece
-from protoslice.formats.outputs.omitted import HEADER, Omitted
+from protoslice.tensors.omitted import HEADER, Omitted
 
 Progress = Callable[[int, int | None], None]
 """Receives the number of bytes done, and the total or None. An exception ends the transfer."""

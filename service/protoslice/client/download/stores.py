@@ -20,7 +20,7 @@ from protoslice.client.http.connection import Connection, RetryPolicy, url_path
 from protoslice.errors import NotFound
 from protoslice.facts import File, Piece, Store
 from protoslice.file_names import is_version_control
-from protoslice.formats.outputs.omitted import Omitted
+from protoslice.tensors.omitted import Omitted
 
 ONNX: Final = "onnx"
 """View that is a folder of files."""

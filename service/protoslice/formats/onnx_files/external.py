@@ -10,7 +10,6 @@ from typing import Final
 
 from protoslice import _core, schema, varints
 from protoslice.errors import InvalidInput, Unsupported
-from protoslice.formats.model import Encoding, Fault, Stored, Strings, Tensor
 from protoslice.formats.onnx import EXTERNAL, TENSOR, TensorMaker
 from protoslice.formats.onnx_files.element_types import STANDARD
 from protoslice.formats.onnx_files.extraction import Graph, SubModel, extracted
@@ -28,8 +27,9 @@ from protoslice.formats.onnx_files.messages import (
     without,
     wrapped,
 )
-from protoslice.formats.tensors.reading import looked_up, read
 from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
+from protoslice.tensors.model import Encoding, Fault, Stored, Strings, Tensor
+from protoslice.tensors.reading import looked_up, read
 
 WEIGHTS: Final = "weights.bin"
 """Name of the file with the weights, as the model refers to it."""

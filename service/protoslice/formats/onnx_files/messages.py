@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from protoslice import _core, schema, varints
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.formats.model import Model, RootProto
 from protoslice.sources.ropes import Rope
+from protoslice.tensors.model import Model, RootProto
 
 GRAPH, FUNCTIONS = 7, 25
 """Fields of a ModelProto."""

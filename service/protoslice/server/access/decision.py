@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
 
 from protoslice.catalog.audit import EVERY_SPACE as EVERY_SPACE
-from protoslice.formats.selection import pattern
+from protoslice.tensors.listing import pattern
 
 
 class Scope(StrEnum):

@@ -17,8 +17,6 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import InvalidInput
 from protoslice.facts import Restored, Store, StoreName
-from protoslice.formats.outputs.omitted import HEADER as OMITTED
-from protoslice.formats.outputs.omitted import refuse
 from protoslice.json_text import encode_json
 from protoslice.server.access.decision import Scope as AccessScope
 from protoslice.server.access.places import asked_url, url_of
@@ -34,6 +32,8 @@ from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.services import Services, given
 from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
 from protoslice.stores.paging import PAGE_BYTES
+from protoslice.tensors.omitted import HEADER as OMITTED
+from protoslice.tensors.omitted import refuse
 
 Limit = Annotated[
     int, Query(ge=1, le=(1 << 31) - 1, description="Maximum number of items; the service may return fewer.")

@@ -13,11 +13,11 @@ from fastapi import Query as Parameter
 from fastapi.params import Query as Described
 
 from protoslice.formats.onnx_files.external import ALIGNMENT
-from protoslice.formats.outputs.safetensors import FileLayout
-from protoslice.formats.tensors.conversion import FLOATS
 from protoslice.server.http.parameters import Query, QueryNames, number_of
 from protoslice.stores import RecordsRequest
 from protoslice.streams.framing import FRAMINGS, WRITTEN
+from protoslice.tensors.conversion import FLOATS
+from protoslice.tensors.safetensors_file import FileLayout
 
 T = TypeVar("T")
 

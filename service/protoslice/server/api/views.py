@@ -9,8 +9,6 @@ from typing import Any, Final, TypeVar
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import RecordsSummary, TensorEntry, TensorStatistics
-from protoslice.formats.outputs.safetensors import INDEX, WHOLE, may_be_shard
-from protoslice.formats.selection import tags_of
 from protoslice.server.access.rules import SHOWN, Rule, add_rule
 from protoslice.server.api.encoding import records_summary_text
 from protoslice.server.api.view_parameters import (
@@ -28,6 +26,8 @@ from protoslice.server.api.view_parameters import (
 from protoslice.server.http.parameters import number_of
 from protoslice.stores import OpenStore, Representation
 from protoslice.streams.selection import RecordChoice, RecordPart
+from protoslice.tensors.listing import tags_of
+from protoslice.tensors.safetensors_file import INDEX, WHOLE, may_be_shard
 
 PREFIX: Final = "/v1/stores/{ref}"
 

@@ -12,11 +12,11 @@ from protoslice import _core
 from protoslice.concurrency.pipeline import pipelined
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
-from protoslice.formats.outputs.omitted import Omitted
-from protoslice.formats.tensors.elements import allow
 from protoslice.storage import Span
 from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.stored import SUM_BLOCK
+from protoslice.tensors.layout import allow
+from protoslice.tensors.omitted import Omitted
 
 _PIECES = 1 << 15
 _SPANS = 32

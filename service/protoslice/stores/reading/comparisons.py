@@ -15,14 +15,15 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
 from protoslice.facts import Difference, Kind, Piece, TensorDelta, TensorMove, TensorMoves
-from protoslice.formats.model import Later, Model, Tensor, Tensors
-from protoslice.formats.tensors.reading import is_ready, ready
 from protoslice.sources.source import RangeSource
 from protoslice.stores.catalog.piece_table import PieceTable
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.evidence import ByteEvidence, PieceLists
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.pieces import Pieces
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Later, Model, Tensor
+from protoslice.tensors.reading import is_ready, ready
 
 MOST_LISTED: Final = 10_000
 """Differences of a comparison that are listed; all are counted."""

@@ -10,9 +10,10 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
 from protoslice.facts import GraphLevel, GraphSection, Neighbourhood
-from protoslice.formats.model import Model, Tensors
 from protoslice.graphs import Ends, GraphOutline, GraphQuery, Graphs, Weight, subgraph
 from protoslice.stores.reading.tensors.tensors import StoreTensors
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Model
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any, Final
 
 from protoslice.errors import ProtosliceError
-from protoslice.formats.outputs.omitted import Omitted
 from protoslice.identity import ONNX_FILES, READERS
 from protoslice.stores.catalog.derived_facts import LARGEST_ROW, DerivedFacts
 from protoslice.stores.objects.representation import Head
+from protoslice.tensors.omitted import Omitted
 
 _NAME: Final = f"heads-{READERS}-{ONNX_FILES}"
 _LARGEST: Final = LARGEST_ROW // 2

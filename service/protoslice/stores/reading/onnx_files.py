@@ -8,7 +8,6 @@ from typing import Final
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import NotFound
-from protoslice.formats.model import Model
 from protoslice.formats.onnx_files.external import WEIGHTS, check_alignment, in_one_file, with_external_data
 from protoslice.formats.onnx_files.extraction import Graph, SubModel, graph_of
 from protoslice.formats.onnx_files.messages import OnnxProto
@@ -16,6 +15,7 @@ from protoslice.identity import ONNX_FILES
 from protoslice.sources.ropes import Rope
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.reading.tensors.tensors import Etag, Readables
+from protoslice.tensors.model import Model
 
 MODEL: Final = "model.onnx"
 SINGLE: Final = "single.onnx"

@@ -17,8 +17,6 @@ from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
 from protoslice.file_names import without_version_control
-from protoslice.formats import model as formats
-from protoslice.formats.outputs.omitted import Omitted
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.report import MOST_LISTED, report_job
 from protoslice.formats.tensorflow import tensors_with_tags
@@ -57,6 +55,9 @@ from protoslice.stores.reading.tensors.signatures import signatures_page
 from protoslice.stores.reading.tensors.tensors import StoreTensors
 from protoslice.stores.reading.tree import nodes_below
 from protoslice.stores.reading.treemap import treemap_job
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Model, RootProto
+from protoslice.tensors.omitted import Omitted
 
 DEPTH = 16
 _MERGE_PLANS = 1024
@@ -136,8 +137,8 @@ class OpenStore:
         """Heads of views that are costly to make."""
         self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
         by_path = {path: stored for path, (_, stored) in self._files.items()}
-        root = formats.RootProto(proto.document, proto.sources) if proto is not None else None
-        self.model = model = formats.Model(manifest.root or "", manifest.type, by_path, root)
+        root = RootProto(proto.document, proto.sources) if proto is not None else None
+        self.model = model = Model(manifest.root or "", manifest.type, by_path, root)
         """The model in the files."""
         self.tensors = StoreTensors(
             model,
@@ -237,7 +238,7 @@ class OpenStore:
             self._tagged.put(wanted, found, 1)
         return found
 
-    async def _with_tags(self, tags: Sequence[str]) -> formats.Tensors:
+    async def _with_tags(self, tags: Sequence[str]) -> Tensors:
         found = await self.tensors.all()
         return await self._worker.bulk(lambda: tensors_with_tags(self.model, found, tags))
 
@@ -420,7 +421,7 @@ class OpenStore:
             listed = await self.tensors.all()
         return await self._worker.finish(report_job(self.model, most=None, listed=listed))
 
-    def _tensors(self, model: formats.Model) -> formats.Tensors:
+    def _tensors(self, model: Model) -> Tensors:
         """Tensors of `model`; `NoRoot` when there is no root and no format recognizes the files."""
         if model.root or formats_of(model):
             found = tensors_of(model)

@@ -16,7 +16,6 @@ from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
-from protoslice.formats.tensors.elements import allow
 from protoslice.identity import RECORDS
 from protoslice.library.documents import StreamDocument
 from protoslice.schema import TypeSchema, bundled
@@ -30,6 +29,7 @@ from protoslice.streams.opening import framing_of_shards, type_of_shards
 from protoslice.streams.records import JoinedRecords, Shard
 from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPart, RecordType
 from protoslice.streams.shards import is_pattern, name_of, shards_among
+from protoslice.tensors.layout import allow
 
 _CACHED: Final = 4
 _PASSES: Final = 8

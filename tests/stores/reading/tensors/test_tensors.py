@@ -15,11 +15,12 @@ from tests.support.stores import field, in_memory, opened, read, upload
 
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.formats import onnx
-from protoslice.formats.model import Tensor, Tensors
 from protoslice.storage import MemoryStorage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import OpenStore, Stores
 from protoslice.stores.reading.tensors import tensors
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Tensor
 
 IDS = np.random.default_rng(1).integers(0, 1 << 40, 300_000)
 

@@ -12,12 +12,12 @@ from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
 from protoslice.errors import InvalidInput
-from protoslice.formats.selection import pattern
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
 from protoslice.server.access.oidc.claims import Claims, texts_at
 from protoslice.server.secret_files import secret_in
 from protoslice.storage.web.address_policy import Networks
 from protoslice.stores.spaces import is_space
+from protoslice.tensors.listing import pattern
 
 T = TypeVar("T")
 ALGORITHMS: Final = (

@@ -20,7 +20,6 @@ from protoslice.facts import (
     TensorBranch,
     TensorGroup,
 )
-from protoslice.formats.selection import tags_of
 from protoslice.graphs import MAX_HOPS, MAX_NODES, Ends, GraphQuery
 from protoslice.server.access.places import Ref, absolute_url, lasting_url
 from protoslice.server.access.rules import SHOWN
@@ -33,6 +32,7 @@ from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore, RecordsRequest, TextView
 from protoslice.stores.paging import PAGE_BYTES
 from protoslice.streams.framing import Framing
+from protoslice.tensors.listing import tags_of
 
 router = GuardedRouter(tags=["views"])
 

@@ -8,8 +8,6 @@ from functools import lru_cache
 from secrets import token_hex
 from typing import Final, NamedTuple, Protocol
 
-from protoslice.formats.outputs.omitted import HEADER as OMITTED
-from protoslice.formats.outputs.omitted import Omitted
 from protoslice.server.http.answers.disposition import attachment
 from protoslice.server.http.conditions import (
     EntityTag,
@@ -25,6 +23,8 @@ from protoslice.server.http.headers import Fields, Headers, header_lines
 from protoslice.server.http.ranges import MAX_RANGES, ByteRange, select
 from protoslice.server.http.safety import secured
 from protoslice.server.problems import PRECONDITION, RANGE, HttpProblem
+from protoslice.tensors.omitted import HEADER as OMITTED
+from protoslice.tensors.omitted import Omitted
 
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
 _VERSIONED: Final = b"public, max-age=3600, no-transform"

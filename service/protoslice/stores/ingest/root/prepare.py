@@ -7,7 +7,6 @@ from typing import Final, Protocol
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.formats.model import Model
 from protoslice.formats.registry import formats_of
 from protoslice.library.indexing import Decoded, Indexed, IndexingTerms, ProtoFile, Side, decode, index
 from protoslice.schema.detection import BY_NAME, is_text_name
@@ -17,6 +16,7 @@ from protoslice.stores.ingest.inspection import Types
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.root.rules import RulesByType, planned
 from protoslice.stores.requests import IngestRequest
+from protoslice.tensors.model import Model
 
 _TEXT_AT_ONCE: Final = 64 << 10
 """Text up to this size is parsed in this process, in some milliseconds.

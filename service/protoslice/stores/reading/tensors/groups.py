@@ -13,9 +13,8 @@ from typing import Final, TypeVar
 
 from protoslice.concurrency import Job
 from protoslice.facts import Kind, TensorBranch, TensorGroup
-from protoslice.formats.model import Tensors
-from protoslice.formats.selection import entry_of, natural
 from protoslice.stores.paging import PageBudget, ResultPage
+from protoslice.tensors.listing import Tensors, entry_of, natural
 
 _STEP: Final = re.compile(r"[^./:][./:]")
 """End of a step of a name: signs at its beginning end none."""

@@ -13,9 +13,9 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput
 from protoslice.facts import Kind
-from protoslice.formats.model import Tensor, Tensors
-from protoslice.formats.selection import natural
 from protoslice.stores.reading.tensors.groups import Totals, totals_of
+from protoslice.tensors.listing import Tensors, natural
+from protoslice.tensors.model import Tensor
 
 _CACHED: Final = 8
 _ROOM: Final = 16 << 20

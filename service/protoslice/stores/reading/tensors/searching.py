@@ -9,9 +9,9 @@ from protoslice import _core
 from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput
 from protoslice.facts import TensorEntry
-from protoslice.formats.model import Tensor, Tensors
-from protoslice.formats.selection import entry_of, entry_weight
 from protoslice.stores.paging import PageBudget, ResultPage
+from protoslice.tensors.listing import Tensors, entry_of, entry_weight
+from protoslice.tensors.model import Tensor
 
 _MOST_WORDS: Final = 16
 _WORK: Final = 32 << 20

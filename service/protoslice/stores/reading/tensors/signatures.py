@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from protoslice.facts import Signature
-from protoslice.formats.model import Model
 from protoslice.formats.signatures import signatures_in
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
+from protoslice.tensors.model import Model
 
 _GRAPH_BITS: Final = 32
 """A cursor is the number of a meta graph, followed by that of a signature in so many bits."""

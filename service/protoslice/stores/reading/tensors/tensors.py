@@ -13,14 +13,6 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded
 from protoslice.facts import TensorBranch, TensorEntry, TensorGroup
-from protoslice.formats.model import Model, Tensor, Tensors
-from protoslice.formats.outputs.omitted import Omitted, refuse
-from protoslice.formats.outputs.references import References
-from protoslice.formats.outputs.safetensors import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
-from protoslice.formats.outputs.statistics import statistics_job, statistics_text
-from protoslice.formats.selection import chosen_job, entry_of, entry_weight, pattern, single, wanted
-from protoslice.formats.tensors.conversion import dequantized
-from protoslice.formats.tensors.reading import is_ready, looked_up, read, ready, tells_facts
 from protoslice.graphs import Weight
 from protoslice.sources.ropes import Rope
 from protoslice.stores.objects.computed import Computed, Readable
@@ -31,6 +23,14 @@ from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.tensors.groups import NamedTensors
 from protoslice.stores.reading.tensors.order import TensorOrder, looks_job
 from protoslice.stores.reading.tensors.searching import NameSearch, page_job
+from protoslice.tensors.conversion import dequantized
+from protoslice.tensors.listing import Tensors, chosen_job, entry_of, entry_weight, pattern, single, wanted
+from protoslice.tensors.model import Model, Tensor
+from protoslice.tensors.omitted import Omitted, refuse
+from protoslice.tensors.reading import is_ready, looked_up, read, ready, tells_facts
+from protoslice.tensors.references import References
+from protoslice.tensors.safetensors_file import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
+from protoslice.tensors.statistics import statistics_job, statistics_text
 
 T = TypeVar("T")
 

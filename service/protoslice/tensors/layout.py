@@ -11,11 +11,11 @@ from protoslice import _core
 from protoslice._core import Computed
 from protoslice._core import Rope as CoreRope
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.formats.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tile, Tiled
-from protoslice.formats.tensors.dtypes import Dtype
-from protoslice.formats.tensors.slices import TensorSlice, whole
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.dtypes import Dtype, element_count, shape_text
+from protoslice.tensors.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tile, Tiled
+from protoslice.tensors.slices import TensorSlice, whole
 
 LEAST: Final = 1 << 30
 """Bytes that may be computed for any request."""
@@ -292,3 +292,25 @@ def _counted(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) 
     # Reading the last byte counts all varints: a wrong number is reported here, not in the middle of a response.
     found.bytes.read(max(found.bytes.size - 1, 0))
     return found
+
+
+def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
+    """Bytes of `count` elements in `encoding`; None for varints, whose size depends on the values."""
+    match encoding:
+        case Encoding.PACKED:
+            return -(-count * dtype.bits // 8)
+        case Encoding.PLAIN | Encoding.LOOSE | Encoding.BIG_ENDIAN:
+            return count * dtype.width
+        case _:
+            return None
+
+
+def checked(stored: Stored, dtype: Dtype, shape: Sequence[int]) -> Stored:
+    """`stored` as it is; `CorruptModel` if its size does not match `dtype` and `shape`."""
+    count = element_count(shape if dtype.block is None else dtype.bytes_shape(shape))
+    due = stored_size(dtype, count, stored.encoding)
+    if due is None or due == stored.bytes.size:
+        return stored
+    raise CorruptModel(
+        f"A tensor of {dtype.name} and shape {shape_text(shape)} takes {due} bytes, but there are {stored.bytes.size}"
+    )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from protoslice.errors import CorruptModel, IntegrityError, InvalidIndex, Unsupported
 from protoslice.facts import TensorEntry
-from protoslice.formats.tensors.dtypes import DTYPES
 from protoslice.sizes import format_size
+from protoslice.tensors.dtypes import DTYPES
 
 if TYPE_CHECKING:
     import numpy as np

@@ -10,11 +10,11 @@ from typing import Final
 from urllib.parse import quote
 
 from protoslice.errors import OF_MODELS
-from protoslice.formats.model import Fault, Strings, Tensor
-from protoslice.formats.outputs.labels import Labels
-from protoslice.formats.outputs.omitted import MOST_NAMED, Omitted
-from protoslice.formats.tensors.reading import ReadableTensor, npy_descr, place, read
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.listing import Labels
+from protoslice.tensors.model import Fault, Strings, Tensor
+from protoslice.tensors.omitted import MOST_NAMED, Omitted
+from protoslice.tensors.reading import ReadableTensor, npy_descr, place, read
 
 _ODD: Final = re.compile(r"[\x00-\x1f\x7f%?#*\[\]{}\\\"<>|:]|//|^/|/$|(^|/)\.")
 """Characters and segments of a name with a special meaning for zarr or fsspec."""

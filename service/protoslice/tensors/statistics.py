@@ -12,11 +12,11 @@ from protoslice import _core
 from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorStatistics
-from protoslice.formats.model import Tensor
-from protoslice.formats.tensors.conversion import dequantized
-from protoslice.formats.tensors.dtypes import Dtype
-from protoslice.formats.tensors.elements import allow, distinct_bytes, stored_bytes
-from protoslice.formats.tensors.reading import ReadableTensor, is_ready, read, ready
+from protoslice.tensors.conversion import dequantized
+from protoslice.tensors.dtypes import Dtype
+from protoslice.tensors.layout import allow, distinct_bytes, stored_bytes
+from protoslice.tensors.model import Tensor
+from protoslice.tensors.reading import ReadableTensor, is_ready, read, ready
 
 SAMPLE: Final = 1 << 24
 """Elements that are looked at, at most, unless the caller says otherwise."""

@@ -13,15 +13,17 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import OF_MODELS, InvalidInput, LimitExceeded, Unsupported
-from protoslice.formats.model import Strings, Tensor
-from protoslice.formats.outputs.labels import Labels
-from protoslice.formats.outputs.omitted import Omitted
-from protoslice.formats.safetensors import METADATA, PADDING
-from protoslice.formats.tensors.conversion import Converted, float_type
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
+from protoslice.tensors.conversion import Converted, float_type
+from protoslice.tensors.dtypes import DTYPES, Dtype
+from protoslice.tensors.listing import Labels
+from protoslice.tensors.model import Strings, Tensor
+from protoslice.tensors.omitted import Omitted
+from protoslice.tensors.reading import ReadableTensor, read
 
+PADDING: Final = "protoslice.padding."
+"""Beginning of the names of entries that fill gaps before aligned tensors, as the format allows none."""
+METADATA: Final = "__metadata__"
 _PREFIX: Final = 8
 """Bytes before the header, which hold its length."""
 

@@ -10,7 +10,7 @@ from types import EllipsisType
 from typing import Any, Final, TypeAlias
 
 from protoslice.errors import InvalidInput
-from protoslice.formats.tensors.dtypes import Dtype
+from protoslice.tensors.dtypes import Dtype
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _LONGEST_SLICE: Final = 4096  # characters of a slice

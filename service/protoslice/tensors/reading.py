@@ -13,13 +13,13 @@ from typing import Final, Literal, get_args
 
 from protoslice._core import Computed
 from protoslice.errors import OF_MODELS, CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
-from protoslice.formats.model import Data, Encoding, Fault, Later, Stored, Strings, Tensor
-from protoslice.formats.selection import row
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.elements import VARINTS, Placed, counted, parts_of, selected
-from protoslice.formats.tensors.slices import TensorSlice, of_blocks, parsed_slice, whole
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
+from protoslice.tensors.dtypes import DTYPES, Dtype
+from protoslice.tensors.layout import VARINTS, Placed, counted, parts_of, selected
+from protoslice.tensors.listing import row
+from protoslice.tensors.model import Data, Encoding, Fault, Later, Stored, Strings, Tensor
+from protoslice.tensors.slices import TensorSlice, of_blocks, parsed_slice, whole
 
 _MAGIC: Final = b"\x93NUMPY"
 _ALIGNMENT: Final = 64

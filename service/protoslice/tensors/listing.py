@@ -1,18 +1,26 @@
-"""Tensors by name, by address, by dtype and by patterns with `*`, and their facts as rows of listings."""
+"""The tensors of a model by number, name, address, dtype and pattern, and their facts as rows of listings."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from itertools import islice
-from typing import Any, Final
+from functools import cached_property
+from itertools import accumulate, islice
+from types import MappingProxyType
+from typing import Any, Final, Protocol, TypeVar
 
 from protoslice.concurrency import Job
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.facts import TensorEntry
-from protoslice.formats.model import Fault, Row, Tensor, TensorList, Tensors
-from protoslice.formats.tensors.dtypes import DTYPES
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.model import Fault, Tensor
+
+_COMPARED: Final = 64
+"""Entries of one hash that are compared with the key; beyond, equal hashes count as equal keys."""
 
 _MOST_PATTERNS: Final = 64
 _SLICE: Final = 1024
@@ -28,6 +36,142 @@ _SUGGESTED: Final = 3
 _NUMBER: Final = re.compile("[0-9]+")
 _MOST_DIGITS: Final = 31
 """Longer numbers are in the order of their digits; any number is before letters."""
+
+
+class Named(Protocol):
+    """A tensor, or the facts of one."""
+
+    @property
+    def name(self) -> str:
+        """Name, which may be shared by several tensors."""
+
+    @property
+    def address(self) -> str:
+        """Unique in the model."""
+
+
+Row = TypeVar("Row", bound=Named)
+
+
+class HashIndex:
+    """Index from keys to their numbers without the keys themselves: 16 to 24 bytes per key."""
+
+    def __init__(self, keys: Iterable[str], count: int) -> None:
+        """Index of `keys`, at most `count` of them."""
+        self._mask = (1 << count.bit_length()) - 1
+        self._first = array("I", bytes(4 * (self._mask + 1)))
+        self._next = array("I")
+        self._hashes = array("q")
+        for number, key in enumerate(keys):
+            found = hash(key)
+            slot = found & self._mask
+            self._hashes.append(found)
+            self._next.append(self._first[slot])
+            self._first[slot] = number + 1
+
+    def find(self, key: str) -> list[int]:
+        """The numbers of all keys with the hash of `key`, ascending; callers compare the keys."""
+        wanted, found = hash(key), list[int]()
+        at = self._first[wanted & self._mask]
+        while at:
+            if self._hashes[at - 1] == wanted:
+                found.append(at - 1)
+            at = self._next[at - 1]
+        return found[::-1]
+
+
+class TensorList(Sequence[Row]):
+    """The tensors of a model, or their facts, in its order: built on access, and found by name or address.
+
+    Each takes a few bytes of memory until it is built.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        make: Callable[[int], Row],
+        key: Callable[[int], tuple[str, str]] | None = None,
+        numbers: Callable[[str], Sequence[int]] | None = None,
+        metadata: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """`make` builds a tensor by number; `key` gives its name and address at less cost.
+
+        `numbers` replaces the index of names and addresses. All must be thread-safe. `metadata` are texts by key that
+        the files have in addition to the tensors.
+        """
+        self.metadata = metadata
+        self._count = count
+        self._make = make
+        self._key = key
+        self._numbers = numbers
+
+    @classmethod
+    def of(cls, rows: Sequence[Row]) -> TensorList[Row]:
+        """Return a list of finished tensors."""
+        return TensorList(len(rows), rows.__getitem__)
+
+    @classmethod
+    def joined(
+        cls, parts: Sequence[TensorList[Row]], metadata: Mapping[str, str] = MappingProxyType({})
+    ) -> TensorList[Row]:
+        """Return the tensors of all `parts`, in order."""
+        starts = list(accumulate(map(len, parts), initial=0))
+
+        def place(number: int) -> tuple[TensorList[Row], int]:
+            part = bisect_right(starts, number) - 1
+            return parts[part], number - starts[part]
+
+        def make(number: int) -> Row:
+            part, number = place(number)
+            return part[number]
+
+        def key(number: int) -> tuple[str, str]:
+            part, number = place(number)
+            return part.key(number)
+
+        def numbers(name: str) -> Sequence[int]:
+            found = zip(starts, parts, strict=False)
+            return [start + number for start, part in found for number in part.numbers(name)]
+
+        indexed = all(part._numbers is None for part in parts)
+        return TensorList(starts[-1], make, key, None if indexed else numbers, metadata)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Row]:
+        return map(self._make, range(self._count))
+
+    def __getitem__(self, number: int, /) -> Row:  # type: ignore[override]  # no slices
+        if not 0 <= number < self._count:
+            raise IndexError(number)
+        return self._make(number)
+
+    def key(self, number: int) -> tuple[str, str]:
+        """Return name and address of tensor `number`."""
+        if self._key is not None:
+            return self._key(number)
+        row = self._make(number)
+        return row.name, row.address
+
+    def numbers(self, name_or_address: str) -> Sequence[int]:
+        """Return the number of the tensor with that address, else of all with that name; empty if there is none."""
+        if self._numbers is not None:
+            return self._numbers(name_or_address)
+        found = self._index.find(name_or_address)
+        if len(found) <= _COMPARED:
+            found = [entry for entry in found if self.key(entry // 2)[entry % 2] == name_or_address]
+        addressed = [entry // 2 for entry in found if entry % 2]
+        return addressed[-1:] or [entry // 2 for entry in found]
+
+    @cached_property
+    def _index(self) -> HashIndex:
+        """Hashes of names under even numbers and of addresses under odd ones: 2n and 2n + 1 for tensor n."""
+        return HashIndex((each for number in range(self._count) for each in self.key(number)), 2 * self._count)
+
+
+Tensors = TensorList[Tensor]
+
 
 Wanted = Callable[[Tensor], bool]
 
@@ -206,3 +350,38 @@ def row(tensor: Tensor) -> dict[str, Any]:
     if shown["problem"] is None:
         del shown["problem"]
     return shown
+
+
+class Labels:
+    """Names of tensors in order, and a unique label for each once all are known."""
+
+    def __init__(self, reserved: Collection[str] = ()) -> None:
+        """`reserved`: labels that no tensor gets."""
+        self._reserved = frozenset(reserved)
+        self._names: list[str] = []
+        self._addresses: list[str | None] = []
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def add(self, tensor: Tensor) -> None:
+        """Append the name and the address of `tensor`."""
+        self._names.append(tensor.name)
+        self._addresses.append(None if tensor.address == f"path:{tensor.name}" else tensor.address)
+
+    def labels(self) -> Iterator[str]:
+        """A unique label per tensor, encodable in UTF-8: the name, or the address where the name is shared."""
+        counts = Counter(self._names)
+        taken = {*self._reserved, *counts}
+        for name, address in zip(self._names, self._addresses, strict=True):
+            label = name
+            if counts[name] > 1 or name in self._reserved or _spelled(name) != name:
+                label = _spelled(f"path:{name}" if address is None else address)
+                while label in taken:
+                    label += "'"
+                taken.add(label)
+            yield label
+
+
+def _spelled(name: str) -> str:
+    return name.encode("utf-8", "backslashreplace").decode()

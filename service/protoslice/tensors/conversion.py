@@ -8,10 +8,10 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import InvalidInput
-from protoslice.formats.model import Encoding, Stored, Tensor
-from protoslice.formats.tensors.dtypes import DTYPES, Dtype
-from protoslice.formats.tensors.reading import ReadableTensor, read
 from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
+from protoslice.tensors.dtypes import DTYPES, Dtype
+from protoslice.tensors.model import Encoding, Stored, Tensor
+from protoslice.tensors.reading import ReadableTensor, read
 
 FLOATS: Final = ("F64", "F32", "F16", "BF16")
 """Types that tensors can be converted to."""

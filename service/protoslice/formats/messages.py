@@ -1,0 +1,210 @@
+"""Formats whose root is a message: fields of messages, drafts whose errors become Faults, locations of other files."""
+
+from __future__ import annotations
+
+import posixpath
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from google.protobuf.message import DecodeError, Message
+
+from protoslice import _core, schema, varints
+from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, ProtosliceError
+from protoslice.sources.ropes import Rope
+from protoslice.tensors.dtypes import Dtype, element_count
+from protoslice.tensors.layout import checked
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Data, Encoding, Fault, Later, Model, RootProto, Stored, Tensor
+
+
+class ProtoFormat(ABC):
+    """Base class of formats whose root is a message of one package."""
+
+    package: ClassVar[str]
+    """Beginning of the full names of the messages' types, such as `onnx.`."""
+
+    def wants(self, model: Model) -> bool:
+        """True when the root is a message of the package."""
+        return model.proto is not None and (model.type or "").startswith(self.package)
+
+    def tensors(self, model: Model) -> Tensors:
+        """All tensors of `model`; none when its root is no proto."""
+        return Tensors.of(()) if model.proto is None else self.tensors_in(model, model.proto)
+
+    @abstractmethod
+    def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
+        """All tensors of `model`, whose root is `proto`. Blocks; reads metadata, but no elements."""
+
+
+def beside(root: str, location: str) -> str:
+    """The path within the model of the file at `location`, relative to the folder of `root`.
+
+    `CorruptModel` for a location that names no file, is absolute, or leads out of that folder.
+    """
+    inside = posixpath.normpath(location)
+    if inside == "." or location.endswith("/"):
+        raise CorruptModel(f"External data has the location {location!r}, which is not a file name")
+    if location.startswith("/") or inside.partition("/")[0] == ".." or "\\" in location or "\0" in location:
+        raise CorruptModel(f"External data has the location {location!r} outside of the model: it is not read")
+    return posixpath.normpath(posixpath.join(posixpath.dirname(root), inside))
+
+
+_MOST_ENDS: Final = 4 << 20
+"""Bytes of the inputs and outputs of a model or a meta graph: they are parsed in memory."""
+
+
+def parsed(message_class: type[Message], found: _core.Finding) -> Any:
+    """`found` parsed without its large fields; `CorruptModel` if it does not parse as `message_class`."""
+    try:
+        return schema.parsed(message_class, found.skeleton)
+    except DecodeError as error:
+        raise CorruptModel(f"A {found.type} does not parse: {error}", path=found.path) from error
+
+
+def parsed_ends(proto: RootProto, type_name: str, path: str, fields: Sequence[str], about: str) -> tuple[Any, int]:
+    """Return the message at `path` with those `fields` alone, which declare inputs and outputs, and their bytes.
+
+    Raise `LimitExceeded` beyond 4 MiB, and `CorruptModel` if they do not parse; errors are about the path `about`.
+    """
+    _, _, core = proto.document.view(path, fields)
+    check_ends(core.size, about)
+    try:
+        message = schema.bundled().message_class(type_name)
+        return schema.parsed(message, Rope(core, proto.sources).read()), core.size
+    except DecodeError as error:
+        raise CorruptModel(f"The inputs and outputs do not parse: {error}", path=about) from error
+
+
+def check_ends(size: int, about: str = "") -> None:
+    """Raise `LimitExceeded` for inputs and outputs of more than 4 MiB."""
+    if size > _MOST_ENDS:
+        raise LimitExceeded(
+            f"The inputs and outputs have {size} bytes, but at most {_MOST_ENDS} are listed", path=about
+        )
+
+
+@dataclass(slots=True)
+class TensorDraft:
+    """Facts so far about the tensor at `path`."""
+
+    name: str
+    path: str
+    holder: str
+    file: str | None
+    dtype: Dtype | None = None
+    shape: tuple[int, ...] | None = None
+    details: Callable[[], Mapping[str, object]] | None = None
+
+    def tensor(self, find: Callable[[TensorDraft], Data]) -> Tensor:
+        """The finished tensor, with data from `find`, which may fill in the draft; an error becomes a Fault."""
+        try:
+            data = find(self)
+        except OF_MODELS as error:
+            error.path = error.path or self.path
+            data = Fault(error)
+        return self._finished(data)
+
+    def fault(self, error: ProtosliceError) -> Tensor:
+        """The finished tensor with `error` for data."""
+        return self._finished(Fault(error))
+
+    def _finished(self, data: Data) -> Tensor:
+        return Tensor(
+            self.name, f"path:{self.path}", self.dtype, self.shape, self.holder, self.file, data, self.details
+        )
+
+
+Place = tuple[int, int, int, int, int]
+"""Field number, wire type, start, end, count.
+
+Start and end enclose one field's content, or a run of fields with their tags.
+"""
+
+_LENGTH = 2
+_WIDTHS = {1: 8, 5: 4}
+_MOST_UNPACKED = 64 << 20
+"""Limit in bytes for unpacked numbers: each of them has a tag, so they are copied together in memory."""
+
+
+def content(proto: RootProto, found: _core.Finding, number: int) -> Rope | None:
+    """The bytes field `number`: its last occurrence, as protobuf merges; None if absent."""
+    *_, last = (None, *contents(proto, found, number))
+    return last
+
+
+def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[Rope]:
+    """The elements of the repeated bytes field `number`."""
+    for place in places_of(found, number):
+        if place[1] == _LENGTH:
+            yield Rope(proto.document.at(place[2], place[3]), proto.sources)
+
+
+def numbers(proto: RootProto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later[Stored] | None:
+    """The values of the numeric field `number`, packed, unpacked or both; None if absent.
+
+    `encoding` is PLAIN for fixed-width fields, else the encoding of their varints. `LimitExceeded` for more than 64 MiB
+    of unpacked numbers.
+    """
+    places = places_of(found, number)
+    if not places:
+        return None
+    if any(count > 1 for *_, count in places):
+        return Later(lambda: Stored(_joined(proto, places), encoding))
+    return Stored(_joined(proto, places), encoding)
+
+
+def elements(data: Stored | Later[Stored] | None, dtype: Dtype, shape: Sequence[int], lack: str = "") -> Data:
+    """Return the elements in `data` after a check of their size; a tensor without elements needs no data.
+
+    Raise `CorruptModel` with `lack` if there is no data for its elements.
+    """
+    if data is None and lack and element_count(shape):
+        raise CorruptModel(lack)
+    data = data or Stored(Rope.joined(()))
+    return checked(data, dtype, shape) if isinstance(data, Stored) else data
+
+
+def fixed_count(found: _core.Finding, number: int, width: int) -> int:
+    """Number of values in the fixed-width field `number`, of `width` bytes each."""
+    places = places_of(found, number)
+    return sum(count if count > 1 else (end - start) // width for _, _, start, end, count in places)
+
+
+def places_of(found: _core.Finding, number: int) -> Sequence[Place]:
+    return [place for place in found.places if place[0] == number]
+
+
+def _joined(proto: RootProto, places: Sequence[Place]) -> Rope:
+    unpacked = sum(end - start for _, _, start, end, count in places if count > 1)
+    if unpacked > _MOST_UNPACKED:
+        raise LimitExceeded(
+            f"{unpacked} bytes of unpacked numbers are too many to combine (at most {_MOST_UNPACKED}): "
+            "write the model with packed fields",
+            places[0][2],
+        )
+    pieces: list[bytes | _core.Rope] = []
+    for _, wire, start, end, count in places:
+        rope = proto.document.at(start, end)
+        pieces.append(rope if count == 1 else _values(Rope(rope, proto.sources).read(), wire, start))
+    return Rope(_core.Rope(pieces), proto.sources)
+
+
+def _values(run: bytes, wire: int, offset: int) -> bytes:
+    """The values in a run of fields, without tags."""
+    values = bytearray()
+    at = 0
+    while at < len(run):
+        at = _after_varint(run, at, offset)
+        end = at + _WIDTHS[wire] if wire in _WIDTHS else _after_varint(run, at, offset)
+        values += run[at:end]
+        at = end
+    return bytes(values)
+
+
+def _after_varint(run: bytes, at: int, offset: int) -> int:
+    _, end = varints.read(run, at)
+    if end < 0:
+        raise CorruptModel("The data ends in the middle of a number", offset + at)
+    return end

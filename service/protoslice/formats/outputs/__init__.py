@@ -1,1 +1,0 @@
-"""Outputs: tensors as `.npy`, safetensors, zarr references and rows of a listing."""
