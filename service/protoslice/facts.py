@@ -403,19 +403,6 @@ class TensorEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class TensorGroup:
-    """Tensors whose names start alike."""
-
-    prefix: Annotated[str, like("encoder.layer.3.")]
-    """Common beginning of the names; for a group of one tensor, its name."""
-    tensors: Positive
-    size: Count
-    """Bytes of the elements; strings do not count."""
-    tensor: TensorEntry | None
-    """The tensor, if the group has only one."""
-
-
-@dataclass(frozen=True, slots=True)
 class TensorBranch:
     """Tensors whose names start alike, a range of such groups, or a single tensor, in a tree of names."""
 

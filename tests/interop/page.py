@@ -300,7 +300,7 @@ def test_tensors_are_found_by_an_expression_and_gone_through_by_groups(context: 
     page.get_by_role("searchbox").fill("")
     page.get_by_role("checkbox", name="Group by name").check()
     rows = page.get_by_role("row")
-    expect(rows.nth(3)).to_contain_text("encoder.layer.")
+    expect(rows.nth(3)).to_contain_text("▸ encoder.layer")
     expect(rows.nth(3)).to_contain_text("36 tensors" if page.viewport_size == {"width": 1360, "height": 860} else "▸")
     page.get_by_role("grid").focus()
     for key in ("ArrowDown", "ArrowDown", "Enter"):
@@ -309,10 +309,24 @@ def test_tensors_are_found_by_an_expression_and_gone_through_by_groups(context: 
     expect(rows).to_have_count(7)
     rows.nth(4).click()
     expect(page.get_by_role("navigation", name="Group")).to_contain_text("3.")
-    expect(rows.nth(1)).to_contain_text("attention.")
+    expect(rows.nth(1)).to_contain_text("▸ attention")
     assert violations(context, page) == "[]"
     page.get_by_role("navigation", name="Group").get_by_role("button", name="all").click()
-    expect(rows.nth(3)).to_contain_text("encoder.layer.")
+    expect(rows.nth(3)).to_contain_text("▸ encoder.layer")
+
+
+def test_of_many_groups_small_neighbors_are_one_row(context: BrowserContext) -> None:
+    page = opened(context, "/m/bert:1/tensors?grouped=1&prefix=größe.")
+    rows, way = page.get_by_role("row"), page.get_by_role("navigation", name="Group")
+    expect(rows.nth(1)).to_contain_text("0–")
+    rows.nth(2).click()
+    expect(page).to_have_url(re.compile(r"range=\d+-31$"))
+    expect(way).to_contain_text(re.compile("all.*größe.*שלום.*–"))
+    expect(rows.nth(1)).to_have_text(re.compile("^3[0-9]F32"))
+    expect(page.locator("[data-said]").first).to_have_text("31 tensors")
+    page.go_back()
+    expect(page.locator("[data-said]").first).to_have_text("97 groups")
+    assert violations(context, page) == "[]"
 
 
 def test_an_expression_that_is_none_is_told(browser: Browser, service: ServiceProcess) -> None:

@@ -168,8 +168,6 @@ READING: Final = [
     GET /v1/stores/{store}/graph?search=a
     GET /v1/stores/{store}/graph/blocks
     GET /v1/stores/{store}/graph/between?start={node}&end={node}
-    GET /v1/stores/{store}/groups
-    GET /v1/stores/{store}/groups?prefix={name}
     GET /v1/stores/{store}/merge
     GET /v1/stores/{store}/merge?path={field}
     GET /v1/stores/{store}/merge?fields={field}

@@ -12,7 +12,6 @@ export type Repository = Schemas["RepositorySummary"];
 export type Node = Schemas["Node"];
 export type Tensor = Schemas["TensorEntry"];
 export type Branch = Schemas["TensorBranch"];
-export type TensorGroup = Schemas["TensorGroup"];
 export type Histogram = Schemas["Histogram"];
 export type Statistics = Schemas["TensorStatistics"];
 export type Signature = Schemas["Signature"];

@@ -518,14 +518,6 @@ READING: Final = (
         budget=Budget(calls=20, work=300 * 2000, written_room=_FACTS),
     ),
     _view(
-        "groups",
-        "2 000 empty tensors, by name",
-        "?limit=1000",
-        given=empty_tensors(25, 2000),
-        status=200,
-        budget=Budget(calls=20, work=400 * 2000, written_room=_FACTS),
-    ),
-    _view(
         "tensortree",
         "2 000 empty tensors, as many nodes as may be",
         "?limit=4000",

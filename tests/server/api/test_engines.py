@@ -140,7 +140,7 @@ def test_weights_are_a_model(client: httpx.Client, case: str) -> None:
         each["name"]: (each["dtype"], each["shape"], each["nbytes"]) for each in expected["tensors"]
     }
     assert client.get(f"{base}/summary").json()["tensors"] == len(rows)
-    assert client.get(f"{base}/groups").json()["items"]
+    assert client.get(f"{base}/tensortree").json()["children"]
     assert client.get(f"{base}/references.json").status_code == 200
     if case != "safetensors_pipeline":
         tree = client.get(f"{base}/tree").json()["items"]

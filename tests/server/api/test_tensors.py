@@ -318,26 +318,6 @@ def test_the_list_is_searched_and_sorted(client: httpx.Client, base: str) -> Non
     _refused(client.get(f"{base}/tensors?search={'+'.join('a' * 17)}"), 400, "invalid-input")
 
 
-def test_tensors_are_grouped_by_the_steps_of_their_names(client: httpx.Client, base: str) -> None:
-    found = client.get(f"{base}/groups").raise_for_status().json()
-    told = [
-        (each["prefix"], each["tensors"], each["size"], each["tensor"] and each["tensor"]["name"])
-        for each in found["items"]
-    ]
-    assert told == [
-        ("/layer/w", 1, WEIGHT.nbytes, "/layer/w"),
-        ("far/away", 1, BESIDE.nbytes, "far/away"),
-        ("o", 1, OTHER.nbytes, "o"),
-        ("twice", 2, 8, None),
-        ("words", 1, 0, "words"),
-    ]
-    first = client.get(f"{base}/groups?limit=2").json()
-    rest = client.get(f"{base}/groups?limit=9&cursor={first['next']}").json()
-    assert first["items"] + rest["items"] == found["items"]
-    assert client.get(f"{base}/groups?prefix=far/").json()["items"] == found["items"][1:2]
-    assert client.get(f"{base}/groups?prefix=none").json() == {"items": [], "next": None}
-
-
 def test_the_tree_of_names_leads_to_tensors(client: httpx.Client, base: str) -> None:
     root = client.get(f"{base}/tensortree").raise_for_status().json()
     assert (root["name"], root["start"], root["tensors"]) == ("", 0, 6)

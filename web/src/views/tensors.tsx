@@ -1,11 +1,12 @@
 /** The tensors: a table of any number of them, flat or by the steps of their names. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { getJson, view, type Page, type Query, type Store, type Tensor, type TensorGroup } from "../api";
+import { getJson, view, type Page, type Store, type Tensor } from "../api";
 import { bytes, many, shape, whole } from "../format";
-import { Trouble } from "../loading";
-import { Cut, Rows, type Column } from "../parts/rows";
-import { useParameter } from "../place";
+import { Trouble, useLoaded } from "../loading";
+import { Cut, Rows, type Column, type Numbered } from "../parts/rows";
+import { setParameters, useParameter } from "../place";
+import { keyOf, loadGroup, rangeIn, rangeOf, type WeightNode } from "../weights/nodes";
 import { TensorDrawer } from "./tensor";
 
 const PAGE = 500;
@@ -15,7 +16,8 @@ type Way = keyof typeof WAYS;
 export function Tensors({ store, onPictured }: { store: Store; onPictured: () => void }) {
   const [search, setSearch] = useParameter("search");
   const [regex, setRegex] = useParameter("regex");
-  const [prefix, setPrefix] = useParameter("prefix");
+  const [prefix] = useParameter("prefix");
+  const [range] = useParameter("range");
   const [grouped, setGrouped] = useParameter("grouped");
   const [sort, setSort] = useParameter("sort");
   const [chosen, setChosen] = useParameter("tensor");
@@ -24,18 +26,22 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
   const sought = way === "regex" ? regex : search;
   // What is sought is looked for in all names: groups come back once nothing is.
   const groups = grouped !== "" && !sought;
-  const query: Query = groups ? { prefix } : { search, regex, prefix, sort: sort || "-size" };
-  const all = !groups && !sought && !prefix;
-  const { rows, next, error, see } = usePages<Tensor | TensorGroup>((place) => view(store.id, [groups ? "groups" : "tensors"], { ...query, limit: PAGE, ...place }), all);
+  const all = !sought && !prefix;
+  const flat = usePages<Tensor>((place) => (groups ? "" : view(store.id, ["tensors"], { search, regex, prefix, sort: sort || "-size", limit: PAGE, ...place })), all);
+  const group = useLoaded<WeightNode>(groups ? `${prefix} ${range}` : null, (signal) => loadGroup(store.id, prefix, rangeIn(range), signal));
+  const rows: Numbered<Row> | null = groups ? group.value && (group.value.tensors === 1 ? [group.value] : group.value.children ?? []) : flat.rows;
+  const alone = !group.value?.children?.some(isGroup);
+  const error = groups ? group.error : flat.error;
   useEffect(() => { if (rows || error) onPictured(); }, [rows === null, error]);
   useEffect(() => {
     const wait = setTimeout(() => { (way === "regex" ? setRegex : setSearch)(typed); (way === "regex" ? setSearch : setRegex)(""); }, 150);
     return () => clearTimeout(wait);
   }, [typed, way]);
-  const columns = useMemo(() => columnsOf(prefix, groups), [prefix, groups]);
-  const choose = (row: Tensor | TensorGroup) => {
-    if (isGroup(row)) setPrefix(row.prefix, true);
-    else setChosen(row.address, true);
+  const columns = useMemo(() => columnsOf(groups), [groups]);
+  const enter = (prefix: string, range = "") => setParameters({ prefix, range }, true);
+  const choose = (row: Row) => {
+    if (isGroup(row)) enter(row.prefix, row.range ? `${row.start}-${row.tensors}` : "");
+    else setChosen(row.address ?? "", true);
   };
   return (
     <>
@@ -47,15 +53,15 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
           {Object.entries(WAYS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
         </select>
         <label class="check"><input type="checkbox" checked={grouped !== ""} onChange={(event) => setGrouped(event.currentTarget.checked ? "1" : "")} /> Group by name</label>
-        <span class="soft" data-said>{rows === null ? "Loading …" : `${whole(rows.length)}${next && !all ? "+" : ""} ${groups ? "group" : "tensor"}${rows.length === 1 ? "" : "s"}`}</span>
+        <span class="soft" data-said>{rows === null ? "Loading …" : `${whole(rows.length)}${!groups && flat.next && !all ? "+" : ""} ${groups && !alone ? "group" : "tensor"}${rows.length === 1 ? "" : "s"}`}</span>
       </form>
-      {prefix && <Steps prefix={prefix} onGo={(to) => setPrefix(to, true)} />}
+      {(prefix || (groups && range)) && <Steps prefix={prefix} within={range && group.value?.children?.length ? rangeOf(group.value.children, group.value).label : ""} onGo={enter} />}
       {error && <Trouble error={error} />}
       <div class={chosen ? "both drawn" : ""}>
         {rows && (
-          <Rows rows={rows} columns={columns} label="Tensors" keyOf={(row) => (isGroup(row) ? row.prefix : row.address)} chosen={chosen}
+          <Rows rows={rows} columns={columns} label="Tensors" keyOf={(row) => (isGroup(row) ? keyOf(row) : row.address ?? "")} chosen={chosen}
             sort={groups ? "" : sort || "-size"} onSort={(wanted) => setSort(wanted === "-size" ? "" : wanted)}
-            onChoose={choose} onSee={see} />
+            onChoose={choose} {...(groups ? {} : { onSee: flat.see })} />
         )}
         {chosen && <TensorDrawer key={chosen} store={store} address={chosen} onClose={() => setChosen("")} />}
       </div>
@@ -63,12 +69,15 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
   );
 }
 
-const isGroup = (row: Tensor | TensorGroup): row is TensorGroup => "prefix" in row;
+/** A tensor; by name, a node of the tree of names. */
+type Row = Tensor | WeightNode;
+const isNode = (row: Row): row is WeightNode => "tensors" in row;
+const isGroup = (row: Row): row is WeightNode => isNode(row) && row.tensors > 1;
 
-function columnsOf(prefix: string, groups: boolean): Column<Tensor | TensorGroup>[] {
-  const name = (row: Tensor | TensorGroup) => {
-    if (isGroup(row)) return <><span aria-hidden="true" class="twist">▸ </span>{row.prefix.slice(prefix.length) || row.prefix}</>;
-    return <Cut name={(groups ? row.name.slice(prefix.length) : "") || row.name || row.address} />;
+function columnsOf(groups: boolean): Column<Row>[] {
+  const name = (row: Row) => {
+    if (isGroup(row)) return <><span aria-hidden="true" class="twist">▸ </span>{row.label}</>;
+    return <Cut name={isNode(row) ? row.label : row.name || row.address} />;
   };
   const sorted = (column: string) => (groups ? {} : { sort: column });
   return [
@@ -80,20 +89,21 @@ function columnsOf(prefix: string, groups: boolean): Column<Tensor | TensorGroup
 }
 
 /** The way to a group, each step of which leads back to it. */
-function Steps({ prefix, onGo }: { prefix: string; onGo: (prefix: string) => void }) {
+function Steps({ prefix, within, onGo }: { prefix: string; within: string; onGo: (prefix: string) => void }) {
   const ends = [...prefix.matchAll(/[^./:][./:]/g)].map((found) => found.index + 2);
-  if (ends.at(-1) !== prefix.length) ends.push(prefix.length);
+  if (prefix && ends.at(-1) !== prefix.length) ends.push(prefix.length);
   return (
     <nav class="steps" aria-label="Group">
       <button type="button" class="plain" onClick={() => onGo("")}>all</button>
       {ends.map((end, n) => <button key={end} type="button" class="plain" dir="auto" onClick={() => onGo(prefix.slice(0, end))}>{prefix.slice(ends[n - 1] ?? 0, end)}</button>)}
+      {within && <span dir="auto">{within}</span>}
     </nav>
   );
 }
 
 interface Found<T> { rows: Blocks<T> | null; next: string | null; error: Error | null }
 
-/** The rows that are here, and a way to those that come into sight; begins anew with another question. */
+/** The rows that are here, and a way to those that come into sight; another place starts over, an empty one has none. */
 function usePages<T extends object>(placeOf: (place: { cursor?: string | null; from?: string | null }) => string, whole: boolean) {
   const [state, set] = useState<Found<T>>({ rows: null, next: null, error: null });
   const asked = useRef<AbortController | null>(null);
@@ -106,8 +116,8 @@ function usePages<T extends object>(placeOf: (place: { cursor?: string | null; f
       let [found, cursor, total]: [T[], string | null, number] = [[], whole ? null : from, 0];
       // A page may be empty though others follow: the service searches so many names for each.
       do {
-        const page = await getJson<Page<T | TensorGroup> & { total?: number }>(placeOf(cursor ? { cursor } : { from: whole ? from : null }), signal);
-        found = page.items.map((row) => ("tensor" in row && row.tensor ? row.tensor : row) as T);
+        const page = await getJson<Page<T> & { total?: number }>(placeOf(cursor ? { cursor } : { from: whole ? from : null }), signal);
+        found = page.items;
         [cursor, total] = [page.next, page.total ?? 0];
       } while (!found.length && cursor);
       const start = whole ? Number(from ?? 0) : before?.length ?? 0;
@@ -117,7 +127,7 @@ function usePages<T extends object>(placeOf: (place: { cursor?: string | null; f
     }
     if (asked.current?.signal === signal) [asked.current, coming.current] = [null, null];
   };
-  useEffect(() => { void load(null, null); return () => asked.current?.abort(); }, [placeOf({})]);
+  useEffect(() => { if (placeOf({})) void load(null, null); return () => asked.current?.abort(); }, [placeOf({})]);
   const wait = useRef(0);
   const see = (first: number, last: number) => {
     clearTimeout(wait.current);

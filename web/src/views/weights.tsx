@@ -11,7 +11,7 @@ import { modelPlace, setParameters, useParameter, usePlace } from "../place";
 import { needsStatistics, painter as painterOf, WAYS, type Way } from "../weights/colours";
 import { Layout } from "../weights/layout";
 import { totalsOf, WeightMap } from "../weights/map";
-import { loadBelow, loadRoot, nodeAt, pathTo, type Measure, type WeightNode } from "../weights/nodes";
+import { loadBelow, loadRoot, nodeAt, pathTo, rangeIn, type Measure, type WeightNode } from "../weights/nodes";
 import { TensorDrawer } from "./tensor";
 
 /** Elements that statistics are made of for a colour. */
@@ -157,8 +157,8 @@ async function unreadable(store: string, signal: AbortSignal): Promise<ReadonlyS
 
 /** The node that the address names. */
 async function nodeOf(store: string, root: WeightNode, at: string, range: string): Promise<WeightNode> {
-  const [, start, tensors] = /^(\d+)-(\d+)$/.exec(range) ?? [];
-  if (start) return nodeAt(store, root, Number(start), Number(tensors));
+  const places = rangeIn(range);
+  if (places) return nodeAt(store, root, ...places);
   if (!at) return root;
   const found = await getJson<Branch>(view(store, ["tensortree"], { prefix: at, limit: 1 }));
   return found.tensors ? nodeAt(store, root, found.start, found.tensors) : root;

@@ -69,6 +69,18 @@ export const keyOf = (node: WeightNode): string => `${node.start}+${node.tensors
 export const loadRoot = async (store: string, signal: AbortSignal, limit = 3000): Promise<WeightNode> =>
   nodeOf(await getJson<Branch>(view(store, ["tensortree"], { limit }), signal));
 
+/** The first place and the number of tensors of a range in the address, such as `12-300`. */
+export function rangeIn(text: string): [start: number, tensors: number] | null {
+  const [, start, tensors] = /^(\d+)-(\d+)$/.exec(text) ?? [];
+  return start ? [Number(start), Number(tensors)] : null;
+}
+
+/** The tensors whose names begin with `prefix`, or those of them in `range`, with the groups right below. */
+export async function loadGroup(store: string, prefix: string, range: [number, number] | null, signal: AbortSignal): Promise<WeightNode> {
+  const [start, tensors] = range ?? [null, null];
+  return nodeOf(await getJson<Branch>(view(store, ["tensortree"], { prefix, start, tensors, limit: 400 }), signal));
+}
+
 /** Loads what is below a node. */
 export async function loadBelow(store: string, node: WeightNode): Promise<void> {
   const place = view(store, ["tensortree"], { prefix: node.prefix, start: node.start, tensors: node.tensors, limit: 1000 });

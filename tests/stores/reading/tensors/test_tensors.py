@@ -167,7 +167,7 @@ def test_statistics_stop_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_tensors_are_found_once_and_built_once_for_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A page asks for the summary, the list in orders, and the groups: each built all tensors anew."""
+    """Summary, sorted lists and tree share them."""
     found, built = list[object](), list[int]()
 
     class Counting(Tensors):
@@ -190,8 +190,8 @@ def test_tensors_are_found_once_and_built_once_for_all_columns(monkeypatch: pyte
         built.clear()
         for sort in ("size", "-size", "shape", "dtype", "-dtype", "name"):
             await store.tensors.page(name=None, dtype=None, limit=1, cursor=None, sort=sort)
-        assert (await store.tensors.groups("", 100, None)).items
-        assert len(built) <= 31 + 2 * 6 + 31, "facts, a row of each page and the next, and groups of one"
+        assert (await store.tensors.tree("", 0, 100, 100)).children
+        assert len(built) <= 31 + 2 * 6 + 31, "facts, a row of each page and the next, and tensors of the tree"
         assert len(found) == 1
 
     in_memory(work)

@@ -18,7 +18,6 @@ from protoslice.facts import (
     Node,
     Signature,
     TensorBranch,
-    TensorGroup,
 )
 from protoslice.graphs import MAX_HOPS, MAX_NODES, Ends, GraphQuery
 from protoslice.server.access.places import Ref, absolute_url, lasting_url
@@ -228,32 +227,6 @@ async def list_tensors(
         )
 
     return await view_answer(request, services, store, made, lasting_headers(request, store, ref))
-
-
-@endpoint(
-    router,
-    "GET /v1/stores/{ref}/groups",
-    SHOWN,
-    answer=PageOf[TensorGroup],
-    fails=(404, 422),
-    cached=True,
-    experimental=True,
-    summary="List tensors grouped by name",
-)
-async def list_tensor_groups(
-    request: Request,
-    services: Given,
-    cursor: Cursor,
-    ref: Ref,
-    prefix: Annotated[
-        str, Query(description="Only groups whose names begin with this; default: all.", examples=["encoder.layer."])
-    ] = "",
-    limit: Limit = 100,
-) -> Response:
-    """Return a page of groups: tensors whose names share the next part (parts end at `.`, `/` or `:`), with sizes."""
-    store = await services.stores.view(ref)
-    most, headers = _at_most(limit, services), lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: store.tensors.groups(prefix, most, cursor), headers)
 
 
 @endpoint(

@@ -12,14 +12,14 @@ from itertools import zip_longest
 from typing import Final, TypeVar
 
 from protoslice.concurrency import Job
-from protoslice.facts import Kind, TensorBranch, TensorGroup
-from protoslice.stores.paging import PageBudget, ResultPage
-from protoslice.tensors.listing import Tensors, entry_of, natural
+from protoslice.facts import Kind, TensorBranch
+from protoslice.stores.paging import PageBudget
+from protoslice.tensors.listing import Tensors, natural
 
 _STEP: Final = re.compile(r"[^./:][./:]")
 """End of a step of a name: signs at its beginning end none."""
 _ALONE: Final = 200
-"""Bytes of JSON of a tensor or a group beside its texts, about."""
+"""Approximate bytes of JSON of a node without its texts."""
 _MOST_CHILDREN: Final = 256
 """Children of a node of a tree; of more, small neighbours are shown as one range."""
 _RANGES: Final = 96
@@ -98,25 +98,6 @@ class NamedTensors:
         self._found = found
         self._called = found.key
         self._totals = totals
-
-    def page(self, prefix: str, limit: int, first: int) -> Job[ResultPage[TensorGroup]]:
-        """Return a page of the groups below `prefix`.
-
-        A group goes as far as all of its names have steps in common; a group of one tensor is that tensor.
-        """
-        sizes, order = self._totals.sizes, self._totals.order
-        begin, end = self._span(prefix, 0, len(order))
-        at, room, groups = begin + first, PageBudget(limit), list[TensorGroup]()
-        while at < end:
-            shared, after = self._group(prefix, at, end)
-            tensor = entry_of(self._found[order[at]]) if after == at + 1 else None
-            group = TensorGroup(shared, after - at, sizes[after] - sizes[at], tensor)
-            if not room.takes(_ALONE + 2 * len(shared)):
-                return ResultPage(groups, str(at - begin))
-            groups.append(group)
-            at = after
-            yield
-        return ResultPage(groups, None)
 
     def tree(self, prefix: str, start: int, end: int, limit: int) -> Job[TensorBranch]:
         """Return a tree of about `limit` nodes.

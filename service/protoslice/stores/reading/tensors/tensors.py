@@ -12,7 +12,7 @@ from urllib.parse import quote
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import LimitExceeded
-from protoslice.facts import TensorBranch, TensorEntry, TensorGroup
+from protoslice.facts import TensorBranch, TensorEntry
 from protoslice.graphs import Weight
 from protoslice.sources.ropes import Rope
 from protoslice.stores.objects.computed import Computed, Readable
@@ -129,12 +129,6 @@ class StoreTensors:
 
         await self._worker.finish(looks_job(add, range(len(found))))
         return listed
-
-    async def groups(self, prefix: str, limit: int, cursor: str | None) -> ResultPage[TensorGroup]:
-        """A page of the groups of tensors whose names begin with `prefix`, by their next steps."""
-        first, found = first_item(cursor), await self.all()
-        named = NamedTensors(found, await self._order.totals(found))
-        return await self._worker.finish(named.page(prefix, limit, first))
 
     async def tree(self, prefix: str, start: int, end: int, limit: int) -> TensorBranch:
         """Return the tensors from place `start` to `end` with `prefix` as a tree of about `limit` nodes."""
