@@ -18,8 +18,9 @@ from tests.support.chunked import NUMBERS, TYPES, M
 from tests.support.golden import MANIFEST, stored
 
 import protoslice
+from protoslice.detection import candidates
 from protoslice.errors import LimitExceeded, ProtosliceError
-from protoslice.schema import MessageTypes, bundled, candidates, from_descriptor_set
+from protoslice.schema import MessageTypes, bundled, from_descriptor_set
 
 PACKAGES: Final = Path(__file__).parents[2] / ".make" / "models"
 SHIPPED: Final = sorted(Path(onnx.__file__).parent.glob("backend/test/data/**/*.onnx"))

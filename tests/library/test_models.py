@@ -12,8 +12,7 @@ import pytest
 from tests.support.golden import stored
 from tests.support.stores import onnx
 
-from protoslice import open_model
-from protoslice.schema import detection
+from protoslice import detection, open_model
 
 
 def test_the_root_alone_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

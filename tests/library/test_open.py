@@ -10,8 +10,9 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
 import protoslice
+from protoslice.detection import detect
 from protoslice.errors import CorruptModel, IntegrityError, InvalidInput, NotFound, StorageError, Unsupported
-from protoslice.schema import bundled, detect, from_descriptor_set
+from protoslice.schema import bundled, from_descriptor_set
 
 KIND = "tensorflow.TensorProto"
 DATA = bundled().message_class(KIND)(dtype=1, tensor_content=b"x" * 100_000).SerializeToString()

@@ -6,7 +6,10 @@ import ast
 import re
 from pathlib import Path
 
+import pytest
+
 import protoslice.schema
+from protoslice import detection
 
 PACKAGE = Path(protoslice.schema.__path__[0])
 
@@ -14,11 +17,18 @@ PACKAGE = Path(protoslice.schema.__path__[0])
 def test_all_is_exactly_what_is_public() -> None:
     imported = set()
     for node in ast.parse((PACKAGE / "__init__.py").read_text()).body:
-        if isinstance(node, ast.ImportFrom):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("protoslice"):
             imported |= {alias.name for alias in node.names}
     assert set(protoslice.schema.__all__) == imported
     assert sorted(protoslice.schema.__all__, key=str) == protoslice.schema.__all__
     assert all(getattr(protoslice.schema, name).__doc__ for name in protoslice.schema.__all__)
+
+
+def test_names_of_detection_are_found_at_their_former_path() -> None:
+    for name in ("Detection", "candidates", "detect", "detect_message"):
+        assert getattr(protoslice.schema, name) is getattr(detection, name)
+    with pytest.raises(AttributeError, match="has no attribute 'look_at'"):
+        protoslice.schema.look_at  # noqa: B018
 
 
 def test_schema_knows_only_errors_the_core_and_itself() -> None:

@@ -17,8 +17,8 @@ from tests.support.streams import FRAMED, example
 
 import protoslice
 from protoslice import _core
+from protoslice.detection.magic import masked
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.schema.detection.magic import masked
 from protoslice.sources.files import BytesSource
 
 FOLDER: Final = GOLDEN / "tfrecord"

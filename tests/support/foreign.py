@@ -17,9 +17,9 @@ from random import Random
 from typing import Any, Final
 
 from protoslice._core import crc32c
+from protoslice.detection.magic import masked
 from protoslice.riegeli import RecordWriter
 from protoslice.schema import bundled
-from protoslice.schema.detection.magic import masked
 
 _WORDS: Final = (
     "the", "of", "model", "weight", "and", "layer", "input", "a", "to", "file", "bytes", "value", "in", "is", "shape\n",

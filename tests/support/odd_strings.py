@@ -11,7 +11,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from tests.support.protos.writer import varint
 
 from protoslice import schema
-from protoslice.schema.detection import candidates
+from protoslice.detection import candidates
 from protoslice.schema.types import bundled_bytes
 
 ODD: Final = b"\xff"

@@ -15,11 +15,11 @@ from google.protobuf.message import DecodeError
 
 from protoslice import _core, schema
 from protoslice._core import crc32c
+from protoslice.detection.magic import masked
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded
 from protoslice.formats.tensorflow import TYPES, dtype_of, lengths_of
 from protoslice.formats.uses import kind_named, role_named
 from protoslice.schema import text_of
-from protoslice.schema.detection.magic import masked
 from protoslice.sources.ropes import PIECE, Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import Dtype

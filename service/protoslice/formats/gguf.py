@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, Final
 
+from protoslice.detection.magic import GGUF, GGUF_MAGIC
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, Unsupported
 from protoslice.formats.weights import KIND, address_of, check_apart, check_count, joined, shards_of
-from protoslice.schema.detection.magic import GGUF, GGUF_MAGIC
 from protoslice.schema.strings import text_of
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from protoslice import schema
+from protoslice.detection.magic import GGUF, INDEX_ENDING, PIPELINE, SAFETENSORS
 from protoslice.errors import Unsupported
 from protoslice.formats.gguf import LIST, SCALARS, STRING, TYPES, Cursor, GgufHeader, read_header
 from protoslice.formats.safetensors import SafetensorsFile, index_of
-from protoslice.schema.detection.magic import GGUF, INDEX_ENDING, PIPELINE, SAFETENSORS
 from protoslice.sources.source import RangeSource
 
 _FIELDS: Final = {

@@ -12,12 +12,12 @@ from functools import partial
 from typing import Any, Final
 
 from protoslice import _core, schema
+from protoslice.detection import TEXT, magic
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.messages import TensorDraft, beside, check_ends, parsed
 from protoslice.formats.paddle_files import Blob, Heads, details_of, dtype_of, number_of, stored
 from protoslice.formats.uses import Kinds, Look, Operator, kind_named, kinds_in, role_named
-from protoslice.schema.detection import TEXT, magic
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES, Dtype
 from protoslice.tensors.listing import Tensors

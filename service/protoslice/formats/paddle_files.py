@@ -14,10 +14,10 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from protoslice import schema
+from protoslice.detection import HEAD
+from protoslice.detection.magic import has_rows, is_parameters
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError, Unsupported
 from protoslice.formats.messages import TensorDraft
-from protoslice.schema.detection import HEAD
-from protoslice.schema.detection.magic import has_rows, is_parameters
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count

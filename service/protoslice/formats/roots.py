@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import filterfalse, groupby, islice
 from typing import Final
 
+from protoslice.detection.magic import INDEX_ENDING, PIPELINE
 from protoslice.formats.coreml import LARGEST_MANIFEST, is_manifest, named_root
 from protoslice.formats.weights import is_first_shard, variants_among
-from protoslice.schema.detection.magic import INDEX_ENDING, PIPELINE
 
 _TRIES: Final = 64
 """Files that are opened in search of a root, when the caller names none."""
@@ -33,7 +33,7 @@ class Candidate:
 
     path: str
     kind: str
-    """The kind of file, from `schema.detect`."""
+    """The kind of file, from `detection.detect`."""
     size: int
 
 

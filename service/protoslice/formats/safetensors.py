@@ -13,6 +13,7 @@ from functools import partial
 from math import isfinite, prod
 from typing import Any, Final, NoReturn
 
+from protoslice.detection.magic import INDEX_ENDING, PIPELINE, SAFETENSORS
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.messages import beside
 from protoslice.formats.weights import (
@@ -25,7 +26,6 @@ from protoslice.formats.weights import (
     shard_facts,
     shards_of,
 )
-from protoslice.schema.detection.magic import INDEX_ENDING, PIPELINE, SAFETENSORS
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count

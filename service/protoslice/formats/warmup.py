@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Final
 
 from protoslice import _core, schema
+from protoslice.detection.magic import masked
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.formats.bundle import crc_of
 from protoslice.formats.tensorflow import graph_tensors
-from protoslice.schema.detection.magic import masked
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Model, RootProto, Tensor

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Final, Protocol
 
 from protoslice import _core, schema
+from protoslice.detection import Detection
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.formats.headers import message_of
 from protoslice.formats.paddle import PROGRAM, json_as_proto
@@ -65,7 +66,7 @@ def bundle_document(index: RangeSource, limits: _core.Limits | None = None) -> F
 
 
 def index_document(
-    source: RangeSource, path: str, found: schema.Detection, limits: _core.Limits | None = None
+    source: RangeSource, path: str, found: Detection, limits: _core.Limits | None = None
 ) -> FileDocument | None:
     """The index of a tensor bundle, a program in JSON, or the header of a safetensors or GGUF file, as a message.
 

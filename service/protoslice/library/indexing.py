@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol
 
 from protoslice import _core, schema
+from protoslice.detection import HEAD, Detection, candidates, detect_message
 from protoslice.errors import OF_MODELS, InvalidInput
-from protoslice.schema.detection import HEAD
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 
@@ -162,7 +162,7 @@ def _told(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str 
     # The root chunk lacks its extracted parts and may resemble any type. A merge as the right type restores a message
     # that is detected as such; a merge as a wrong one fails, since the chunks do not fit its fields.
     types = schema.bundled()
-    for name in schema.candidates():
+    for name in candidates():
         try:
             image = chunked.image(types.flat(name), name, sources)
         except OF_MODELS:
@@ -172,6 +172,6 @@ def _told(chunked: _core.Chunked, sources: Sequence[RangeSource], filename: str 
     return None, found.why
 
 
-def _look(rope: _core.Rope, sources: Sequence[RangeSource], filename: str | None) -> schema.Detection:
+def _look(rope: _core.Rope, sources: Sequence[RangeSource], filename: str | None) -> Detection:
     head = Rope(rope.slice(0, HEAD), sources).read()
-    return schema.detect_message(head, filename)
+    return detect_message(head, filename)

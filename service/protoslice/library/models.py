@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Final
 
 from protoslice import schema
+from protoslice.detection import BY_NAME, Detection, look_at
 from protoslice.errors import (
     CorruptModel,
     InvalidInput,
@@ -32,7 +33,6 @@ from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.graphs import GraphQuery, Graphs, subgraph
 from protoslice.library.opening import open_looked_at
 from protoslice.library.proto import Proto
-from protoslice.schema.detection import BY_NAME, look_at
 from protoslice.sizes import format_size
 from protoslice.sources.opening import files_at
 from protoslice.sources.ropes import Rope
@@ -270,7 +270,7 @@ def model_over(
     return _opened(files, root, _looked_at(files, root), type, types, progress)
 
 
-def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
+def _looked_at(files: Mapping[str, RangeSource], root: str) -> Detection:
     if root not in files:
         raise NotFound(f"No file {root!r}")
     return look_at(files[root], root.rpartition("/")[2])
@@ -278,13 +278,13 @@ def _looked_at(files: Mapping[str, RangeSource], root: str) -> schema.Detection:
 
 def _likeliest(
     files: Mapping[str, RangeSource], *, named: bool = False, progress: Progress | None = None
-) -> tuple[str, schema.Detection]:
+) -> tuple[str, Detection]:
     """The likeliest root, chosen as by the service, with its detection.
 
     `named` is True when the caller gave the root's type: the likeliest file is then taken unchecked. `NoRoot` if no
     file is a root, `InvalidInput` without files.
     """
-    found: dict[str, schema.Detection] = {}
+    found: dict[str, Detection] = {}
     paths = list(files)
 
     def look(path: str) -> Candidate:
@@ -311,7 +311,7 @@ def _manifests(files: Mapping[str, RangeSource], paths: Iterable[str]) -> dict[s
     return {each.path: files[each.path].read(0, each.size) for each in manifests_of(named)}
 
 
-def _is_root(file: RangeSource, path: str, found: schema.Detection) -> bool:
+def _is_root(file: RangeSource, path: str, found: Detection) -> bool:
     """True when the file can be a root that no caller named; opens it where its detection leaves a doubt."""
     sure = found.kind == "proto" and found.confidence > BY_NAME
     if sure or (found.kind == "text" and found.type_name is not None):
@@ -330,7 +330,7 @@ def _is_root(file: RangeSource, path: str, found: schema.Detection) -> bool:
 def _opened(
     files: Mapping[str, RangeSource],
     root: str,
-    found: schema.Detection,
+    found: Detection,
     type_name: str | None,
     types: schema.MessageTypes | None,
     progress: Progress | None,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import BinaryIO, Final, cast
 
 from protoslice import _core, schema
+from protoslice.detection import Detection, look_at
 from protoslice.errors import CorruptModel, Unsupported, named_options
 from protoslice.library.indexing import Form, IndexingTerms, ProtoFile, decode, index
 from protoslice.library.proto import Proto
-from protoslice.schema.detection import look_at
 from protoslice.sources.files import BytesSource, FileObjectSource
 from protoslice.sources.opening import SourceLike, as_source, filename_of, opened_by
 from protoslice.sources.source import RangeSource
@@ -58,7 +58,7 @@ def open_proto(
 
 def open_looked_at(
     source: RangeSource,
-    detection: schema.Detection,
+    detection: Detection,
     filename: str,
     type: str | None,
     *,
@@ -73,7 +73,7 @@ def open_looked_at(
 
 
 def _open(
-    source: RangeSource, detection: schema.Detection, filename: str | None, type: str | None, terms: IndexingTerms
+    source: RangeSource, detection: Detection, filename: str | None, type: str | None, terms: IndexingTerms
 ) -> Proto:
     type_name, why = type or detection.type_name, detection.why if type is None else NAMED
 
@@ -92,7 +92,7 @@ def _open(
         return opened("text", type)
 
 
-def _type_of_message(detection: schema.Detection, type: str | None) -> str | None:
+def _type_of_message(detection: Detection, type: str | None) -> str | None:
     """The type of a serialized message; `Unsupported` for other kinds of files, unless `type` names one."""
     if type is None and detection.kind not in {"proto", "unknown"}:
         raise Unsupported(f"{detection.why} (to read it as a protobuf all the same, pass its type)")

@@ -1,22 +1,29 @@
-"""Message types: bundled, from descriptor sets, and detected in files."""
+"""Message types: bundled, and from descriptor sets."""
 
-from protoslice.schema.detection import Detection, candidates, detect, detect_message
+from importlib import import_module
+from typing import Any, Final
+
 from protoslice.schema.parsing import check_text_size, serialized
 from protoslice.schema.strings import parsed, text_of
 from protoslice.schema.types import MessageTypes, TypeSchema, bundled, find, from_descriptor_set
 
 __all__ = [
-    "Detection",
     "MessageTypes",
     "TypeSchema",
     "bundled",
-    "candidates",
     "check_text_size",
-    "detect",
-    "detect_message",
     "find",
     "from_descriptor_set",
     "parsed",
     "serialized",
     "text_of",
 ]
+
+_MOVED: Final = ("Detection", "candidates", "detect", "detect_message")
+"""Names that can be imported from here until 0.3; they are in `protoslice.detection`, which imports this package."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MOVED:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("protoslice.detection"), name)

@@ -6,8 +6,8 @@ import zlib
 from typing import Final, Literal, get_args
 
 from protoslice import _core
+from protoslice.detection import HEAD, magic
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
-from protoslice.schema.detection import HEAD, magic
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Final, cast
 
 from protoslice import _core
+from protoslice.detection import HEAD, detect_record, is_record_name, types_by_name
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, named_options
 from protoslice.riegeli import RecordReader
-from protoslice.schema.detection import HEAD, detect_record, is_record_name, types_by_name
 from protoslice.sources.opening import SourceLike, as_source, filename_of, files_at, opened_by
 from protoslice.sources.source import FileSet, RangeSource
 from protoslice.streams.framing import CHUNKED, Framing, checked_framing, framing_of

@@ -10,9 +10,9 @@ from math import prod
 from typing import Generic, NamedTuple, TypeVar
 
 from protoslice import _core
+from protoslice.detection import Detection, detect, look_at
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.facts import Kind, Role
-from protoslice.schema.detection import Detection, detect, look_at
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import Dtype

@@ -15,11 +15,11 @@ from tests.support.paddle import TYPES, Parameter, blob, combined, json_program,
 from tests.support.tensors import content
 
 from protoslice import open_model
+from protoslice.detection import detect
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError
 from protoslice.formats import paddle_files
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.library.models import root_in
-from protoslice.schema import detect
 from protoslice.sources.files import BytesSource, Folder
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors, row

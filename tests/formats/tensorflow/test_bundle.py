@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from tests.support.bundles import Box, Layout, Variable, bundle, crc32c, masked, table
 from tests.support.golden import MODELS
 
-from protoslice import open_model, schema
+from protoslice import open_model
+from protoslice.detection import detect
 from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.bundle import Bundle, BundleTensors
 from protoslice.sources.files import BytesSource
@@ -242,7 +243,7 @@ def test_prefixes_may_be_odd() -> None:
 def test_an_index_is_known_by_its_first_bytes(packed: bool, many: int) -> None:
     variables = [Variable(f"layer/{number}", 4, [1], b"x") for number in range(many)]
     index = bundle("ck", variables, Layout(snappy=packed))["ck.index"]
-    assert schema.detect(index[:65536], "upload", None).kind == "table"
+    assert detect(index[:65536], "upload", None).kind == "table"
 
 
 def test_names_that_are_no_text() -> None:

@@ -9,6 +9,7 @@ import pytest
 from tests.support.streams import FRAMED
 
 from protoslice import open_model, schema
+from protoslice.detection import detect
 from protoslice.errors import LimitExceeded
 from protoslice.formats import warmup
 
@@ -47,8 +48,8 @@ def test_tensors_of_summaries_are_listed_and_read(tmp_path: Path) -> None:
 
 def test_an_event_file_is_known_by_its_name() -> None:
     data = FRAMED["tfrecord"](events())
-    assert schema.detect(data, f"logs/{NAME}", len(data)).type_name == "tensorflow.Event"
-    assert schema.detect(data, "records", len(data)).kind == "tfrecord"
+    assert detect(data, f"logs/{NAME}", len(data)).type_name == "tensorflow.Event"
+    assert detect(data, "records", len(data)).kind == "tfrecord"
 
 
 def test_records_with_tensors_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from tests.support.golden import folder
 
+from protoslice.detection.magic import GGUF, SAFETENSORS
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, ProtosliceError, Unsupported
 from protoslice.formats.headers import message_of
 from protoslice.formats.registry import tensors_of
-from protoslice.schema.detection.magic import GGUF, SAFETENSORS
 from protoslice.sources.files import BytesSource
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Fault, MissingFile, Model

@@ -19,6 +19,7 @@ from tests.support.store_routes import every_answer
 from tests.support.stores import field
 
 from protoslice import schema
+from protoslice.detection import detect
 from protoslice.server.app import Application
 
 PACKAGES = {name: list(types) for name, types in groupby(root_types(), lambda name: name.rpartition(".")[0])}
@@ -84,7 +85,7 @@ def _golden(case: str) -> tuple[dict[str, bytes], str, str] | None:
     root = str(json.loads((MODELS / case / "expected.json").read_text())["root"])
     files = {str(path.relative_to(folder(case))): path for path in folder(case).rglob("*") if path.is_file()}
     contents = {name: path.read_bytes() for name, path in files.items()}
-    type_name = schema.detect(contents[root], root, len(contents[root])).type_name
+    type_name = detect(contents[root], root, len(contents[root])).type_name
     if (
         type_name is None
         or root.endswith(("txt", ".cpb"))

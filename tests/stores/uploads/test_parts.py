@@ -32,9 +32,9 @@ from tests.support.stores import (
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
+from protoslice.detection import HEAD
 from protoslice.errors import IntegrityError, NotFound, Unsupported
 from protoslice.schema import from_descriptor_set
-from protoslice.schema.detection import HEAD
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
 from protoslice.stores.collection import Usage

@@ -17,6 +17,7 @@ from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, Tr
 from protoslice.cli.models.types import RootType
 from protoslice.concurrency import finish
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
+from protoslice.detection import look_at
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.report import report_job
@@ -32,7 +33,6 @@ from protoslice.library.documents import (
 )
 from protoslice.library.models import LocalModel, model_around
 from protoslice.library.proto import Proto, View, node_at
-from protoslice.schema.detection import look_at
 from protoslice.sources.ropes import Rope
 from protoslice.splitters import splitter_named
 from protoslice.streams import open_records

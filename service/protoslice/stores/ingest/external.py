@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from protoslice import schema
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.detection import HEAD, detect
 from protoslice.errors import (
     Conflict,
     InvalidInput,
@@ -22,7 +22,6 @@ from protoslice.errors import (
     Unsupported,
 )
 from protoslice.facts import File
-from protoslice.schema.detection import HEAD
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
@@ -158,7 +157,7 @@ class ExternalObjects:
         head = await storage.get_range(key, 0, min(HEAD, stat.size), if_etag=stat.etag)
         found = []
         for path in paths:
-            detection = schema.detect(head, path.rpartition("/")[2], stat.size)
+            detection = detect(head, path.rpartition("/")[2], stat.size)
             scan = Scan(detection.type_name if detection.kind == "proto" else None)
             found.append(Received(File(path, stat.size, None), FilePlace(stored), detection, scan))
         return found

@@ -10,10 +10,10 @@ from typing import Self, TypeVar
 from protoslice.catalog.database import ACTOR
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.detection import HEAD
 from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.facts import File
 from protoslice.identity import store_id
-from protoslice.schema.detection import HEAD
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.catalog.files import FileRef, FilesByDigest
 from protoslice.stores.ingest.inspection import Inspection, Types

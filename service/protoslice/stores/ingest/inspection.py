@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from protoslice import _core, errors, schema
+from protoslice.detection import HEAD, Detection, detect
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import UNKNOWN
-from protoslice.schema.detection import HEAD
 from protoslice.stores.envelope import seal, unseal
 
 SCANNED = ("proto", "unknown")
@@ -47,7 +47,7 @@ class InspectedFile:
     """Result of an inspection."""
 
     sha256: bytes
-    detection: schema.Detection
+    detection: Detection
     scan: Scan | None
 
 
@@ -65,7 +65,7 @@ class Inspection:
         self._types = types
         self._sha = _core.Sha256()
         self._head = bytearray()
-        self._detection: schema.Detection | None = None
+        self._detection: Detection | None = None
         self._scan: Scan | None = None
         self._scanner: _core.Scanner | None = None
 
@@ -94,7 +94,7 @@ class Inspection:
                 self._scan.index = self._scanner.finish(self.size)
         return InspectedFile(self.sha256, self._detection, self._scan)
 
-    def look(self, head: bytes) -> tuple[schema.Detection, Scan | None]:
+    def look(self, head: bytes) -> tuple[Detection, Scan | None]:
         """Detection of a file by its first `HEAD` bytes alone, and the scan that it would have, not begun."""
         self._head += head
         self._look_at_head()
@@ -140,7 +140,7 @@ class Inspection:
             )
         found.size = data["size"]
         found._sha = _core.Sha256.load(bytes.fromhex(data["sha256"]))
-        found._detection = schema.Detection(**data["detection"])
+        found._detection = Detection(**data["detection"])
         if data["scan"] is not None:
             name, error = data["scan"]
             found._scan = Scan(name, error=_error(error))
@@ -155,7 +155,7 @@ class Inspection:
     def _look_at_head(self) -> bytes:
         """Detect the file's kind from its head, begin a scan if it may be a proto, and return the head."""
         head, self._head = bytes(self._head), bytearray()
-        self._detection = schema.detect(head, self._path.rpartition("/")[2], None)
+        self._detection = detect(head, self._path.rpartition("/")[2], None)
         if self._detection.kind in SCANNED or (self._wanted and self._detection.kind in {"refused", "text"}):
             name = None if self._wanted == UNKNOWN else self._wanted or self._detection.type_name
             self._scan = Scan(name)

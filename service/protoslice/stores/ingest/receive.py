@@ -7,8 +7,8 @@ from collections.abc import AsyncIterable, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice import schema
 from protoslice.concurrency.executor import Worker
+from protoslice.detection import Detection
 from protoslice.errors import ChecksumMismatch, LimitExceeded
 from protoslice.facts import File
 from protoslice.stores.catalog.files import FileRef
@@ -30,7 +30,7 @@ class Received:
 
     info: File
     place: FilePlace
-    detection: schema.Detection
+    detection: Detection
     scan: Scan | None
     is_shared: bool = False
     """True for a file that lies in objects of another store."""

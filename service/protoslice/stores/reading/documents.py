@@ -9,11 +9,10 @@ from typing import Final
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.detection import Detection, look_at
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.identity import READERS, RECORDS
 from protoslice.library.documents import Document, index_document
-from protoslice.schema import Detection
-from protoslice.schema.detection import look_at
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.reading.records import RecordsRequest, StoreRecords
 

@@ -14,6 +14,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
+from protoslice.detection import look_at
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
 from protoslice.file_names import without_version_control
@@ -23,7 +24,6 @@ from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.identity import ARCHIVES, READERS
 from protoslice.library.documents import Document
 from protoslice.pieces import extents_of
-from protoslice.schema.detection import look_at
 from protoslice.sources.ropes import Rope
 from protoslice.storage import Span
 from protoslice.stores.catalog.derived_facts import DerivedFacts

@@ -7,8 +7,8 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from protoslice.concurrency.executor import Worker
+from protoslice.detection import HEAD
 from protoslice.errors import ProtosliceError
-from protoslice.schema.detection import HEAD
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.ingest.inspection import Inspection, Types

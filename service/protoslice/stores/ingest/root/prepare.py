@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from protoslice import _core, schema
+from protoslice.detection import BY_NAME, is_text_name
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.formats.registry import formats_of
 from protoslice.library.indexing import Decoded, Indexed, IndexingTerms, ProtoFile, Side, decode, index
-from protoslice.schema.detection import BY_NAME, is_text_name
 from protoslice.schema.text_worker import serialized_apart
 from protoslice.sources.source import RangeSource
 from protoslice.stores.ingest.inspection import Types

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final, Literal
 
-from protoslice.schema.detection import magic
-from protoslice.schema.detection.probe import Evidence, TypeLookup, is_consistent, score
+from protoslice.detection import magic
+from protoslice.detection.probe import Evidence, TypeLookup, is_consistent, score
 from protoslice.schema.types import bundled
 from protoslice.sources.source import RangeSource
 
@@ -17,75 +17,72 @@ HEAD = 64 * 1024
 BY_NAME = 0.5
 """Confidence in a type that is known from the file's name alone."""
 
-_HLO = ("xla.HloModuleProto", "xla.HloProto", "xla.HloSnapshot", "xla.HloUnoptimizedSnapshot")
-_DESCRIPTORS = ("google.protobuf.FileDescriptorSet",)
-
-_WARMUP = "tf_serving_warmup_requests"
-_EVENTS = ".tfevents."
+_WARMUP: Final = "tf_serving_warmup_requests"
+_EVENTS: Final = ".tfevents."
 """Part of the names of event files, which end in a time and a machine."""
+TEXT: Final = (".pbtxt", ".textproto", ".txtpb")
 
-_NAMES = {
-    "saved_model.pb": ("tensorflow.SavedModel",),
-    "fingerprint.pb": ("tensorflow.FingerprintDef",),
-    "saved_model_debug_info.pb": ("tensorflow.GraphDebugInfo",),
-    "keras_metadata.pb": ("third_party.tensorflow.python.keras.protobuf.SavedMetadata",),
-    "__model__": ("paddle.framework.proto.ProgramDesc",),
-    _WARMUP: ("tensorflow.serving.PredictionLog",),
-    "checkpoint": ("tensorflow.CheckpointState",),
-}
-_ENDINGS = {
-    ".onnx": ("onnx.ModelProto",),
-    ".meta": ("tensorflow.MetaGraphDef",),
-    ".pdmodel": ("paddle.framework.proto.ProgramDesc",),
-    ".mlmodel": ("CoreML.Specification.Model",),
-    ".caffemodel": ("caffe.NetParameter",),
-    ".prototxt": ("caffe.NetParameter",),
-    ".binaryproto": ("caffe.BlobProto",),
-    ".solverstate": ("caffe.SolverState",),
-    ".hlo_unoptimized_snapshot.pb": ("xla.HloUnoptimizedSnapshot",),
-    ".hlo_proto.pb": _HLO,
-    ".hlo_snapshot.pb": _HLO,
-    ".hlo.pb": _HLO,
-    ".hlo": _HLO,
-    ".dnn": ("CNTK.proto.Dictionary",),
-    ".cntk": ("CNTK.proto.Dictionary",),
-    ".desc": _DESCRIPTORS,
-    ".fds": _DESCRIPTORS,
-    ".protoset": _DESCRIPTORS,
-    ".binpb": _DESCRIPTORS,
-}
-TEXT = (".pbtxt", ".textproto", ".txtpb")
 
-# Root type → alternative sets of fields, one of which must have been met in full: `2 1.3` is field 2, and field 3
-# within field 1. Many messages begin with a few strings or numbers; these fields tell the types apart.
-_ROOTS = {
-    "tensorflow.SavedModel": ("2.1", "2.2", "2.5", "2.7"),
-    "tensorflow.GraphDef": ("1.2", "2.1", "1 4.1"),
-    "tensorflow.MetaGraphDef": ("1.2", "1.5", "1.4 2", "2.1"),
-    "tensorflow.TensorProto": ("1 2",),
-    "tensorflow.FingerprintDef": ("1 2 3 4",),
-    "onnx.ModelProto": ("7", "1 8.2"),
-    "onnx.TensorProto": ("2 9", "1 2"),
+@dataclass(frozen=True, slots=True)
+class _Type:
+    """A type of whole files: how it is recognized by its fields, and what its files are called."""
+
+    type: str
+    marks: tuple[str, ...] = ()
+    """Alternative sets of fields, all of which a file has: `2 1.3` is field 2, and field 3 within field 1.
+
+    Many messages begin with a few strings or numbers; these fields distinguish the types. Without any, a file is of
+    the type only if its name says so.
+    """
+    names: tuple[str, ...] = ()
+    """Names of its files, and endings, which begin with a dot."""
+
+    @property
+    def sets(self) -> list[frozenset[tuple[int, ...]]]:
+        """`marks`, parsed."""
+        return [frozenset(tuple(map(int, path.split("."))) for path in each.split()) for each in self.marks]
+
+
+_HLO: Final = (".hlo_proto.pb", ".hlo_snapshot.pb", ".hlo.pb", ".hlo")
+_TYPES: Final = (
+    _Type("tensorflow.SavedModel", ("2.1", "2.2", "2.5", "2.7"), ("saved_model.pb",)),
+    _Type("tensorflow.GraphDef", ("1.2", "2.1", "1 4.1")),
+    _Type("tensorflow.MetaGraphDef", ("1.2", "1.5", "1.4 2", "2.1"), (".meta",)),
+    _Type("tensorflow.TensorProto", ("1 2",)),
+    _Type("tensorflow.FingerprintDef", ("1 2 3 4",), ("fingerprint.pb",)),
+    _Type("tensorflow.GraphDebugInfo", (), ("saved_model_debug_info.pb",)),
+    _Type("tensorflow.serving.PredictionLog", (), (_WARMUP,)),
+    _Type("tensorflow.CheckpointState", (), ("checkpoint",)),
+    _Type("third_party.tensorflow.python.keras.protobuf.SavedMetadata", (), ("keras_metadata.pb",)),
+    _Type("onnx.ModelProto", ("7", "1 8.2"), (".onnx",)),
+    _Type("onnx.TensorProto", ("2 9", "1 2")),
     # An OptionalProto of a tensor is the same on the wire.
-    "onnx.SequenceProto": ("2 3.1 3.2", "2 3.2 3.9"),
-    "paddle.framework.proto.ProgramDesc": ("1.1 1.3", "1.1 1.4"),
-    "CoreML.Specification.Model": ("1 2", "1 500", "1 502", "1 202"),
-    "caffe.NetParameter": ("100.1", "100.2", "2.4", "2.5", "2.1"),
-    "CNTK.proto.Dictionary": ("2.2",),
-    "xla.HloModuleProto": ("3.2", "1 2 3"),
-    "xla.HloProto": ("1.3", "1.1 1.2"),
-    "xla.HloSnapshot": ("1.1",),
-    "xla.HloUnoptimizedSnapshot": ("1.3 2",),
-    "xla.SplitProtoManifest": ("1 2.2", "1 2.3"),
-    "google.protobuf.FileDescriptorSet": ("1.1 1.4", "1.1 1.5", "1.1 1.6", "1.1 1.12"),
-}
-_MARKS = {
-    name: [frozenset(tuple(map(int, path.split("."))) for path in marks.split()) for marks in alternatives]
-    for name, alternatives in _ROOTS.items()
-}
+    _Type("onnx.SequenceProto", ("2 3.1 3.2", "2 3.2 3.9")),
+    _Type("paddle.framework.proto.ProgramDesc", ("1.1 1.3", "1.1 1.4"), ("__model__", ".pdmodel")),
+    _Type("CoreML.Specification.Model", ("1 2", "1 500", "1 502", "1 202"), (".mlmodel",)),
+    _Type("caffe.NetParameter", ("100.1", "100.2", "2.4", "2.5", "2.1"), (".caffemodel", ".prototxt")),
+    _Type("caffe.BlobProto", (), (".binaryproto",)),
+    _Type("caffe.SolverState", (), (".solverstate",)),
+    _Type("CNTK.proto.Dictionary", ("2.2",), (".dnn", ".cntk")),
+    _Type("xla.HloModuleProto", ("3.2", "1 2 3"), _HLO),
+    _Type("xla.HloProto", ("1.3", "1.1 1.2"), _HLO),
+    _Type("xla.HloSnapshot", ("1.1",), _HLO),
+    _Type("xla.HloUnoptimizedSnapshot", ("1.3 2",), (*_HLO, ".hlo_unoptimized_snapshot.pb")),
+    _Type("xla.SplitProtoManifest", ("1 2.2", "1 2.3")),
+    _Type(
+        "google.protobuf.FileDescriptorSet",
+        ("1.1 1.4", "1.1 1.5", "1.1 1.6", "1.1 1.12"),
+        (".desc", ".fds", ".protoset", ".binpb"),
+    ),
+)
+"""One row for each type; of two with the same score, the earlier one is taken."""
 
-CANDIDATES = tuple(_ROOTS)
-"""Root types; of two with the same score, the earlier one is taken."""
+_MARKS: Final = {row.type: row.sets for row in _TYPES if row.marks}
+CANDIDATES: Final = tuple(_MARKS)
+"""Types that a file of any name may have."""
+_NAMED: Final = {
+    name: tuple(row.type for row in _TYPES if name in row.names) for known in _TYPES for name in known.names
+}
 
 _EXAMPLE: Final = "tensorflow.Example"
 _WEIGHT: Final = 3
@@ -252,10 +249,11 @@ def types_by_name(filename: str | None) -> tuple[str, ...]:
             name = name.removesuffix(ending) + ".pb"
     if _EVENTS in name:
         return ("tensorflow.Event",)
-    if name in _NAMES:
-        return _NAMES[name]
+    if name in _NAMED:
+        return _NAMED[name]
+    endings = ((each, types) for each, types in _NAMED.items() if each.startswith("."))
     plain = name.removesuffix(".pb")
-    return next((types for ending, types in _ENDINGS.items() if name.endswith(ending) or plain.endswith(ending)), ())
+    return next((types for each, types in endings if name.endswith(each) or plain.endswith(each)), ())
 
 
 def is_record_name(filename: str | None) -> bool:

@@ -12,7 +12,7 @@ from tests.support.foreign import NAMES, foreign_files
 from tests.support.golden import MANIFEST, stored
 from tests.support.stores import opened, upload
 
-from protoslice import schema
+from protoslice.detection import detect
 from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, Unsupported
 from protoslice.formats.registry import formats_of
 from protoslice.library.opening import open_proto
@@ -128,7 +128,7 @@ def test_every_file_has_a_row() -> None:
 
 @each_file
 def test_a_file_is_told_for_what_it_is(file: str) -> None:
-    found = schema.detect(files()[file], None, len(files()[file]))
+    found = detect(files()[file], None, len(files()[file]))
     kind, ending = TABLE[file]
     assert (found.kind, found.type_name) == (kind, None), found
     assert found.why.endswith(ending), found
@@ -137,7 +137,7 @@ def test_a_file_is_told_for_what_it_is(file: str) -> None:
 @pytest.mark.parametrize("file", [name for name in TABLE if name not in BY_NAME_ALONE])
 def test_no_name_makes_a_message_of_it(file: str) -> None:
     data = files()[file]
-    taken = {name: schema.detect(data, name, len(data)) for name in NAMES}
+    taken = {name: detect(data, name, len(data)) for name in NAMES}
     assert {name: found for name, found in taken.items() if found.kind == "proto" or found.type_name} == {}
 
 
@@ -145,7 +145,7 @@ def test_a_file_that_ends_early_is_told_for_what_its_beginning_is() -> None:
     """A prefix of any length is never taken for a message of a type, whatever its name is."""
     for file, data in files().items():
         for end in (1, 2, 3, 5, 8, 13, 40, 100, 300):
-            found = schema.detect(data[:end], None, end)
+            found = detect(data[:end], None, end)
             assert found.kind != "proto", (file, end, found)
 
 
@@ -153,7 +153,7 @@ def test_a_file_that_ends_early_is_told_for_what_its_beginning_is() -> None:
 def test_no_format_claims_it(file: str) -> None:
     data = files()[file]
     for name in ("x", *NAMES):
-        type_name = schema.detect(data, None, len(data)).type_name
+        type_name = detect(data, None, len(data)).type_name
         found = formats_of(Model(name, type_name, {name: BytesSource(data)}, None))
         assert [each.name for each in found] == [], name
 
@@ -188,9 +188,9 @@ def _golden() -> list[tuple[str, bytes]]:
 def test_no_name_makes_another_thing_of_what_other_programs_wrote() -> None:
     checked = 0
     for path, data in _golden():
-        own = schema.detect(data, path, len(data))
+        own = detect(data, path, len(data))
         for name in NAMES:
-            found = schema.detect(data, name, len(data))
+            found = detect(data, name, len(data))
             assert found.type_name in {own.type_name, None}, (path, name, found)
             by_name = {"json"} if path.endswith("index.json") else set[str]()  # an index is known by its name too
             assert found.kind in {own.kind, "unknown", *by_name}, (path, name, found)
@@ -205,6 +205,6 @@ def test_files_of_weights_are_no_messages() -> None:
     assert len(paths) > 20
     for path, data in paths:
         headless = "paddle" not in path or path.endswith(("_desc_size/m.pdiparams", "_version/m.pdiparams"))
-        assert schema.detect(data, path, len(data)).kind == ("unknown" if headless else "paddle"), path
+        assert detect(data, path, len(data)).kind == ("unknown" if headless else "paddle"), path
         with pytest.raises((CorruptModel, LimitExceeded, Unsupported)):
             open_proto(data)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from tests.support.golden import MANIFEST, stored
 from tests.support.protos.writer import varint
 
-from protoslice.schema import Detection, bundled, detect, detect_message
-from protoslice.schema.detection import HEAD
-from protoslice.schema.detection.magic import outer_fields
-from protoslice.schema.detection.probe import is_consistent
+from protoslice.detection import HEAD, Detection, detect, detect_message
+from protoslice.detection.magic import outer_fields
+from protoslice.detection.probe import is_consistent
+from protoslice.schema import bundled
 from protoslice.schema.types import bundled_bytes
 
 

@@ -10,7 +10,8 @@ from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from tests.support.golden import MANIFEST, stored
 
-from protoslice.schema import bundled, detect, detect_message
+from protoslice.detection import detect, detect_message
+from protoslice.schema import bundled
 
 CASES = [{"file": name, **facts} for name, facts in MANIFEST.items() if "kind" in facts]
 PROTOS = [case for case in CASES if case["kind"] == "proto"]
