@@ -415,6 +415,19 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "                require_store(tx, self._space, commit.store)\n", "", SIMULATION,
     ),
     Mutant(
+        "results: all of them are within one bound", "concurrency/results.py",
+        "while self.weight > self._room and", "while False and", "tests/concurrency/test_results.py",
+    ),
+    Mutant(
+        "results: the newest of each kind stays", "concurrency/results.py",
+        "if former is not None and former != key:", "self._use(key)\n        if former is not None and former != key:",
+        "tests/concurrency/test_results.py",
+    ),
+    Mutant(
+        "results: work stops when its last caller leaves", "concurrency/results.py",
+        "cancellable=cancellable)", "cancellable=False)", "tests/concurrency/test_results.py",
+    ),
+    Mutant(
         "20: a damaged store is replaced", "stores/ingest/publisher.py",
         "replaces = None if there is not None else done.row.id", "replaces = None", f"{_CATALOG}/test_stores.py",
     ),

@@ -19,7 +19,7 @@ from statistics import median, quantiles
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-CACHES: Final = frozenset({"LruCache", "CachedFlight"})
+CACHES: Final = frozenset({"LruCache", "Results"})
 """Classes of caches; each call of one makes a cache with a bound."""
 _ENDS: Final = frozenset({"cli", "client", "server"})
 _NO_CODE: Final = frozenset(

@@ -27,7 +27,7 @@ WORKER_THREADS: Final = 4
 OPEN_STORES: Final = 256
 """Opened stores kept in memory."""
 OPEN_STORES_BYTES: Final = 256 << 20
-"""Bytes of opened stores in memory, about: indexes, checksums, lists of files and of tensors."""
+"""Bytes of opened stores and of what was computed of them in memory, about."""
 SPACE_WATERMARK_BYTES: Final = 1 << 30
 """Free bytes of storage below which a service is not ready."""
 

@@ -135,7 +135,7 @@ async def test_a_lane_is_free_again_after_errors_and_after_callers_that_left() -
 
 
 async def test_the_last_who_waits_stops_it() -> None:
-    once: SingleFlight[str, int] = SingleFlight(stops=True)
+    once: SingleFlight[str, int] = SingleFlight()
     ended: list[str] = []
 
     async def make() -> int:
@@ -146,7 +146,7 @@ async def test_the_last_who_waits_stops_it() -> None:
             raise
         return 1
 
-    first, second = (asyncio.create_task(once.get("x", make)) for _ in range(2))
+    first, second = (asyncio.create_task(once.get("x", make, cancellable=True)) for _ in range(2))
     await asyncio.sleep(0.01)
     first.cancel()
     await asyncio.sleep(0.01)

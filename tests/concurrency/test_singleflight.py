@@ -1,4 +1,4 @@
-"""Single flight and its cache: costly results are made once for all callers, and kept within bounds."""
+"""Single flight, by which costly results are made once for all callers; an LRU cache within bounds."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from protoslice.concurrency.lru import LruCache
-from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.errors import InvalidInput
 
 
 def test_what_was_not_used_for_longest_goes_first() -> None:
@@ -48,24 +48,6 @@ async def test_two_who_ask_at_once_get_the_same() -> None:
     first, second = await asyncio.gather(*asking)
     assert (first is second, begun) == (True, 1)
     assert await once.get("x", make) is not first
-
-
-async def test_what_cannot_be_made_is_told_to_all_and_tried_again() -> None:
-    kept: CachedFlight[str, int] = CachedFlight(most=1, room=1)
-    failing = True
-
-    async def make() -> tuple[int, int]:
-        await asyncio.sleep(0)
-        if failing:
-            raise NotFound("not yet")
-        return 7, 1
-
-    told = await asyncio.gather(*(kept.get("x", make) for _ in range(2)), return_exceptions=True)
-    assert [type(each) for each in told] == [NotFound, NotFound]
-    failing = False
-    assert await kept.get("x", make) == 7
-    failing = True
-    assert await kept.get("x", make) == 7, "it is kept"
 
 
 async def test_a_failure_that_nobody_waits_for_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:

@@ -75,12 +75,10 @@ async def uploaded(stores: Stores, count: int) -> list[str]:
     return [(await upload(stores, each)).store.id for each in files]
 
 
-def test_opened_stores_are_kept_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.stores.open_stores._WEIGH_SECONDS", 0)
-
+def test_opened_stores_are_kept_by_their_bytes() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         ids = await uploaded(stores, 6)
-        weight = (await stores.view(ids[0])).weight
+        weight = (await stores.view(ids[0])).results.weight
         async with opened(storage, StoreOptions(open_stores_bytes=3 * weight, trust_seconds=60)) as others:
             for store in ids:
                 await others.view(store)
@@ -96,36 +94,20 @@ def test_opened_stores_are_kept_by_their_bytes(monkeypatch: pytest.MonkeyPatch) 
     in_memory(work)
 
 
-def test_stores_that_grow_as_they_are_used_push_out_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.stores.open_stores._WEIGH_SECONDS", 0)
-
+def test_stores_that_grow_as_they_are_used_push_out_others() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         ids = [(await upload(stores, onnx(*[8] * 300, seed=seed))).store.id for seed in range(3)]
         view = await stores.view(ids[0])
-        before = view.weight
+        before = view.results.weight
         assert len(await view.tensors.all()) == 300
-        grown = view.weight - before
+        grown = view.results.weight - before
         assert grown >= 300 * 100
         room = 3 * before + grown // 2
         async with opened(storage, StoreOptions(open_stores_bytes=room, trust_seconds=60)) as others:
-            first, _ = [await others.view(store) for store in ids[:2]]
-            await first.tensors.all()
-            await others.view(ids[2])
-            assert [others.view_if_open(store) is not None for store in ids] == [False, True, True]
-
-    in_memory(work)
-
-
-def test_weights_are_looked_at_now_and_then_and_not_with_each_store() -> None:
-    """Of 256 stores that costs a tenth of a millisecond and more."""
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        ids = await uploaded(stores, 3)
-        async with opened(storage, StoreOptions(open_stores_bytes=1, trust_seconds=60)) as others:
-            others._open_stores._weighed_at = others.worker.loop.time() + 3600
-            for store in ids:
+            await (await others.view(ids[0])).tensors.all()
+            for store in ids[1:]:
                 await others.view(store)
-            assert all(others.view_if_open(store) for store in ids)
+            assert [others.view_if_open(store) is not None for store in ids] == [False, True, True]
 
     in_memory(work)
 

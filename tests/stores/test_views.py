@@ -17,7 +17,6 @@ from protoslice.facts import ChunkEntry
 from protoslice.server.api.encoding import encode_items
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import IngestRequest, OpenStore, StoreOptions, Stores
-from protoslice.stores.reading.opened import _MERGE_PLANS
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, 1_048_576)
 REQUEST = IngestRequest(min_chunk=50_000, max_chunk=1_000_000)
@@ -109,11 +108,11 @@ def test_a_merge_is_planned_once_for_all_of_its_ranges() -> None:
         for mask, view in zip(masks, first, strict=True):
             assert (await store.merge(*mask)).rope is view.rope
         assert await read(await other.merge(*masks[0])) != await read(first[0])
-        for n in range(_MERGE_PLANS):
+        for n in range(100):
             await store.merge("", None, n)
         assert (await store.merge(*masks[0])).rope is not first[0].rope, "only so many are kept"
 
-    in_memory(work)
+    in_memory(work, StoreOptions(open_stores_bytes=100_000))
 
 
 def test_a_validator_names_one_content() -> None:

@@ -1,4 +1,4 @@
-"""Single flight: concurrent calls for one key share one execution; optionally with a cache."""
+"""Single flight: concurrent calls for one key share one execution."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
-
-from protoslice.concurrency.lru import LruCache
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -18,29 +16,31 @@ class _Making(Generic[V]):
     """Task under way, and the number of callers that wait for its result."""
 
     task: asyncio.Task[V]
+    cancellable: bool
     waiting: int = 0
 
 
 class SingleFlight(Generic[K, V]):
     """Concurrent callers for a key share one task; results are not cached."""
 
-    def __init__(self, *, stops: bool = False) -> None:
-        """With `stops`, a task is cancelled when its last caller leaves; else each task runs to the end."""
-        self._stops = stops
+    def __init__(self) -> None:
         self._making: dict[K, _Making[V]] = {}
 
-    async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """Result of the task for `key` under way, or else of a new task that runs `make`."""
+    async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, V]], *, cancellable: bool = False) -> V:
+        """Return the result of the task for `key` under way, or else of a new task that runs `make`.
+
+        A `cancellable` task is cancelled when its last caller leaves; any other one runs to the end.
+        """
         making = self._making.get(key)
         if making is None:
-            making = self._making[key] = _Making(asyncio.create_task(make()))
+            making = self._making[key] = _Making(asyncio.create_task(make()), cancellable)
             making.task.add_done_callback(lambda done: self._made(key, done))
         making.waiting += 1
         try:
             return await asyncio.shield(making.task)
         finally:
             making.waiting -= 1
-            if self._stops and not making.waiting and not making.task.done():
+            if making.cancellable and not making.waiting and not making.task.done():
                 making.task.cancel()
                 self._drop(key, making.task)  # the next caller starts a new task
 
@@ -57,27 +57,3 @@ class SingleFlight(Generic[K, V]):
     def _drop(self, key: K, task: asyncio.Task[V]) -> None:
         if (making := self._making.get(key)) is not None and making.task is task:
             del self._making[key]
-
-
-class CachedFlight(Generic[K, V]):
-    """Single flight with an LRU cache of at most `most` results and `room` bytes."""
-
-    def __init__(self, *, most: int, room: int, stops: bool = False) -> None:
-        """See `SingleFlight` for `stops`."""
-        self._recent: LruCache[K, V] = LruCache(most=most, room=room)
-        self._once: SingleFlight[K, V] = SingleFlight(stops=stops)
-
-    @property
-    def weight(self) -> int:
-        """Weight of the cached results in bytes."""
-        return self._recent.weight
-
-    async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, tuple[V, int]]]) -> V:
-        """Cached value of `key`, or else the value that `make` returns with its approximate size in bytes."""
-        found = self._recent.get(key)
-        return found if found is not None else await self._once.get(key, lambda: self._made(key, make))
-
-    async def _made(self, key: K, make: Callable[[], Coroutine[Any, Any, tuple[V, int]]]) -> V:
-        value, weight = await make()
-        self._recent.put(key, value, weight)
-        return value

@@ -23,7 +23,8 @@ from protoslice.catalog.database import ACTOR, NOBODY, Actor
 from protoslice.catalog.processes import settle_secrets
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.concurrency.chores import keep_running
-from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
+from protoslice.concurrency.results import Results
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
 from protoslice.drafts import Drafts, QuietFolders
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
@@ -96,11 +97,9 @@ class Services:
     clients: Clients = field(init=False)
     policy: OriginPolicy = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
-    git_refs: SingleFlight[tuple[Stores, str], list[tuple[str, str]]] = field(
-        default_factory=lambda: SingleFlight(stops=True)
-    )
+    git_refs: SingleFlight[tuple[Stores, str], list[tuple[str, str]]] = field(default_factory=SingleFlight)
     """Callers for the refs of one repository wait for each other: the first computes the ids of new commits."""
-    gzipped: CachedFlight[bytes, bytes] = field(default_factory=lambda: CachedFlight(most=1024, room=_GZIPPED_ROOM))
+    gzipped: Results = field(default_factory=lambda: Results(_GZIPPED_ROOM))
     """Compressed answers by the digest of the plain ones."""
     _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 

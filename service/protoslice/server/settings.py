@@ -424,8 +424,8 @@ class Settings(BaseSettings):
     open_stores: int = Field(default=defaults.OPEN_STORES, ge=1, description="Number of opened stores kept in memory.")
     open_stores_bytes: Size = Field(
         default=defaults.OPEN_STORES_BYTES,
-        description="Approximate memory for opened stores: indexes, checksums, and lists of files and tensors. A "
-        "store in use is always kept.",
+        description="Approximate memory for opened stores and what was computed of them: indexes, checksums, tensors, "
+        "graphs, pages and the like. The store in use keeps its newest results, even above this.",
     )
     trust_seconds: float = Field(
         default=0.5,

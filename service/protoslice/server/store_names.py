@@ -24,13 +24,13 @@ class StoreNames:
     """
 
     def __init__(self) -> None:
-        self._making: SingleFlight[tuple[Stores, str], str] = SingleFlight(stops=True)
+        self._making: SingleFlight[tuple[Stores, str], str] = SingleFlight()
 
     async def __call__(self, stores: Stores, ref: str) -> str:
         """Id of the store that a reference names; `NotFound` when it names none."""
         if ref.startswith(FOLDERS):
             folder = _folder_of(ref)
-            return await self._making.get((stores, folder), lambda: Drafts(stores).sealed(folder))
+            return await self._making.get((stores, folder), lambda: Drafts(stores).sealed(folder), cancellable=True)
         name, _, revision = ref.partition("@")
         head, colon, tag = name.rpartition(":")
         if colon or revision.startswith(("sha256:", "sha512:")):

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice.concurrency.gather import run_concurrently
+from protoslice.concurrency.results import Results
+from protoslice.concurrency.shares import Shares
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.derived_facts import DerivedSources
@@ -15,22 +17,21 @@ from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
-from protoslice.stores.reading.opened import CommonWork, OpenStore
-from protoslice.stores.reading.records import FindType
+from protoslice.stores.reading.opened import OpenStore
+from protoslice.stores.reading.records import FindType, key_passes
 from protoslice.stores.reading.root import open_root, records_of
 
 AWAY_SECONDS: Final = 2.0
 """Seconds for which the database is not asked again about a store after it did not answer."""
-_WEIGH_SECONDS: Final = 0.25
-"""Seconds between two looks at what opened stores weigh, which grow as they are used."""
+_STORE: Final = "store"
+"""Kind of an opened store among the results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpeningTerms:
-    """Number and bytes of stores held open, seconds of trust in one, and whether reads are verified."""
+    """Number of stores held open, seconds of trust in one, and whether reads are verified."""
 
     most: int
-    room: int
     trust_seconds: float
     verify: bool
     cache: BlockCache | None = None
@@ -48,9 +49,10 @@ class OpenStores:
         external: ExternalObjects,
         find_type: FindType,
         terms: OpeningTerms,
+        results: Results,
         beside: OpenStores | None = None,
     ) -> None:
-        """`beside`: those of another space, with which these share their number and memory."""
+        """`results` keeps the stores; `beside`: those of another space, with which these share their number."""
         self._storage = derived.storage
         self._space = space
         self._derived = derived
@@ -60,14 +62,15 @@ class OpenStores:
         self._find_type = find_type
         self._terms = terms
         self._shares = beside is not None
-        self._common: CommonWork = beside._common if beside else CommonWork()
-        self._opened: dict[tuple[str, str], OpenStore] = beside._opened if beside else {}
+        self._results = results
+        self._passes: Shares = beside._passes if beside else key_passes()
+        self._rows: dict[tuple[str, str], int] = beside._rows if beside else {}
+        """Rows of the stores that were opened, by space and id, the most recently used last."""
         self._opening: SingleFlight[tuple[str, int], OpenStore] = SingleFlight()
-        self._weighed_at = float("-inf")
 
     def get_fresh(self, store_id: str) -> OpenStore | None:
         """The opened store, if its manifest was read at most `trust_seconds` ago; else None."""
-        opened = self._opened.get((self._space, store_id))
+        opened = self._find(store_id)
         fresh = opened is not None and self._worker.loop.time() - opened.seen_at < self._terms.trust_seconds
         return opened if fresh else None
 
@@ -76,7 +79,7 @@ class OpenStores:
 
         It counts as fresh for a while: not every reader waits for the database.
         """
-        opened, time = self._opened.get((self._space, store_id)), self._worker.loop.time()
+        opened, time = self._find(store_id), self._worker.loop.time()
         if opened is None or time - opened.read_at >= STALE_SECONDS:
             return None
         opened.seen_at = time - self._terms.trust_seconds + AWAY_SECONDS
@@ -84,18 +87,18 @@ class OpenStores:
 
     async def get(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest that was read just now."""
-        place = (self._space, manifest.id)
-        opened = self._opened.pop(place, None)
-        if opened is not None and opened.manifest.row == manifest.row:
-            opened.seen_at = opened.read_at = self._worker.loop.time()
-            self._opened[place] = opened  # moved to the end, as the most recently used
-            self._make_room()
-            return opened
-        return await self._opening.get((manifest.id, manifest.row), lambda: self._open(manifest))
+        opened = self._find(manifest.id)
+        if opened is None or opened.manifest.row != manifest.row:
+            return await self._opening.get((manifest.id, manifest.row), lambda: self._open(manifest))
+        opened.seen_at = opened.read_at = self._worker.loop.time()
+        self._use(opened)
+        return opened
 
     def forget(self, store_id: str) -> None:
-        """Drop a store, such as one that has been removed."""
-        self._opened.pop((self._space, store_id), None)
+        """Drop a store, such as one that has been removed, and what was computed of it."""
+        row = self._rows.pop((self._space, store_id), None)
+        if row is not None:
+            self._results.drop(row)
 
     async def assemble(self, manifest: Manifest) -> OpenStore:
         """The opened store of a manifest, which the caller closes; closes its files on failure."""
@@ -121,41 +124,42 @@ class OpenStores:
                 stored.close()
             raise
         derived = self._derived.of(manifest.row)
-        return OpenStore(manifest, files, proto, self._worker, derived, self._common, self._find_type)
+        return OpenStore(manifest, files, proto, self._worker, derived, self._results, self._passes, self._find_type)
 
     async def close(self) -> None:
         """Close all opened stores, after waiting for stores being opened; those that are shared stay open."""
         await self._opening.idle()
         if self._shares:
             return
-        for opened in self._opened.values():
-            opened.close()
-        self._opened.clear()
+        for row in self._rows.values():
+            opened: OpenStore | None = self._results.find((row, _STORE))
+            if opened is not None:
+                opened.close()
+            self._results.drop(row)
+        self._rows.clear()
 
     async def _open(self, manifest: Manifest) -> OpenStore:
         store = await self.assemble(manifest)
         store.seen_at = store.read_at = self._worker.loop.time()
-        place = (self._space, manifest.id)
-        held = self._opened.get(place)
-        if held is None or held.manifest.row <= manifest.row:  # else the store was removed and sent again meanwhile
-            self._opened[place] = store
-            self._make_room()
+        known = self._find(manifest.id)
+        if known is None or known.manifest.row <= manifest.row:  # else the store was removed and sent again meanwhile
+            self._results.put((manifest.row, _STORE), store, store.weight)
+            self._use(store)
         return store
 
-    def _make_room(self) -> None:
-        """Drop the stores that were used longest ago, until number and bytes of the others are within bounds."""
-        dropped, time = len(self._opened) - self._terms.most, self._worker.loop.time()
-        if time - self._weighed_at >= _WEIGH_SECONDS:
-            self._weighed_at = time
-            weights = [store.weight for store in self._opened.values()]
-            over = sum(weights) - self._terms.room
-            for number, weight in enumerate(weights[:-1], 1):  # the last is in use
-                if over <= 0:
-                    break
-                over, dropped = over - weight, max(dropped, number)
-        for _ in range(dropped):
+    def _find(self, store_id: str) -> OpenStore | None:
+        row = self._rows.get((self._space, store_id))
+        found: OpenStore | None = None if row is None else self._results.find((row, _STORE))
+        return found
+
+    def _use(self, store: OpenStore) -> None:
+        """Note a use of a store; of too many, the one that was used longest ago goes."""
+        place = (self._space, store.manifest.id)
+        self._rows.pop(place, None)
+        self._rows[place] = store.manifest.row
+        if len(self._rows) > self._terms.most:
             # Not closed, as a reader may hold it: files are closed with the last reference.
-            self._opened.pop(next(iter(self._opened)))
+            self._results.drop(self._rows.pop(next(iter(self._rows))))
 
     async def _open_object(self, stored: ObjectLocation) -> StoredObject:
         if stored.uri is not None:

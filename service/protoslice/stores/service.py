@@ -19,6 +19,7 @@ from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.tags import TAGS_OF_A_STORE
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import in_turns
+from protoslice.concurrency.results import Results
 from protoslice.errors import (
     Conflict,
     DatabaseUnavailable,
@@ -103,10 +104,11 @@ class Stores:
         self._shares = beside is not None
         self._own_marker: Marker | None = None
         self._worker: Worker = beside._worker if beside else Worker(options.threads)
+        self._results: Results = beside._results if beside else Results(options.open_stores_bytes)
         self._reservations: Reservations = beside._reservations if beside else Reservations(database)
         self._table = StoreTable(database, self.room.account)
         self._tags = Tags(database, self.room.account, trust_seconds=options.trust_seconds)
-        self._schemas = Schemas(database, space, self._worker)
+        self._schemas = Schemas(database, space, self._results, self._worker)
         check_kept(options.rules)
         self._places: ExternalObjects = (
             beside._places
@@ -137,16 +139,15 @@ class Stores:
             DerivedRecords(database, space), storage, self.new_objects, self._worker
         )
         """Facts derived from these stores."""
-        self._pieces = Pieces(derived, self._worker)
+        self._pieces = Pieces(derived, self._results, self._worker)
         self._search = PieceSearch(self._pieces, self._files, self._table, self.view)
-        self._comparisons = Comparisons(self._pieces, self._worker)
+        self._comparisons = Comparisons(self._pieces, self._results, self._worker)
         # Local files lie in the cache of the system, and what no other process sees in memory.
         distant = storage.abilities.shared and not storage.abilities.open_file
         cache: BlockCache | None = beside._cache if beside else None
         self._cache: BlockCache | None = cache or (BlockCache(options.cache) if distant else None)
         terms = OpeningTerms(
             most=options.open_stores,
-            room=options.open_stores_bytes,
             trust_seconds=options.trust_seconds,
             verify=options.verify_reads,
             cache=self._cache,
@@ -158,6 +159,7 @@ class Stores:
             self._places,
             self._own_type,
             terms,
+            self._results,
             beside._open_stores if beside else None,
         )
         self._publisher = Publisher(

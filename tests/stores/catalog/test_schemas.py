@@ -14,11 +14,11 @@ from tests.support.stores import in_files, in_memory, opened, read, upload
 from protoslice import schema
 from protoslice.catalog import open_database
 from protoslice.catalog.schemas import SchemaRecords
-from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.results import Key, Results
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.schema.types import bundled_bytes
 from protoslice.storage import FileStorage, MemoryStorage, Storage
-from protoslice.stores import IngestRequest, Stores
+from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.catalog import schemas
 from protoslice.stores.names import DEFAULT_SPACE
 
@@ -219,28 +219,27 @@ def test_stores_of_one_type_share_what_they_are_read_by(parsed: list[bytes]) -> 
 
 
 def test_no_more_is_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    held: list[LruCache[object, object]] = []
-    real = LruCache.put
+    held = dict[Results, set[Key]]()
+    real = Results.put
 
-    def put(self: LruCache[object, object], key: object, value: object, weight: int) -> None:
+    def put(self: Results, key: Key, value: object, weight: int) -> None:
         real(self, key, value, weight)
         if isinstance(value, schema.MessageTypes | schema.TypeSchema):
-            held.append(self)
+            held.setdefault(self, set()).add(key)
             assert weight >= 20_000, "about what it takes"
 
-    monkeypatch.setattr(LruCache, "put", put)
-    monkeypatch.setattr(schemas, "_PARSED", 100_000)
-    monkeypatch.setattr(schemas, "_READ_BY", 100_000)
+    monkeypatch.setattr(Results, "put", put)
 
     async def work(stores: Stores, _: Storage) -> None:
         for number in range(12):
             fields = (f"a_field_of_some_length_{each}" for each in range(300))
             await stores.put_schema(f"s{number}", one_type(f"mine.T{number}", *fields))
             await taken(stores, f"mine.T{number}")
-        assert held
-        assert all(0 < len(each) < 6 for each in held)
+        ((results, keys),) = held.items()
+        assert len(keys) == 24
+        assert 0 < sum(results.find(key) is not None for key in keys) < 10
 
-    in_memory(work)
+    in_memory(work, StoreOptions(open_stores_bytes=200_000))
 
 
 @pytest.mark.parametrize(("limit", "most", "said"), [("MAX_TYPES", 3, "3 types"), ("MAX_BYTES", 120, "120 bytes")])

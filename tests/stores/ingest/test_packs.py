@@ -26,6 +26,7 @@ from tests.support.stores import (
 
 from protoslice.catalog.derived import DerivedRecords
 from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.results import Results
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
@@ -35,7 +36,8 @@ from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.objects.stored import SUM_BLOCK
-from protoslice.stores.reading.opened import CommonWork, OpenStore
+from protoslice.stores.reading.opened import OpenStore
+from protoslice.stores.reading.records import key_passes
 
 SIZES = st.lists(
     st.sampled_from([0, 1, 100, SUM_BLOCK - 1, SUM_BLOCK, 150_000, BATCH - 1, BATCH, 1_300_000]), max_size=6
@@ -169,8 +171,18 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
         records = DerivedRecords(catalogue_of(storage), DEFAULT_SPACE)
         derived = DerivedSources(records, storage, stores.new_objects, worker).of(store.manifest.row)
+        results, passes = Results(1), key_passes()
         with pytest.raises(ValueError, match="shorter"):
-            OpenStore(store.manifest, opened_files[:-1], None, worker, derived, CommonWork(), stores._own_type)  # type: ignore[arg-type]
+            OpenStore(
+                store.manifest,
+                opened_files[:-1],  # type: ignore[arg-type]
+                None,
+                worker,
+                derived,
+                results,
+                passes,
+                stores._own_type,
+            )
         await worker.close()
 
     in_memory(work)

@@ -137,7 +137,7 @@ class _GzippedResponse(Response):
             found = await services.stores.worker.sized(len(self._plain), compress)
             return found, len(found)
 
-        self.body = await services.gzipped.get(self._sha256, made)
+        self.body = await services.gzipped.get((self._sha256, "gzip"), made)
         self.headers["content-length"] = str(len(self.body))
         self.headers["repr-digest"] = format_digest(hashlib.sha256(self.body).digest()).decode("ascii")
         await super().__call__(scope, receive, send)

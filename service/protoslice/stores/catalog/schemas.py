@@ -13,7 +13,8 @@ from protoslice import _core, schema
 from protoslice.catalog import Database
 from protoslice.catalog.schemas import SchemaRecords, SchemaRow, SchemasChanged
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
+from protoslice.concurrency.results import Results
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound, StorageUnavailable
 from protoslice.facts import Schema
 from protoslice.schema import MessageTypes, TypeSchema
@@ -28,9 +29,6 @@ MAX_TYPES: Final = 1_000_000
 MAX_BYTES: Final = 256 << 20
 """Most bytes of all schemas of a space together; each process reads every schema once."""
 
-_PARSED: Final = 64 << 20
-_READ_BY: Final = 64 << 20
-_CACHED_SCHEMAS: Final = 1 << 12
 _TRIES: Final = 8
 
 
@@ -58,16 +56,13 @@ class _Changed(Exception):
 class Schemas:
     """Schemas of one space. Descriptor sets are parsed in a worker thread, one at a time, each once."""
 
-    def __init__(self, database: Database, space: str, worker: Worker) -> None:
+    def __init__(self, database: Database, space: str, results: Results, worker: Worker) -> None:
         self._worker = worker
         self._records = SchemaRecords(database, space)
         self._parsing = asyncio.Lock()
         self._known: dict[str, _Known] = {}
         self._knowing: SingleFlight[tuple[str, str], _Known] = SingleFlight()
-        self._parsed: CachedFlight[str, MessageTypes] = CachedFlight(most=_CACHED_SCHEMAS, room=_PARSED)
-        """Keyed by version."""
-        self._read_by: CachedFlight[tuple[str, str], TypeSchema] = CachedFlight(most=_CACHED_SCHEMAS, room=_READ_BY)
-        """Keyed by (version, type) for uploaded sets, by (fingerprint, type) for sets stored with stores."""
+        self._results = results
 
     async def page(self, limit: int, cursor: str | None) -> ResultPage[StoredSchema]:
         """A page of the schemas, by name."""
@@ -147,7 +142,7 @@ class Schemas:
                 raise IntegrityError(f"the schema of store {manifest.id} belongs to another store")
             return read_by, read_by.weight
 
-        return await self._read_by.get((fingerprint, name), make)
+        return await self._results.get(("schemas", "type of a store", fingerprint, name), make)
 
     async def _of(self, name: str, version: str, type_name: str) -> TypeSchema | None:
         """Schema of `type_name` from the set called `name`; None when the name is an enum's."""
@@ -166,8 +161,10 @@ class Schemas:
             read_by = await self._worker.run(lambda: types.schema(type_name))
             return read_by, read_by.weight
 
-        types = await self._parsed.get(version, parsed)
-        return await self._read_by.get((version, type_name), made) if type_name in types else None
+        types = await self._results.get(("schemas", "set", version), parsed)
+        if type_name not in types:
+            return None
+        return await self._results.get(("schemas", "type", version, type_name), made)
 
     async def _check(self, name: str, types: MessageTypes, size: int) -> None:
         """Raise `Conflict` when another set declares a type differently, `LimitExceeded` beyond a total."""

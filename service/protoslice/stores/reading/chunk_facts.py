@@ -20,8 +20,6 @@ _HASHES: Final = "hashes-2"
 _GROUP: Final = 512
 """Chunks whose digests are one derived fact: a page writes what it changed, of however many chunks."""
 _DIGEST_SIZE: Final = 32
-_HASH_WEIGHT: Final = 40
-"""Bytes of a hash in a list, about."""
 _UNKNOWN: Final = bytes(_DIGEST_SIZE)
 _ROWS: Final = struct.Struct(f"{_DIGEST_SIZE}s")
 
@@ -43,18 +41,13 @@ class ChunkFacts:
         self._hashes: list[int] | None = None
         self._begun: list[int] = []
         """Hashes of the first chunks, from calculations that were cancelled."""
-        self._digesting: SingleFlight[int, bytes] = SingleFlight(stops=True)
-        self._hashing: SingleFlight[str, list[int]] = SingleFlight(stops=True)
+        self._digesting: SingleFlight[int, bytes] = SingleFlight()
+        self._hashing: SingleFlight[str, list[int]] = SingleFlight()
 
     @property
     def known(self) -> int:
         """Number of digests in memory."""
         return self._known
-
-    @property
-    def weight(self) -> int:
-        """Bytes in memory, about."""
-        return _GROUP * _DIGEST_SIZE * len(self._groups) + _HASH_WEIGHT * len(self._hashes or self._begun)
 
     def known_digest(self, n: int) -> bytes | None:
         """The SHA-256 of chunk `n`; None when it is not in memory."""
@@ -68,7 +61,9 @@ class ChunkFacts:
         if group not in self._groups:
             await self._loading.get(group, lambda: self._load_group(group))
         found = self.known_digest(n)
-        return found if found is not None else await self._digesting.get(n, lambda: self._digest(n, chunk))
+        if found is not None:
+            return found
+        return await self._digesting.get(n, lambda: self._digest(n, chunk), cancellable=True)
 
     async def hashes(self, compute: Callable[[int], Iterator[list[int]]]) -> list[int]:
         """The hash of each chunk, needed to write a `.cpb`.
@@ -78,7 +73,7 @@ class ChunkFacts:
         """
         if self._hashes is not None:
             return self._hashes
-        return await self._hashing.get(_HASHES, lambda: self._hash(compute))
+        return await self._hashing.get(_HASHES, lambda: self._hash(compute), cancellable=True)
 
     async def _load_group(self, group: int) -> None:
         kept = await self._derived.load(f"{_DIGESTS}{self._plan}-{group}") or b""

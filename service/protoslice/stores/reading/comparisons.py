@@ -12,7 +12,7 @@ from protoslice.comparing.equality import Equality, PieceList
 from protoslice.comparing.pairs import Pair, delta_job, move_job, pairs_job, runs_of
 from protoslice.concurrency import Job, coarse
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.concurrency.results import Key, Results
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
 from protoslice.facts import Difference, Kind, Piece, TensorDelta, TensorMove, TensorMoves
 from protoslice.sources.source import RangeSource
@@ -33,8 +33,6 @@ MOST_CONFIRMED: Final = 256 << 20
 """Bytes that are read and found equal before the pieces of both stores are digested.
 
 Digests are kept, and spare the next comparison of either the same."""
-_CACHED: Final = 64
-_ROOM: Final = 16 << 20
 _PAIR: Final = 100
 """Bytes of memory of a pair of tensors, about; elements that a pair without any counts for."""
 _MOST_COMPARED: Final = 8 << 20
@@ -81,38 +79,29 @@ class StoreComparison:
 class Comparisons:
     """Comparisons of stores, each made once for all who wait, and kept for a while."""
 
-    def __init__(self, pieces: Pieces, worker: Worker) -> None:
+    def __init__(self, pieces: Pieces, results: Results, worker: Worker) -> None:
         self._pieces = pieces
+        self._results = results
         self._worker = worker
-        self._made: CachedFlight[tuple[str, str, bool], StoreComparison] = CachedFlight(
-            most=_CACHED, room=_ROOM, stops=True
-        )
-        self._deltas: CachedFlight[tuple[object, ...], TensorDelta] = CachedFlight(
-            most=MOST_LISTED, room=_ROOM, stops=True
-        )
-        self._moves: CachedFlight[tuple[str, str, int, int, int], TensorMoves] = CachedFlight(
-            most=_CACHED, room=_ROOM, stops=True
-        )
-        self._pairs: CachedFlight[tuple[str, str], Sequence[Pair]] = CachedFlight(most=8, room=_ROOM, stops=True)
 
     async def of(self, before: OpenStore, after: OpenStore, *, checksums: bool = False) -> StoreComparison:
         """Comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree."""
-        view = (before.info.id, after.info.id, checksums)
-        return await self._made.get(view, lambda: self._make(before, after, checksums))
+        key = (*_pair(before, after, "comparison"), checksums)
+        return await self._results.get(key, lambda: self._make(before, after, checksums), cancellable=True)
 
     async def delta(self, before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
         """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
 
         `sample` as in `delta_job`.
         """
-        view = (before.info.id, after.info.id, was, name, sample)
 
         async def made() -> tuple[TensorDelta, int]:
             one, other = [await store.tensors.ready(called) for store, called in ((before, was), (after, name))]
             found = await self._worker.finish(delta_job(one, other, sample))
             return found, _WEIGHT + sum(map(len, (was, name)))
 
-        return await self._deltas.get(view, made)
+        key = (*_pair(before, after, "delta of a tensor"), was, name, sample)
+        return await self._results.get(key, made, cancellable=True)
 
     async def moves(
         self, before: OpenStore, after: OpenStore, sample: int, limit: int, cursor: str | None
@@ -128,7 +117,8 @@ class Comparisons:
             names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
             return page, 3 * names + _WEIGHT * (2 * len(page.items) + len(page.equal))
 
-        return await self._moves.get((before.info.id, after.info.id, sample, limit, first), made)
+        key = (*_pair(before, after, "moves of tensors"), sample, limit, first)
+        return await self._results.get(key, made, cancellable=True)
 
     async def _paired(self, before: OpenStore, after: OpenStore, one: Tensors, other: Tensors) -> Sequence[Pair]:
         """Pairs of tensors of both stores, the same for each comparison of them."""
@@ -137,7 +127,7 @@ class Comparisons:
             found = await self._worker.finish(pairs_job(one, other, local=_are_local(before, after)))
             return found, _PAIR * len(found)
 
-        return await self._pairs.get((before.info.id, after.info.id), paired)
+        return await self._results.get(_pair(before, after, "pairs of tensors"), paired, cancellable=True)
 
     async def _make(self, before: OpenStore, after: OpenStore, checksums: bool) -> tuple[StoreComparison, int]:
         one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
@@ -172,6 +162,10 @@ class Comparisons:
             table = await self._pieces.of(store)
             found |= await self._worker.bulk(lambda table=table, store=store: _listed(table, store))  # type: ignore[misc]
         return found
+
+
+def _pair(before: OpenStore, after: OpenStore, kind: str) -> Key:
+    return after.manifest.row, kind, before.manifest.row
 
 
 class _ComparedStore:

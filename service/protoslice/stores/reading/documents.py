@@ -8,7 +8,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.concurrency.results import Results
 from protoslice.detection import Detection, look_at
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.identity import READERS, RECORDS
@@ -44,6 +44,8 @@ class StoreDocuments:
         files: Mapping[str, StoredFile],
         proto: Callable[[], StoreDocument],
         records: StoreRecords,
+        row: int,
+        results: Results,
         worker: Worker,
     ) -> None:
         """`proto` gives the document of the root, or raises the reason why there is none."""
@@ -51,13 +53,9 @@ class StoreDocuments:
         self._files = files
         self._proto = proto
         self._records = records
+        self._row = row
+        self._results = results
         self._worker = worker
-        self._indexes: CachedFlight[str, StoreDocument] = CachedFlight(most=1, room=_INDEXES, stops=True)
-
-    @property
-    def weight(self) -> int:
-        """Bytes of the documents in memory."""
-        return self._indexes.weight
 
     async def of(self, request: RecordsRequest) -> StoreDocument:
         """The document in the file of `request`; without one, in the root or in the store's only file.
@@ -87,7 +85,8 @@ class StoreDocuments:
         if found is not None and (
             found.kind in {"table", "safetensors", "gguf"} or (found.kind == "json" and is_typed)
         ):
-            return await self._indexes.get(path, lambda: self._index(path, stored, found))
+            key = (self._row, "document of a file", path)
+            return await self._results.get(key, lambda: self._index(path, stored, found), cancellable=True)
         return await self._of_records(replace(request, file=path))
 
     async def _of_records(self, request: RecordsRequest) -> StoreDocument:

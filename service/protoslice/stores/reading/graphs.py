@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.concurrency.results import Results
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
 from protoslice.facts import GraphLevel, GraphSection, Neighbourhood
 from protoslice.graphs import Ends, GraphOutline, GraphQuery, Graphs, Weight, subgraph
@@ -15,49 +14,18 @@ from protoslice.stores.reading.tensors.tensors import StoreTensors
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Model
 
-T = TypeVar("T")
-
-_MOST: Final = 8
-_ROOM: Final = 320 << 20
-"""Bytes of memory for graphs of all stores: one of a million nodes has room."""
-_OUTLINES_ROOM: Final = 192 << 20
-"""Bytes of memory for outlines of all stores."""
 _MOST_WEIGHTS: Final = 200_000
 """Strips of a model with more tensors have no weights."""
-
-
-class CachedGraphs:
-    """Graphs of recent stores, by their rows; those of one store are found at a time."""
-
-    def __init__(self) -> None:
-        self._flight: CachedFlight[int, Graphs] = CachedFlight(most=_MOST, room=_ROOM)
-        self._outlines: CachedFlight[tuple[int, int], GraphOutline] = CachedFlight(most=_MOST, room=_OUTLINES_ROOM)
-        # To find a million nodes takes half a gigabyte: several at once, asked for by anybody, would be the end.
-        self._turn = asyncio.Lock()
-
-    async def get(self, row: int, make: Callable[[], Coroutine[Any, Any, tuple[Graphs, int]]]) -> Graphs:
-        """Cached graphs of a row, or else those that `make` gives with their size in bytes."""
-        return await self._flight.get(row, lambda: self._made(make))
-
-    async def outline(
-        self, row: int, graph: int, make: Callable[[], Coroutine[Any, Any, tuple[GraphOutline, int]]]
-    ) -> GraphOutline:
-        """Cached outline of a graph, or else the one that `make` gives with its size in bytes."""
-        return await self._outlines.get((row, graph), lambda: self._made(make))
-
-    async def _made(self, make: Callable[[], Coroutine[Any, Any, tuple[T, int]]]) -> tuple[T, int]:
-        async with self._turn:
-            return await make()
 
 
 class StoreGraphs:
     """Graphs of one store."""
 
-    def __init__(self, model: Model, row: int, tensors: StoreTensors, cached: CachedGraphs, worker: Worker) -> None:
+    def __init__(self, model: Model, row: int, tensors: StoreTensors, results: Results, worker: Worker) -> None:
         self._model = model
         self._row = row
         self._tensors = tensors
-        self._cached = cached
+        self._results = results
         self._worker = worker
 
     async def part(self, query: GraphQuery) -> Neighbourhood:
@@ -66,7 +34,7 @@ class StoreGraphs:
         `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
         """
         query.check()
-        graphs, is_tensor = await self._cached.get(self._row, self._found), await self._is_tensor()
+        graphs, is_tensor = await self._graphs(), await self._is_tensor()
         return await self._worker.bulk(lambda: subgraph(graphs, query, is_tensor))
 
     async def level(self, graph: str | None, block: int, node: str | None) -> GraphLevel:
@@ -80,7 +48,7 @@ class StoreGraphs:
         return await self._worker.bulk(lambda: outline.section(ends))
 
     async def _outline(self, path: str | None, node: str | None) -> GraphOutline:
-        graphs = await self._cached.get(self._row, self._found)
+        graphs = await self._graphs()
         graph = graphs.number(path if path is not None or node is None else graphs.holder(node))
 
         async def made() -> tuple[GraphOutline, int]:
@@ -88,7 +56,7 @@ class StoreGraphs:
             outline = await self._worker.bulk(lambda: GraphOutline(graphs, graph, weights))
             return outline, outline.weight
 
-        return await self._cached.outline(self._row, graph, made)
+        return await self._results.get((self._row, "outline of a graph", graph), made, alone=True)
 
     async def _weights(self) -> Sequence[Weight]:
         try:
@@ -100,10 +68,13 @@ class StoreGraphs:
         tensors = await self._named()
         return (lambda name: bool(tensors.numbers(name))) if tensors is not None else (lambda name: False)
 
-    async def _found(self) -> tuple[Graphs, int]:
-        """The graphs, and their weight in bytes."""
-        graphs = await self._worker.bulk(lambda: Graphs(self._model))
-        return graphs, graphs.weight
+    async def _graphs(self) -> Graphs:
+        async def made() -> tuple[Graphs, int]:
+            graphs = await self._worker.bulk(lambda: Graphs(self._model))
+            return graphs, graphs.weight
+
+        # To find a million nodes takes half a gigabyte: several at once, asked for by anybody, would be the end.
+        return await self._results.get((self._row, "graphs"), made, alone=True)
 
     async def _named(self) -> Tensors | None:
         """The tensors of the store; None when they cannot be listed, since its graphs can be all the same."""

@@ -7,6 +7,7 @@ import json
 from contextlib import suppress
 from typing import Any, Final
 
+from protoslice.concurrency.results import Results
 from protoslice.errors import ProtosliceError
 from protoslice.identity import ONNX_FILES, READERS
 from protoslice.stores.catalog.derived_facts import LARGEST_ROW, DerivedFacts
@@ -16,21 +17,27 @@ from protoslice.tensors.omitted import Omitted
 _NAME: Final = f"heads-{READERS}-{ONNX_FILES}"
 _LARGEST: Final = LARGEST_ROW // 2
 """Bytes of the row, about: a store has some two hundred heads, and no more are kept."""
+_WEIGHT: Final = 1000
+"""Bytes of memory of a head, about."""
+
+_Heads = dict[str, list[Any]]
 
 
 class KeptHeads:
     """Heads of one store by entity tag, in one row of the catalogue."""
 
-    def __init__(self, derived: DerivedFacts) -> None:
+    def __init__(self, row: int, derived: DerivedFacts, results: Results) -> None:
+        self._row = row
         self._derived = derived
-        self._known: dict[str, list[Any]] | None = None
+        self._results = results
         self._turn = asyncio.Lock()
 
     async def get(self, etag: str) -> Head | None:
         """The head of the view with this entity tag, if its length was computed before."""
         async with self._turn:
-            known = self._known = await self._loaded() if self._known is None else self._known
-        found = (known or {}).get(etag)
+            known = self._results.find((self._row, "heads"))
+            known = self._kept(await self._loaded()) if known is None else known
+        found = known.get(etag)
         if found is None:
             return None
         size, filename, media_type, omitted = found
@@ -42,15 +49,20 @@ class KeptHeads:
         left_out = None if head.omitted is None else [head.omitted.count, head.omitted.names]
         async with self._turn:
             # Another process may have added some meanwhile: of two that write at once, one computes a length again.
-            known = (self._known or {}) | (await self._loaded() or {})
-            self._known = known | {head.etag: [head.size, head.filename, head.media_type, left_out]}
-            data = json.dumps(self._known).encode()
-            if len(data) > _LARGEST:
-                self._known = known
-            elif self._known != known:
-                await self._derived.save(_NAME, data)
+            known = (self._results.find((self._row, "heads")) or {}) | (await self._loaded() or {})
+            more = known | {head.etag: [head.size, head.filename, head.media_type, left_out]}
+            data = json.dumps(more).encode()
+            if len(data) <= _LARGEST:
+                self._kept(more)
+                if more != known:
+                    await self._derived.save(_NAME, data)
 
-    async def _loaded(self) -> dict[str, list[Any]] | None:
+    def _kept(self, known: _Heads | None) -> _Heads:
+        if known is not None:
+            self._results.put((self._row, "heads"), known, _WEIGHT * len(known))
+        return known or {}
+
+    async def _loaded(self) -> _Heads | None:
         """Heads in the catalogue; None while the database is away."""
         with suppress(ProtosliceError):
             data = await self._derived.load(_NAME)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.concurrency.results import Results
 from protoslice.errors import NotFound
 from protoslice.formats.onnx_files.external import WEIGHTS, check_alignment, in_one_file, with_external_data
 from protoslice.formats.onnx_files.extraction import Graph, SubModel, graph_of
@@ -19,11 +19,8 @@ from protoslice.tensors.model import Model
 
 MODEL: Final = "model.onnx"
 SINGLE: Final = "single.onnx"
-_CACHED: Final = 8
-_ROOM: Final = 16 << 20
 _PIECE_WEIGHT: Final = 32
 """Bytes of memory per piece of a rope, about."""
-_WEIGHT: Final = 1024
 
 Made = Mapping[str, Rope]
 
@@ -32,22 +29,23 @@ class StoreOnnx:
     """ONNX files of one store, composed on first use and kept in memory."""
 
     def __init__(
-        self, model: Model, check: Callable[[], object], worker: Worker, readable: Readables, etag: Etag
+        self,
+        model: Model,
+        row: int,
+        check: Callable[[], object],
+        results: Results,
+        worker: Worker,
+        readable: Readables,
+        etag: Etag,
     ) -> None:
         """`check` raises the reason if there is no root proto."""
         self._model = model
+        self._row = row
+        self._results = results
         self._check = check
         self._worker = worker
         self._readable = readable
         self._etag = etag
-        self._made: CachedFlight[tuple[object, ...], Made] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
-        # Found to the end, once: all parts of the model are made out of it.
-        self._graph: CachedFlight[None, Graph] = CachedFlight(most=1, room=_ROOM)
-
-    @property
-    def weight(self) -> int:
-        """Bytes in memory, about."""
-        return self._made.weight + self._graph.weight
 
     def tag(self, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int) -> str:
         """Entity tag of what `file` gives."""
@@ -64,17 +62,22 @@ class StoreOnnx:
         check_alignment(align)
         self._check()
         part = SubModel(tuple(inputs), tuple(outputs)) if inputs or outputs else None
-        data = (await self._made.get((name == SINGLE, part, align), lambda: self._files(name == SINGLE, part, align)))[
-            name
-        ]
+        files = await self._results.get(
+            (self._row, "onnx files", name == SINGLE, part, align),
+            lambda: self._files(name == SINGLE, part, align),
+            cancellable=True,
+        )
+        data = files[name]
         etag = self.tag(name, inputs, outputs, align)
         return Representation(data.core, self._readable(data), etag, name, kind="onnx")
 
     async def _files(self, single: bool, part: SubModel | None, align: int) -> tuple[Made, int]:
         """Files by name, and the bytes of memory that they hold."""
-        graph = None if part is None else await self._graph.get(None, self._named)
+        # Found to the end, once: all parts of the model are made out of it.
+        key = (self._row, "graph of an onnx model")
+        graph = None if part is None else await self._results.get(key, self._named)
         files = await self._worker.bulk(lambda: self._composed(single, part, align, graph))
-        return files, _WEIGHT + sum(data.literals + _PIECE_WEIGHT * data.core.piece_count for data in files.values())
+        return files, sum(data.literals + _PIECE_WEIGHT * data.core.piece_count for data in files.values())
 
     async def _named(self) -> tuple[Graph, int]:
         graph = await self._worker.bulk(lambda: graph_of(OnnxProto(self._model)))

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Self
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.results import Results
 from protoslice.concurrency.shares import Shares
-from protoslice.concurrency.singleflight import CachedFlight, SingleFlight
 from protoslice.detection import look_at
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NoRoot, NotFound, Unsupported
 from protoslice.facts import ChunkEntry, File, ModelReport, Node, Signature
@@ -38,17 +37,15 @@ from protoslice.stores.reading.archive import tar_of
 from protoslice.stores.reading.chunk_facts import ChunkFacts
 from protoslice.stores.reading.chunks import StoreChunks
 from protoslice.stores.reading.documents import ROOT, StoreDocument, StoreDocuments
-from protoslice.stores.reading.graphs import CachedGraphs, StoreGraphs
+from protoslice.stores.reading.graphs import StoreGraphs
 from protoslice.stores.reading.heads import KeptHeads
 from protoslice.stores.reading.onnx_files import StoreOnnx
 from protoslice.stores.reading.records import (
     PIECE_WEIGHT,
     FindType,
     Plan,
-    Plans,
     RecordsRequest,
     StoreRecords,
-    key_passes,
 )
 from protoslice.stores.reading.root import OpenRoot
 from protoslice.stores.reading.tensors.signatures import signatures_page
@@ -60,30 +57,14 @@ from protoslice.tensors.model import Model, RootProto
 from protoslice.tensors.omitted import Omitted
 
 DEPTH = 16
-_MERGE_PLANS = 1024
-_MERGE_ROOM = 32 << 20
-"""Bytes of the plans of merges in memory."""
-_CACHED_TEXTS = 256
-_TEXTS_ROOM = 16 << 20
-"""Bytes of JSON and of rendered messages in memory."""
-_CACHED_TAGS = 2
-"""Meta graphs whose tensors are kept apart."""
 _WEIGHT = 20 << 10
 """Bytes of an opened store beside what is counted, about."""
 _FILE_WEIGHT = 1500
 """Bytes of memory per file, about."""
 _RECORD_WEIGHT = 2
 """Bytes of memory per byte of a record, about: as it is kept, and in the core."""
-
-
-@dataclass(frozen=True, slots=True)
-class CommonWork:
-    """Work that all stores of a process share, and its bounds."""
-
-    plans: Plans = field(default_factory=lambda: CachedFlight(most=_MERGE_PLANS, room=_MERGE_ROOM))
-    graphs: CachedGraphs = field(default_factory=CachedGraphs)
-    passes: Shares = field(default_factory=key_passes)
-    """Passes over streams for their keys."""
+_CHUNK_WEIGHT = 72
+"""Bytes of memory of the digest and the hash of a chunk, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +93,11 @@ class OpenStore:
         proto: OpenRoot | None,
         worker: Worker,
         derived: DerivedFacts,
-        common: CommonWork,
+        results: Results,
+        passes: Shares,
         find_type: FindType,
     ) -> None:
+        """`results` keeps what is computed of the store; `passes` bounds passes over streams of all stores."""
         self.manifest = manifest
         self.info = manifest.as_store()
         self.seen_at = float("-inf")
@@ -127,13 +110,9 @@ class OpenStore:
         self._worker = worker
         self._derived = derived
         self._chunks = self._chunks_by(proto.plan, "", self._etag) if proto is not None else None
-        self._by_policy: SingleFlight[str, StoreChunks] = SingleFlight()
-        self._of_policy: StoreChunks | None = None
-        self._plans = common.plans
-        self._texts: CachedFlight[tuple[object, ...], TextView] = CachedFlight(
-            most=_CACHED_TEXTS, room=_TEXTS_ROOM, stops=True
-        )
-        self.heads = KeptHeads(derived)
+        self.results = results
+        """Results of views of all stores of the process."""
+        self.heads = KeptHeads(manifest.row, derived, results)
         """Heads of views that are costly to make."""
         self._files = {file.path: (file, stored) for file, stored in zip(manifest.files, files, strict=True)}
         by_path = {path: stored for path, (_, stored) in self._files.items()}
@@ -142,35 +121,31 @@ class OpenStore:
         """The model in the files."""
         self.tensors = StoreTensors(
             model,
+            manifest.row,
             lambda: self._reads.memoizing(lambda: self._tensors(model)),
+            results,
             worker,
             lambda *view: self._etag(READERS, *view),
         )
         """Tensors of the store."""
-        self.onnx = StoreOnnx(model, self._known, worker, self.tensors.readable, self._etag)
+        self.onnx = StoreOnnx(model, manifest.row, self._known, results, worker, self.tensors.readable, self._etag)
         """The model as ONNX files."""
-        self.graphs = StoreGraphs(model, manifest.row, self.tensors, common.graphs, worker)
+        self.graphs = StoreGraphs(model, manifest.row, self.tensors, results, worker)
         """Graphs of the model."""
-        self._tagged: LruCache[tuple[str, ...], StoreTensors] = LruCache(most=_CACHED_TAGS, room=_CACHED_TAGS)
-        self.records = StoreRecords(by_path, worker, derived, find_type, self._etag, common.passes, common.plans)
+        self.records = StoreRecords(by_path, worker, derived, find_type, self._etag, passes, manifest.row, results)
         """Records of the store's streams."""
-        self.documents = StoreDocuments(manifest.root, by_path, self._root_document, self.records, worker)
+        self.documents = StoreDocuments(
+            manifest.root, by_path, self._root_document, self.records, manifest.row, results, worker
+        )
         """Documents of the store: the root, the indexes of bundles, streams."""
 
-    @property
-    def weight(self) -> int:
-        """Bytes that the store holds in memory, about: its records, and what was made of them until now."""
-        found = sum(tensors.weight for tensors in (self.tensors, *self._tagged.values()))
-        facts = sum(chunks.facts.weight for chunks in (self._chunks, self._of_policy) if chunks is not None)
-        shown = self.records.weight + self.documents.weight + self._texts.weight
-        shown += self.onnx.weight
-        return self._least_weight + found + facts + shown
-
     @cached_property
-    def _least_weight(self) -> int:
+    def weight(self) -> int:
+        """Bytes that the store holds in memory, about, without what is computed of it."""
         objects = {part for stored in self._objects for part in stored.parts}
         records = self._proto.weight if self._proto is not None else 0
         sums = sum(part.weight for part in objects)
+        sums += _CHUNK_WEIGHT * len(self._chunks.plan) if self._chunks is not None else 0
         return _WEIGHT + _FILE_WEIGHT * len(self._files) + _RECORD_WEIGHT * records + sums
 
     async def text(self, view: tuple[object, ...], make: Callable[[], Awaitable[TextView]]) -> TextView:
@@ -178,9 +153,9 @@ class OpenStore:
 
         async def made() -> tuple[TextView, int]:
             found = await make()
-            return found, _WEIGHT + len(found.text)
+            return found, len(found.text)
 
-        return await self._texts.get(view, made)
+        return await self.results.get((self.manifest.row, "text", *view), made, cancellable=True)
 
     def file(self, path: str) -> Representation:
         """The file at `path`, unchanged; `NotFound` when the store has none."""
@@ -207,7 +182,7 @@ class OpenStore:
         """All files as one tar archive, in the order of their paths, without those of version control."""
         shown = sorted(without_version_control(self._files))  # uploads of one store may differ in their order
         found, gone = [self._files[path] for path in shown], sorted(self._files.keys() - set(shown))
-        _, _, rope = await self._plans.get((self.manifest.row, "archive"), lambda: self._planned_archive(found))
+        _, _, rope = await self.results.get((self.manifest.row, "archive"), lambda: self._planned_archive(found))
         return Representation(
             rope,
             [stored for _, stored in found],
@@ -227,16 +202,15 @@ class OpenStore:
         if tags is None:
             return self.tensors
         wanted = tuple(sorted(set(tags)))
-        found = self._tagged.get(wanted)
-        if found is None:
-            found = StoreTensors(
-                self.model,
-                lambda: self._with_tags(wanted),
-                self._worker,
-                lambda *view: self._etag(READERS, "tags", wanted, *view),
-            )
-            self._tagged.put(wanted, found, 1)
-        return found
+        return StoreTensors(
+            self.model,
+            self.manifest.row,
+            lambda: self._with_tags(wanted),
+            self.results,
+            self._worker,
+            lambda *view: self._etag(READERS, "tags", wanted, *view),
+            wanted,
+        )
 
     async def _with_tags(self, tags: Sequence[str]) -> Tensors:
         found = await self.tensors.all()
@@ -280,7 +254,9 @@ class OpenStore:
         """
         check_plan(plan)
         own = self._own_chunks()
-        return await self._by_policy.get("", self._planned_by_policy) if plan and own.plan.kept else own
+        if not plan or not own.plan.kept:
+            return own
+        return await self.results.get((self.manifest.row, "plan by policy"), self._planned_by_policy)
 
     async def tree(
         self, path: str, depth: int, limit: int, cursor: str | None, of: StoreDocument | None = None
@@ -327,8 +303,8 @@ class OpenStore:
             raise InvalidInput("Invalid omit_larger_than: use a size in bytes, 0 or more")
         fields = tuple(fields or ())
         view = (path, fields, omit_larger_than, tuple(omit))
-        kind, type_name, rope = await self._plans.get(
-            (self.manifest.row, *view, *found.facts), lambda: self._planned_merge(found.document, *view)
+        kind, type_name, rope = await self.results.get(
+            (self.manifest.row, "merge", *view, *found.facts), lambda: self._planned_merge(found.document, *view)
         )
         whole = not path and not fields and omit_larger_than is None and not omit
         if whole and not found.facts and not self._known().imaged:
@@ -447,15 +423,14 @@ class OpenStore:
         assert self._chunks is not None
         return self._chunks
 
-    async def _planned_by_policy(self) -> StoreChunks:
-        """Chunks by the sizes of the manifest, planned at the first call."""
-        if self._of_policy is None:
-            document, sizes = self._known().document, (self.manifest.min_chunk, self.manifest.max_chunk)
-            plan = await self._reads.memoizing(lambda: document.plan(*sizes))
-            version = ("policy", _core.Plan.VERSION)
-            name = f"-policy-{_core.Plan.VERSION}"
-            self._of_policy = self._chunks_by(plan, name, lambda *view: self._etag(*version, *view), versioned=True)
-        return self._of_policy
+    async def _planned_by_policy(self) -> tuple[StoreChunks, int]:
+        """Chunks by the sizes of the manifest, and their weight in bytes."""
+        document, sizes = self._known().document, (self.manifest.min_chunk, self.manifest.max_chunk)
+        plan = await self._reads.memoizing(lambda: document.plan(*sizes))
+        version = ("policy", _core.Plan.VERSION)
+        name = f"-policy-{_core.Plan.VERSION}"
+        chunks = self._chunks_by(plan, name, lambda *view: self._etag(*version, *view), versioned=True)
+        return chunks, _WEIGHT + 4 * _CHUNK_WEIGHT * len(plan)
 
     def _chunks_by(
         self, plan: _core.Plan, name: str, etag: Callable[..., str], *, versioned: bool = False

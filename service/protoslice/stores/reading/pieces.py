@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.concurrency.results import Results
 from protoslice.facts import PiecePlace
 from protoslice.pieces import PieceCutter, regions
 from protoslice.storage.interface import Buffer
@@ -24,22 +24,15 @@ T = TypeVar("T")
 _REGIONS: Final = 256
 """Regions told in one slice of work."""
 _MOST_BEGUN: Final = 16
-_TABLES: Final = 256
-_ROOM: Final = 64 << 20
-"""Bytes of all tables in memory: those of some 1.5 TB of large files."""
 
 
 class Pieces:
     """Piece tables of all stores."""
 
-    def __init__(self, derived: DerivedSources, worker: Worker) -> None:
+    def __init__(self, derived: DerivedSources, results: Results, worker: Worker) -> None:
         self._derived = derived
         self._worker = worker
-        self._tables: CachedFlight[int, bytes] = CachedFlight(most=_TABLES, room=_ROOM, stops=True)
-        """Rows by store, digested when they were loaded: a page costs no second look at the others.
-
-        A store that was removed and sent again has another row in the catalogue, for which the table is saved again.
-        """
+        self._results = results
         self._begun: dict[int, bytearray] = {}
         """First rows of tables whose calculation was cancelled, by store."""
 
@@ -48,7 +41,9 @@ class Pieces:
 
         The work stops when no caller waits any more.
         """
-        rows = await self._tables.get(store.manifest.row, lambda: self._load(store))
+        # A store that was removed and sent again has another row, for which the table is saved again.
+        key = (store.manifest.row, "pieces")
+        rows = await self._results.get(key, lambda: self._load(store), cancellable=True)
         return PieceTable(rows, [file.path for file in store.info.files])
 
     async def known(self, store: OpenStore) -> bool:

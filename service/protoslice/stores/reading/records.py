@@ -12,8 +12,8 @@ from typing import Final
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.concurrency.results import Results
 from protoslice.concurrency.shares import Shares
-from protoslice.concurrency.singleflight import CachedFlight
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
 from protoslice.identity import RECORDS
@@ -31,7 +31,6 @@ from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPa
 from protoslice.streams.shards import is_pattern, name_of, shards_among
 from protoslice.tensors.layout import allow
 
-_CACHED: Final = 4
 _PASSES: Final = 8
 _PASSES_OF_CLIENT: Final = 4
 _ROOM: Final = 64 << 20
@@ -52,8 +51,6 @@ Etag = Callable[..., str]
 FindType = Callable[[str], Awaitable[TypeSchema | None]]
 Plan = tuple[str, str | None, _core.Rope]
 """Kind, message type and rope of a view."""
-Plans = CachedFlight[tuple[object, ...], Plan]
-"""Plans of recent views of all stores: a client that reads one in ranges has it planned once."""
 PIECE_WEIGHT: Final = 32
 """Bytes of memory per piece of a rope, about."""
 
@@ -92,26 +89,19 @@ class StoreRecords:
         find: FindType,
         etag: Etag,
         passes: Shares,
-        plans: Plans,
+        row: int,
+        results: Results,
     ) -> None:
-        """`passes` bounds the passes over streams for their keys, of all stores together, which share `plans` too."""
+        """`passes` bounds the passes over streams for their keys, of all stores together."""
         self._files = files
         self._worker = worker
         self._indexes = RecordIndexes(worker, derived)
         self._find = find
         self._etag = etag
-        self._keys: CachedFlight[tuple[str, str, str | None, str], KeyIndex] = CachedFlight(
-            most=_CACHED, room=_ROOM, stops=True
-        )
         self._passes = passes
-        self._plans = plans
+        self._row = row
+        self._results = results
         self._turns = asyncio.Semaphore(1)
-        self._opened: CachedFlight[tuple[str, str | None], _Stream] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
-
-    @property
-    def weight(self) -> int:
-        """Bytes of the indexes in memory."""
-        return self._keys.weight + self._opened.weight
 
     async def one(self, number: int, request: RecordsRequest) -> Representation:
         """Record `number`, as it is; `NotFound` when there is none."""
@@ -158,7 +148,8 @@ class StoreRecords:
             return index, index.weight
 
         fingerprint = own.fingerprint if own is not None else name
-        return await self._keys.get((stream.path, stream.records.framing, fingerprint, key), made)
+        view = (self._row, "keys of records", stream.path, stream.records.framing, fingerprint, key)
+        return await self._results.get(view, made, cancellable=True)
 
     async def summary(self, request: RecordsRequest, as_json: Callable[[RecordsSummary], bytes]) -> Representation:
         """`RecordsSummary` of a stream, as the JSON that `as_json` makes of it."""
@@ -235,7 +226,7 @@ class StoreRecords:
             return (kind, shown, rope), Rope(rope, ()).literals + PIECE_WEIGHT * rope.piece_count if reads else 0
 
         if reads:
-            _, shown, rope = await self._plans.get((etag,), lambda: self._worker.bulk(planned))
+            _, shown, rope = await self._results.get((self._row, "records", etag), lambda: self._worker.bulk(planned))
         else:
             (_, shown, rope), _ = await self._worker.run(planned)
         allow(rope.size, sum(source.size for source in sources), "ask for fewer records, or for each record only once")
@@ -255,7 +246,8 @@ class StoreRecords:
         name, paths = self._paths(request.file)
         if request.framing is not None:
             checked_framing(request.framing)
-        return await self._opened.get((name, request.framing), lambda: self._open(name, paths, request.framing))
+        key = (self._row, "stream", name, request.framing)
+        return await self._results.get(key, lambda: self._open(name, paths, request.framing), cancellable=True)
 
     def _paths(self, file: str | None) -> tuple[str, Sequence[str]]:
         """Name and paths of the stream `file`, which may stand for shards; None for all that there is.

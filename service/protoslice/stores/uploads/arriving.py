@@ -62,7 +62,7 @@ class Arriving:
         self._worker = worker
         self._records = records
         self._indexes = ArrivingIndexes(storage, worker)
-        self._looks: SingleFlight[tuple[str, int], VersionedUpload] = SingleFlight(stops=True)
+        self._looks: SingleFlight[tuple[str, int], VersionedUpload] = SingleFlight()
 
     @asynccontextmanager
     async def after(self, upload_id: str, request: ArrivingRequest) -> AsyncIterator[Arrived]:
@@ -105,7 +105,7 @@ class Arriving:
         # A thousand readers are woken when there is something to read, and not at every look.
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until - monotonic())):
-                return await self._looks.get((held.upload.id, held.epoch), look)
+                return await self._looks.get((held.upload.id, held.epoch), look, cancellable=True)
         return held
 
     @asynccontextmanager

@@ -55,7 +55,7 @@ class ArrivingIndexes:
         self._storage = storage
         self._worker = worker
         self._recent: LruCache[tuple[str, Framing], ArrivingIndex] = LruCache(most=_MOST, room=_ROOM)
-        self._once: SingleFlight[tuple[str, Framing, int], ArrivingIndex] = SingleFlight(stops=True)
+        self._once: SingleFlight[tuple[str, Framing, int], ArrivingIndex] = SingleFlight()
 
     async def of(self, upload: Upload, named: str | None) -> ArrivingIndex | None:
         """Index of all durable bytes of `upload`; None while there are none.
@@ -70,7 +70,8 @@ class ArrivingIndexes:
         recent = self._recent.get((upload.id, framing))
         if recent is not None and recent.records.size >= upload.offset:
             return recent
-        return await self._once.get((upload.id, framing, upload.offset), lambda: self._extended(upload, framing))
+        view = (upload.id, framing, upload.offset)
+        return await self._once.get(view, lambda: self._extended(upload, framing), cancellable=True)
 
     async def _told(self, upload: Upload) -> Framing:
         """The framing that the first durable bytes tell."""

@@ -108,8 +108,8 @@ def _opened_by_id(patch: pytest.MonkeyPatch) -> None:
     plain = OpenStores.get_fresh
 
     def found(self: OpenStores, store_id: str) -> Any:
-        by_id = [store for (_, id), store in self._opened.items() if id == store_id]
-        return by_id[0] if by_id else plain(self, store_id)
+        rows = [row for (_, id), row in self._rows.items() if id == store_id]
+        return next(filter(None, (self._results.find((row, "store")) for row in rows)), plain(self, store_id))
 
     patch.setattr(OpenStores, "get_fresh", found)
 

@@ -17,8 +17,7 @@ from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.formats import onnx
 from protoslice.storage import MemoryStorage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
-from protoslice.stores import OpenStore, Stores
-from protoslice.stores.reading.tensors import tensors
+from protoslice.stores import OpenStore, StoreOptions, Stores
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Tensor
 
@@ -50,27 +49,27 @@ def test_a_safetensors_file_is_made_once_and_kept() -> None:
             await store.tensors.safetensors([f"w{number}"])
         assert await store.tensors.safetensors([]) is not first, "only so many are kept"
 
-    in_memory(work)
+    in_memory(work, StoreOptions(open_stores_bytes=60_000))
 
 
-def test_what_is_held_in_memory_weighs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_held_in_memory_weighs() -> None:
     """Numbers that stand one by one are brought together: of files of many of them the newest alone is kept."""
-    monkeypatch.setattr(tensors, "_ROOM", 15_000)
     one_by_one = b"\x38\x01" * 20_000
     initializer = b"\x08" + varint(20_000) + b"\x10\x07" + field(8, b"ids") + one_by_one
     model = b"\x08\x08" + field(7, field(2, b"graph") + field(5, initializer))
 
     async def work(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, model)).store.id)
+        before = store.results.weight
         first = await store.tensors.safetensors([])
         assert (await read(first)).endswith(np.ones(20_000, "<i8").tobytes())
         assert first is await store.tensors.safetensors([])
-        assert store.tensors.weight > 20_000
+        assert store.results.weight > before + 20_000
         await store.tensors.safetensors(["ids"])
         assert first is not await store.tensors.safetensors([])
         assert first.size == (await store.tensors.safetensors([])).size
 
-    in_memory(work)
+    in_memory(work, StoreOptions(open_stores_bytes=15_000))
 
 
 def on_metered(work: Any, data: bytes) -> None:

@@ -10,17 +10,13 @@ from typing import Final
 
 from protoslice.concurrency import Job
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.concurrency.results import Results
 from protoslice.errors import InvalidInput
 from protoslice.facts import Kind
 from protoslice.stores.reading.tensors.groups import Totals, totals_of
 from protoslice.tensors.listing import Tensors, natural
 from protoslice.tensors.model import Tensor
 
-_CACHED: Final = 8
-_ROOM: Final = 16 << 20
-_FACTS_ROOM: Final = 64 << 20
-"""Bytes of facts to sort by that are kept: those of two million tensors."""
 _AT_ONCE: Final = 256
 _MOST: Final = (1 << 63) - 1
 """Sizes and numbers of elements end here, for the same reason."""
@@ -36,11 +32,6 @@ class _Facts:
     parameters: array[int] = field(default_factory=lambda: array("q"))
     dtypes: list[str] = field(default_factory=list)
     kinds: list[Kind] = field(default_factory=list)
-
-    @property
-    def weight(self) -> int:
-        """Bytes in memory; the names of types are shared."""
-        return 40 * len(self.sizes)
 
     @property
     def columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[str], Sequence[Kind]]:
@@ -60,17 +51,11 @@ class _Facts:
 class TensorOrder:
     """The tensors of one store by number, sorted by some column; the last orders are kept."""
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, row: int, tags: Sequence[str] | None, results: Results, worker: Worker) -> None:
+        self._row = row
+        self._tags = tags
+        self._results = results
         self._worker = worker
-        self._sorted: CachedFlight[str, Sequence[int]] = CachedFlight(most=_CACHED, room=_ROOM, stops=True)
-        # A tensor is built from its message each time: once for all columns but the name, which costs less alone.
-        self._facts: CachedFlight[None, _Facts] = CachedFlight(most=1, room=_FACTS_ROOM, stops=True)
-        self._totals: CachedFlight[None, Totals] = CachedFlight(most=1, room=_FACTS_ROOM, stops=True)
-
-    @property
-    def weight(self) -> int:
-        """Bytes of the orders in memory."""
-        return self._sorted.weight + self._facts.weight + self._totals.weight
 
     async def by(self, found: Tensors, sort: str | None) -> Sequence[int]:
         """Numbers of the tensors `found` in the order of `sort`: a column, descending with `-` before it.
@@ -83,11 +68,13 @@ class TensorOrder:
             raise InvalidInput(
                 f"Unknown sort column {sort[:40]!r}: use one of {', '.join(_COLUMNS)}, with '-' for descending"
             )
-        return await self._sorted.get(sort, lambda: self._made(found, sort))
+        key = (self._row, "order of tensors", self._tags, sort)
+        return await self._results.get(key, lambda: self._made(found, sort), cancellable=True)
 
     async def totals(self, found: Tensors) -> Totals:
         """Return the tensors by name, with running totals in that order."""
-        return await self._totals.get(None, lambda: self._totalled(found))
+        key = (self._row, "totals of tensors", self._tags)
+        return await self._results.get(key, lambda: self._totalled(found), cancellable=True)
 
     async def elements(self, found: Tensors) -> Sequence[int]:
         """Return the numbers of elements of the tensors `found`, -1 where unknown."""
@@ -123,9 +110,10 @@ class TensorOrder:
         async def made() -> tuple[_Facts, int]:
             facts = _Facts()
             await self._worker.finish(looks_job(lambda number: facts.take(found[number]), range(len(found))))
-            return facts, facts.weight
+            return facts, 40 * len(found)
 
-        return await self._facts.get(None, made)
+        # A tensor is built from its message each time: once for all columns but the name, which costs less alone.
+        return await self._results.get((self._row, "facts of tensors", self._tags), made, cancellable=True)
 
 
 def looks_job(look: Callable[[int], object], numbers: Sequence[int]) -> Job[None]:

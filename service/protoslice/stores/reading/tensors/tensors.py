@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from bisect import bisect_left
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from itertools import islice
@@ -10,7 +9,7 @@ from typing import Final, TypeVar
 from urllib.parse import quote
 
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.singleflight import CachedFlight
+from protoslice.concurrency.results import Results
 from protoslice.errors import LimitExceeded
 from protoslice.facts import TensorBranch, TensorEntry
 from protoslice.graphs import Weight
@@ -47,14 +46,6 @@ _FORMS: Final = {
 _SUFFIXES: Final = {"/lod": "lod", "/stats": "stats"}
 """Forms that may be asked for behind the name of a tensor."""
 
-_CACHED_READINGS: Final = 16
-_CACHED_STATISTICS: Final = 1024
-_ROOM: Final = 16 << 20
-"""Bytes cached of each kind: mostly headers of safetensors files, and facts looked up of tensors."""
-_CACHED_SHARDS: Final = 2
-"""Layouts of shards that are cached."""
-_SHARDS_ROOM: Final = 128 << 20
-"""Bytes cached of the shards of a model, which a client asks for file by file, and range by range."""
 _EXTENT_WEIGHT: Final = 32
 _TENSOR_WEIGHT: Final = 400
 """Bytes of memory per tensor that was found, about."""
@@ -70,32 +61,25 @@ Readables = Callable[[Rope], Sequence[Readable]]
 class StoreTensors:
     """Tensors of one store, listed on first use and kept in memory."""
 
-    def __init__(self, model: Model, find: Find, worker: Worker, etag: Etag) -> None:
-        """`find` lists the tensors of `model`; the first caller that needs them waits for it."""
+    def __init__(
+        self,
+        model: Model,
+        row: int,
+        find: Find,
+        results: Results,
+        worker: Worker,
+        etag: Etag,
+        tags: Sequence[str] | None = None,
+    ) -> None:
+        """`find` lists the tensors of `model`, or those with `tags`; the first caller that needs them waits for it."""
         self._model = model
+        self._row = row
         self._find = find
+        self._results = results
         self._worker = worker
         self._etag = etag
-        self._found: Tensors | None = None
-        self._finding = asyncio.Lock()
-        self._ready: CachedFlight[str, Tensor] = CachedFlight(most=_CACHED_READINGS, room=_ROOM)
-        self._order = TensorOrder(worker)
-        self._statistics: CachedFlight[tuple[object, ...], bytes] = CachedFlight(
-            most=_CACHED_STATISTICS, room=_ROOM, stops=True
-        )
-        self._files: CachedFlight[tuple[object, ...], Representation] = CachedFlight(
-            most=_CACHED_READINGS, room=_ROOM, stops=True
-        )
-        # Made to the end, once: clients give up on a head after ten seconds, and ask again.
-        self._shards: CachedFlight[tuple[object, ...], Mapping[str, Representation]] = CachedFlight(
-            most=_CACHED_SHARDS, room=_SHARDS_ROOM
-        )
-
-    @property
-    def weight(self) -> int:
-        """Bytes in memory, about: the tensors, once they were found, and what was made of them."""
-        caches = (self._ready, self._order, self._statistics, self._files, self._shards)
-        return _TENSOR_WEIGHT * len(self._found or ()) + sum(each.weight for each in caches)
+        self._tags = tags
+        self._order = TensorOrder(row, tags, results, worker)
 
     async def page(
         self,
@@ -172,7 +156,8 @@ class StoreTensors:
         """The tensor with its elements located, and its varints counted."""
         if is_ready(tensor):
             return tensor
-        return await self._ready.get(tensor.address, lambda: self._worker.bulk(lambda: ready(tensor)))
+        key = (self._row, "tensor", self._tags, tensor.address)
+        return await self._results.get(key, lambda: self._worker.bulk(lambda: ready(tensor)))
 
     async def _summed_up(self, tensor: Tensor, slice_text: str | None, sample: int | None) -> Representation:
         """The statistics of a tensor in JSON, made once for all who wait, and for nobody once they left."""
@@ -183,7 +168,7 @@ class StoreTensors:
             return text, len(text)
 
         view = (tensor.address, slice_text, sample)
-        text = await self._statistics.get(view, made)
+        text = await self._results.get((self._row, "statistics", self._tags, *view), made, cancellable=True)
         return self._given(tensor, Rope.joined([text]), "stats", self._etag("statistics", *view))
 
     def file_tag(self, names: Sequence[str], layout: FileLayout) -> str:
@@ -203,7 +188,8 @@ class StoreTensors:
         With `strict`, `Unsupported` if the file leaves any of them out.
         """
         found = await self.all()
-        made = await self._files.get((tuple(names), layout), lambda: self._made(found, names, layout))
+        key = (self._row, "safetensors", self._tags, tuple(names), layout)
+        made = await self._results.get(key, lambda: self._made(found, names, layout), cancellable=True)
         refuse(made.omitted, strict)
         return made
 
@@ -226,7 +212,9 @@ class StoreTensors:
     ) -> Mapping[str, Representation]:
         """The tensors as the files that clients of Hugging Face look for; see `Safetensors.shards`."""
         found, most = await self.all(), shard_bytes or SHARD_BYTES
-        made = await self._shards.get((tuple(names), most, layout), lambda: self._cut(found, names, most, layout))
+        key = (self._row, "shards", self._tags, tuple(names), most, layout)
+        # Made to the end, once: clients give up on a head after ten seconds, and ask again.
+        made = await self._results.get(key, lambda: self._cut(found, names, most, layout))
         for file in made.values():
             refuse(file.omitted, strict)
         return made
@@ -287,10 +275,12 @@ class StoreTensors:
 
     async def all(self) -> Tensors:
         """All tensors; the first call finds them."""
-        async with self._finding:
-            if self._found is None:
-                self._found = await self._find()
-            return self._found
+
+        async def made() -> tuple[Tensors, int]:
+            found = await self._find()
+            return found, _TENSOR_WEIGHT * len(found)
+
+        return await self._results.get((self._row, "tensors", self._tags), made)
 
     def _represented(self, tensor: Tensor, slice_text: str | None, form: str, *, dequantize: bool) -> Representation:
         reading = read(dequantized(tensor) if dequantize else tensor, slice_text, form)

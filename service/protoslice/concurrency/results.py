@@ -1,0 +1,116 @@
+"""Results of costly work in one cache with one bound, each made once for all who wait."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Hashable
+from typing import Any, Final, TypeVar
+
+from protoslice.concurrency.singleflight import SingleFlight
+
+V = TypeVar("V")
+
+Key = tuple[Hashable, ...]
+"""Owner of a result, such as the row of a store; its kind; and parameters."""
+_ENTRY: Final = 1 << 10
+"""Bytes of memory that a result takes beside its own weight, about."""
+
+
+class Results:
+    """Results by key, of at most `room` bytes together; those used longest ago go first.
+
+    The newest result of each kind stays as long as anything of its owner does, and the owner that was used last stays,
+    however heavy it is: what costs most to make is not made again for each request.
+    """
+
+    def __init__(self, room: int) -> None:
+        self.weight = 0
+        """Bytes of all results, about."""
+        self._room = room
+        self._kept: dict[Key, tuple[Any, int]] = {}
+        self._keys: dict[Hashable, set[Key]] = {}
+        """Keys of the kept results, by owner."""
+        self._newest: dict[Key, Key] = {}
+        """Key of the newest result of each owner and kind."""
+        self._used: dict[Key, None] = {}
+        """Owners, as `(owner,)`, and keys of results that are not the newest; the most recently used last."""
+        self._making: SingleFlight[Key, Any] = SingleFlight()
+        self._alone = asyncio.Lock()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def find(self, key: Key) -> Any:
+        """Return the result of `key`, which counts as a use of it and of its owner; None if it is not kept."""
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if key in self._used:
+            self._use(key)
+        self._use(key[:1])
+        return kept[0]
+
+    def put(self, key: Key, value: object, weight: int) -> None:
+        """Keep `value` of `weight` bytes, as the newest result of its kind."""
+        owner, kind = key[:1], key[:2]
+        self._remove(key)
+        former = self._newest.get(kind)
+        if former is not None and former != key:
+            self._use(former)
+        self._newest[kind] = key
+        self._kept[key] = value, _ENTRY + weight
+        self._keys.setdefault(key[0], set()).add(key)
+        self.weight += _ENTRY + weight
+        self._use(owner)
+        while self.weight > self._room and (oldest := next(iter(self._used))) != owner:
+            if len(oldest) == 1:
+                self.drop(oldest[0])
+            else:
+                self._remove(oldest)
+
+    def drop(self, owner: Hashable) -> None:
+        """Remove all results of an owner."""
+        for key in [*self._keys.get(owner, ())]:
+            self._newest.pop(key[:2], None)
+            self._remove(key)
+        self._keys.pop(owner, None)
+        self._used.pop((owner,), None)
+
+    async def get(
+        self,
+        key: Key,
+        make: Callable[[], Coroutine[Any, Any, tuple[V, int]]],
+        *,
+        cancellable: bool = False,
+        alone: bool = False,
+    ) -> V:
+        """Return the result of `key`: the kept one, or that of `make`, with its approximate size in bytes.
+
+        Callers of one key share the work. `cancellable` work is cancelled when its last caller leaves. Of work that
+        runs `alone`, which needs much memory, one runs at a time.
+        """
+        found: V | None = self.find(key)
+        if found is not None:
+            return found
+        made: V = await self._making.get(key, lambda: self._made(key, make, alone=alone), cancellable=cancellable)
+        return made
+
+    async def _made(self, key: Key, make: Callable[[], Coroutine[Any, Any, tuple[V, int]]], *, alone: bool) -> V:
+        if alone:
+            async with self._alone:
+                value, weight = await make()
+        else:
+            value, weight = await make()
+        self.put(key, value, weight)
+        return value
+
+    def _use(self, key: Key) -> None:
+        self._used.pop(key, None)
+        self._used[key] = None
+
+    def _remove(self, key: Key) -> None:
+        self._used.pop(key, None)
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._keys[key[0]].discard(key)
+            self.weight -= kept[1]
