@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, expect
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, Route, expect
 from tests.support.browser import opened, violations, window
 from tests.support.golden import MODELS as GOLDEN
 from tests.support.hub import commit
@@ -435,6 +435,26 @@ def test_renamed_tensors_are_renamed_in_both_pictures(context: BrowserContext) -
             said.add(strip.locator("[data-said]").last.inner_text())
     assert sum(int(found[1]) for each in said if (found := re.search(r"(\d+) renamed", each))) == 6
     assert not [each for each in said if re.search("added|removed", each)]
+
+
+def test_a_comparison_shows_how_far_it_is_until_it_is_done(context: BrowserContext) -> None:
+    page, read, asked = context.new_page(), [1 << 30], list[str]()
+
+    def answer(route: Route) -> None:
+        asked.append(route.request.url)
+        route.fulfill(status=202, json={"read": read[-1], "size": 10 << 30}) if read else route.continue_()
+
+    page.route("**/diff?*", answer)
+    page.goto("/diff/bert:1...bert:2")
+    bar = page.get_by_role("progressbar", name="Bytes compared")
+    for so_far in (1, 3):
+        read.append(so_far << 30)
+        expect(bar.locator("..")).to_have_text(f"Loading: comparing all bytes … {so_far}.0 GiB of at most 10.0 GiB")
+        expect(bar).to_have_js_property("value", so_far << 30)
+    read.clear()
+    expect(page.get_by_role("list", name="Number of changes")).to_be_visible()
+    expect(bar).to_have_count(0)
+    assert all("wait=1" in each for each in asked)
 
 
 def test_layers_that_moved_are_found_by_keys_and_linked(context: BrowserContext) -> None:

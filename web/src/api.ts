@@ -27,6 +27,7 @@ export type GraphSection = Schemas["GraphSection"];
 export type Records = Schemas["RecordsSummary"];
 export type Difference = Schemas["Difference"];
 export type Diff = Schemas["Diff"];
+export type Comparing = Schemas["Comparing"];
 export type Delta = Schemas["TensorDelta"];
 export type TensorMove = Schemas["TensorMove"];
 export type EqualTensors = Schemas["EqualTensors"];

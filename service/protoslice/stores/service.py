@@ -457,9 +457,12 @@ class Stores:
         store = await self.view(ref)
         return (await self._pieces.of(store)).page(limit, cursor)
 
-    async def compare(self, before: str, after: str, *, checksums: bool = False) -> StoreComparison:
+    async def compare(
+        self, before: str, after: str, *, checksums: bool = False, wait: float | None = None
+    ) -> StoreComparison:
         """In what the store `after` differs from the store `before`; see `Comparisons.of`."""
-        return await self._comparisons.of(await self.view(before), await self.view(after), checksums=checksums)
+        one, other = await self.view(before), await self.view(after)
+        return await self._comparisons.of(one, other, checksums=checksums, wait=wait)
 
     async def tensor_delta(self, before: str, after: str, was: str, name: str, sample: int | None) -> TensorDelta:
         """Distances of the elements of a tensor of two stores; see `Comparisons.delta`."""

@@ -50,6 +50,25 @@ def ids(client: httpx.Client) -> tuple[str, str]:
     return one, store(client, parsed.SerializeToString(), "compared:2")
 
 
+def test_the_progress_of_a_comparison_is_an_answer_until_it_is_done(client: httpx.Client) -> None:
+    data = model(w=RANDOM.standard_normal((2000, 2000)))
+    for number in (1, 2):
+        store(client, data + b"\x10\x00" * number, f"long:{number}")
+    progress = []
+    for _ in range(1000):
+        answer = client.get("/v1/stores/long:2/diff", params={"before": "long:1", "wait": "0"})
+        if answer.status_code == 200:
+            break
+        assert (answer.status_code, answer.headers["cache-control"]) == (202, "no-store")
+        progress.append(answer.json())
+    assert answer.json()["counts"][0] == {"what": "file", "change": "changed", "count": 1}
+    assert len(progress) > 2
+    assert {each["size"] for each in progress} == {2 * len(data) + 6}
+    assert progress[-1]["read"] <= answer.json()["read"] <= progress[-1]["size"]
+    answer = client.get("/v1/stores/long:2/diff", params={"before": "long:1", "wait": "31"})
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug="invalid-input")
+
+
 def test_files_tensors_and_parts_are_told(client: httpx.Client, ids: tuple[str, str]) -> None:
     answer = client.get("/v1/stores/compared:2/diff", params={"before": "compared:1"})
     told = answer.json()

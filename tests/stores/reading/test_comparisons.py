@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from random import Random
 
 import pytest
 from tests.support.protos.writer import varint
 from tests.support.stores import field, in_memory, onnx, upload
 
-from protoslice.errors import Unsupported
+from protoslice.errors import CorruptModel, Unsupported
 from protoslice.facts import TensorDelta
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.stores import IngestRequest, Stores, follow
 from protoslice.stores.reading import comparisons
-from protoslice.stores.reading.comparisons import StoreComparison
+from protoslice.stores.reading.comparisons import StoreComparison, Unfinished
 
 MIB = 1 << 20
 
@@ -137,6 +138,53 @@ def test_more_differences_than_are_listed_are_counted(monkeypatch: pytest.Monkey
     page = found.page(4, None)
     assert (len(page.items), page.next) == (4, "4")
     assert [*page.items, *found.page(100, page.next).items] == found.listed
+
+
+@pytest.mark.parametrize("way", ["waits", "leaves"])
+def test_a_comparison_is_resumed_where_its_caller_left_it(way: str) -> None:
+    """All bytes of both are read, since equal checksums are no proof: 4 MiB in each slice."""
+    model = onnx(16 * MIB, 16 * MIB)
+
+    async def work(stores: Stores, _: object) -> tuple[StoreComparison, list[tuple[int, int]]]:
+        one, other = [(await upload(stores, data)).store.id for data in (model, model + b"\x10\x00")]
+        so_far = list[tuple[int, int]]()
+        for _ in range(1000):
+            if way == "leaves":
+                leaving = asyncio.create_task(stores.compare(one, other))
+                await asyncio.sleep(0)
+                leaving.cancel()
+                await asyncio.wait([leaving])
+            try:
+                return await stores.compare(one, other, wait=0), so_far
+            except Unfinished as unfinished:
+                so_far.append((unfinished.read, unfinished.size))
+        raise AssertionError("each call begins from the start")
+
+    found, progress = in_memory(work)
+    assert {size for _, size in progress} == {2 * len(model) + 2}
+    so_far = [read for read, _ in progress]
+    assert len(so_far) > 2
+    assert so_far == sorted(so_far)
+    assert so_far[-1] <= found.read < 2.1 * len(model), "nothing is read twice"
+
+
+def test_a_comparison_that_fails_is_begun_again_by_the_next_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = onnx(MIB, 10)
+
+    async def work(stores: Stores, _: object) -> StoreComparison:
+        ids = [(await upload(stores, data)).store.id for data in (model, model + b"\x10\x00")]
+        with monkeypatch.context() as patch:
+            patch.setattr(comparisons, "steps_of_differences", _failing)
+            with pytest.raises(CorruptModel):
+                await stores.compare(*ids)
+        return await stores.compare(*ids)
+
+    assert changes(in_memory(work))[0] == ("changed", "file", "model.onnx")
+
+
+def _failing(*_: object) -> Iterator[None]:
+    yield
+    raise CorruptModel("as a storage may fail")
 
 
 def delta(before: bytes, after: bytes, sample: int | None = None) -> TensorDelta:

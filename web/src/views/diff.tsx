@@ -2,7 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { getJson, url, view, type Delta, type Diff, type Difference, type Page, type Store, type TensorMove } from "../api";
+import { get, getJson, url, view, type Comparing, type Delta, type Diff, type Difference, type Page, type Store, type TensorMove } from "../api";
 import { drawable } from "../elements";
 import { Drawer } from "../focus";
 import { bytes, figure, many, percent, rough, whole } from "../format";
@@ -42,7 +42,8 @@ function Between({ names, before, after }: { names: string; before: string; afte
   const [exact, setExact] = useParameter("exact");
   const moves = useMoves(before, after);
   // After the sample: the exact comparison of large models takes all of the service's time.
-  const found = useLoaded<Diff>(moves.done ? names + exact : null, (signal) => allOf(before, after, !exact, signal));
+  const [progress, setProgress] = useState<Comparing | null>(null);
+  const found = useLoaded<Diff>(moves.done ? names + exact : null, (signal) => allOf(before, after, !exact, signal, setProgress));
   const named: Sides = { before, after };
   return (
     <>
@@ -56,8 +57,18 @@ function Between({ names, before, after }: { names: string; before: string; afte
       {moves.pairs.total > 0 && <Moved {...moves} />}
       {found.error && <Trouble error={found.error} />}
       {found.value ? <Shown named={named} diff={found.value} moves={moves} evidence={<Evidence diff={found.value} onExact={() => setExact("1")} />} />
-        : <Shown named={named} diff={sampled(before, after, moves.pairs.items)} moves={moves} evidence={!found.error && <p class="soft" data-said>Loading: comparing all bytes …</p>} />}
+        : <Shown named={named} diff={sampled(before, after, moves.pairs.items)} moves={moves} evidence={!found.error && <Comparison progress={progress} />} />}
     </>
+  );
+}
+
+/** How far the comparison of all bytes is: the rest of them may turn out to be equal at once. */
+function Comparison({ progress }: { progress: Comparing | null }) {
+  return (
+    <p class="soft comparing">
+      <span data-said>Loading: comparing all bytes …</span>
+      {progress && <><progress max={progress.size} value={progress.read} aria-label="Bytes compared" /> {bytes(progress.read)} of at most {bytes(progress.size)}</>}
+    </p>
   );
 }
 
@@ -108,12 +119,15 @@ function Named({ name }: { name: string }) {
   return <a href={modelPlace(name)} dir="auto"><b>{shortened(name)}</b></a>;
 }
 
-/** All listed differences, page by page. */
-async function allOf(before: string, after: string, checksums: boolean, signal: AbortSignal): Promise<Diff> {
+/** All listed differences, page by page; `show` gets the progress of the comparison. */
+async function allOf(before: string, after: string, checksums: boolean, signal: AbortSignal, show: (progress: Comparing) => void): Promise<Diff> {
   const items: Difference[] = [];
   let [cursor, page]: [string | null, Diff | null] = [null, null];
   do {
-    page = await getJson<Diff>(view(after, ["diff"], { before, checksums: checksums ? "true" : null, limit: 1000, cursor }), signal);
+    const place = view(after, ["diff"], { before, checksums: checksums ? "true" : null, wait: 1, limit: 1000, cursor });
+    let answer = await get(place, signal);
+    for (; answer.status === 202; answer = await get(place, signal)) show(await answer.json() as Comparing);
+    page = await answer.json() as Diff;
     items.push(...page.items);
     cursor = page.next;
   } while (cursor && items.length < MOST);

@@ -92,6 +92,16 @@ class Diff:
 
 
 @dataclass(frozen=True, slots=True)
+class Comparing:
+    """A comparison under way."""
+
+    read: Count
+    """Bytes of both stores that were read so far."""
+    size: Count
+    """Bytes of both stores: more are not read."""
+
+
+@dataclass(frozen=True, slots=True)
 class UploadState:
     """A resumable upload."""
 

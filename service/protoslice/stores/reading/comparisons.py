@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
+from threading import Lock
 from typing import Final
 
 from protoslice.comparing.differences import steps_of_differences
@@ -13,6 +17,7 @@ from protoslice.comparing.pairs import Pair, delta_job, move_job, pairs_job, run
 from protoslice.concurrency import Job, coarse
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import Key, Results
+from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
 from protoslice.facts import Difference, Kind, Piece, TensorDelta, TensorMove, TensorMoves
 from protoslice.sources.source import RangeSource
@@ -76,6 +81,60 @@ class StoreComparison:
         return ResultPage(items, str(last) if items and last < len(self.listed) else None)
 
 
+class Unfinished(Exception):
+    """A comparison takes longer than its caller waits: `read` of the `size` bytes of both stores were read so far."""
+
+    def __init__(self, read: int, size: int) -> None:
+        super().__init__(read, size)
+        self.read = read
+        self.size = size
+
+
+class _Comparing:
+    """A comparison under way. It stops when its last caller leaves, and the next one resumes it."""
+
+    def __init__(self, job: Job[Counted | None], equality: Equality, evidence: ByteEvidence, read: int) -> None:
+        """`read` bytes were read before this job."""
+        self._job = job
+        self._equality = equality
+        self._evidence = evidence
+        self._before = read
+        self._slice = Lock()
+        self.end: Future[Counted | None] = Future()
+
+    @property
+    def read(self) -> int:
+        """Bytes of both sides that were read so far."""
+        return self._before + self._equality.read
+
+    @property
+    def failed(self) -> bool:
+        """True if it ended with an error."""
+        return self.end.done() and self.end.exception() is not None
+
+    @property
+    def assumed(self) -> int:
+        """Bytes that were not read because of equal checksums."""
+        return self._evidence.assumed
+
+    def slices(self) -> Job[None]:
+        """Return the job of one caller, which continues after the slices of those before."""
+        while not self.end.done():
+            with self._slice:  # the last one of a caller that left may still run
+                self._next()
+            yield
+
+    def _next(self) -> None:
+        if self.end.done():
+            return
+        try:
+            next(self._job)
+        except StopIteration as end:
+            self.end.set_result(end.value)
+        except Exception as error:
+            self.end.set_exception(error)
+
+
 class Comparisons:
     """Comparisons of stores, each made once for all who wait, and kept for a while."""
 
@@ -83,11 +142,34 @@ class Comparisons:
         self._pieces = pieces
         self._results = results
         self._worker = worker
+        self._running: SingleFlight[_Comparing, None] = SingleFlight()
 
-    async def of(self, before: OpenStore, after: OpenStore, *, checksums: bool = False) -> StoreComparison:
-        """Comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree."""
+    async def of(
+        self, before: OpenStore, after: OpenStore, *, checksums: bool = False, wait: float | None = None
+    ) -> StoreComparison:
+        """Comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree.
+
+        Raise `Unfinished` after about `wait` seconds. The next call resumes the comparison.
+        """
         key = (*_pair(before, after, "comparison"), checksums)
-        return await self._results.get(key, lambda: self._make(before, after, checksums), cancellable=True)
+        known: StoreComparison | _Comparing | None = self._results.find(key)
+        if isinstance(known, StoreComparison):
+            return known
+        work = known if known is not None and not known.failed else await self._begin(key, before, after, {})
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(wait if not work.end.done() else None):
+                    await self._run(work)
+            if not work.end.done():
+                raise Unfinished(work.read, before.info.size + after.info.size)
+            if (found := work.end.result()) is not None:
+                counts, listed, weight = found
+                made = StoreComparison(before.info.id, after.info.id, counts, listed, work.read, work.assumed)
+                self._results.put(key, made, weight)
+                return made
+            undigested = [each.info.size for each in (before, after) if not await self._pieces.known(each)]
+            pieces = await self._digested(before, after)
+            work = await self._begin(key, before, after, pieces, work.read + sum(undigested))
 
     async def delta(self, before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
         """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
@@ -129,25 +211,26 @@ class Comparisons:
 
         return await self._results.get(_pair(before, after, "pairs of tensors"), paired, cancellable=True)
 
-    async def _make(self, before: OpenStore, after: OpenStore, checksums: bool) -> tuple[StoreComparison, int]:
+    async def _begin(
+        self, key: Key, before: OpenStore, after: OpenStore, pieces: PieceLists, read: int = 0
+    ) -> _Comparing:
+        """Begin a comparison, in which bytes of `pieces` need not be read; `read` bytes were."""
         one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
-        pieces, read = await self._kept(before, after), 0
+        pieces = pieces or await self._kept(before, after)
         pairs = None if _same_files(before, after) else await self._paired(before, after, one.tensors, other.tensors)
-        local = _are_local(before, after)
-        while True:
-            evidence = ByteEvidence(pieces, checksums=checksums)
-            stored = before.info.size + after.info.size
-            equality = Equality(evidence.unverified, lambda _: None, local=True, stored=stored)
-            differences = steps_of_differences(one, other, equality, pairs)
-            most = None if pieces or local else MOST_CONFIRMED
-            found = await self._worker.finish(_counted_job(differences, equality, most))
-            read += equality.read
-            if found is not None:
-                counts, listed, weight = found
-                ids = before.info.id, after.info.id
-                return StoreComparison(*ids, counts, listed, read, evidence.assumed), weight
-            read += sum([each.info.size for each in (before, after) if not await self._pieces.known(each)])
-            pieces = await self._digested(before, after)
+        evidence, stored = ByteEvidence(pieces, checksums=key[-1] is True), before.info.size + after.info.size
+        equality = Equality(evidence.unverified, lambda _: None, local=True, stored=stored)
+        differences = steps_of_differences(one, other, equality, pairs)
+        most = None if pieces or _are_local(before, after) else MOST_CONFIRMED
+        begun: StoreComparison | _Comparing | None = self._results.find(key)
+        if isinstance(begun, _Comparing) and not begun.end.done():
+            return begun  # by another caller meanwhile
+        work = _Comparing(_counted_job(differences, equality, most), equality, evidence, read)
+        self._results.put(key, work, before.weight + after.weight + _PAIR * len(pairs or ()))
+        return work
+
+    async def _run(self, work: _Comparing) -> None:
+        await self._running.get(work, lambda: self._worker.finish(work.slices()), cancellable=True)
 
     async def _kept(self, *stores: OpenStore) -> PieceLists:
         """Pieces of large stores, when those of all have been digested; else empty."""

@@ -15,14 +15,14 @@ from protoslice.server.access.places import Ref
 from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, view_answer
-from protoslice.server.api.models import Diff, DifferenceCount
+from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, json_answer, view_answer
+from protoslice.server.api.models import Comparing, Diff, DifferenceCount
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import TextView
 from protoslice.stores.names import is_id
 from protoslice.stores.paging import PAGE_BYTES
-from protoslice.stores.reading.comparisons import StoreComparison
+from protoslice.stores.reading.comparisons import StoreComparison, Unfinished
 
 router = GuardedRouter(tags=["views"])
 
@@ -39,6 +39,7 @@ _DIFFERENCE_BYTES = 200
     answer=Diff,
     fails=(404, 413, 422),
     cached=True,
+    responses={202: {"description": "The comparison takes longer than `wait`: ask again.", "model": Comparing}},
     experimental=True,
     summary="Compare two stores",
 )
@@ -51,13 +52,17 @@ async def get_diff(
     checksums: Annotated[
         bool, Query(description="Treat blocks with equal checksums (CRC-32C of 64 KiB) as equal, without reading them.")
     ] = False,
+    wait: Annotated[
+        float | None,
+        Query(description="Seconds to wait, about, before 202 says how far it is. Default: to the end.", ge=0, le=30),
+    ] = None,
     limit: Limit = 1000,
 ) -> Response:
     """Return files, tensors and parts that were added, removed, changed, renamed or reordered.
 
     Parts with equal digests are not read, others are; responses are cached. With `checksums`, blocks with equal
     checksums also count as equal, which is faster but not certain. The first 10 000 differences are listed, all are
-    counted.
+    counted. A comparison stops when its client leaves or gets 202, and the next request resumes it.
     """
     most = min(limit, services.settings.max_page_items)
 
@@ -78,10 +83,14 @@ async def get_diff(
         return TextView.of(encode_fact(diff), next=following)
 
     async def made() -> TextView:
-        found = await services.stores.compare(before, ref, checksums=checksums)
+        found = await services.stores.compare(before, ref, checksums=checksums, wait=wait)
         return await services.stores.worker.sized(most * _DIFFERENCE_BYTES, lambda: view_of(found))
 
-    return await _pair_answer(request, services, before, ref, made)
+    try:
+        return await _pair_answer(request, services, before, ref, made)
+    except Unfinished as so_far:
+        found = Comparing(so_far.read, so_far.size)
+        return json_answer(request, found, status=202, headers={"cache-control": "no-store"})
 
 
 @endpoint(
