@@ -66,8 +66,8 @@ def survives(mutant: Mutant, folder: Path) -> str:
 
 MUTANTS: Final = (
     Mutant(
-        "a name is moved on condition", "catalog/repositories.py", "\n                        AND version = :seen", "",
-        f"{_CATALOG}/test_repositories.py",
+        "a name is moved on condition", "catalog/histories.py", ' AND version = :seen""",', '""",',
+        f"{_CATALOG}/test_histories.py",
     ),
     Mutant(
         "a letter is changed on condition", "catalog/letters.py", "AND dead = 0 AND due = :seen", "AND :seen > 0",
@@ -98,8 +98,8 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_artifacts.py",
     ),
     Mutant(
-        "entity tags of names are random", "catalog/repositories.py", "version = secrets.token_bytes(16)",
-        'version = b"always the same"', f"{_CATALOG}/test_repositories.py",
+        "entity tags of names are random", "catalog/histories.py", "version=secrets.token_bytes(16)",
+        'version=b"always the same"', f"{_CATALOG}/test_histories.py",
     ),
     Mutant(
         "a statement has a deadline in SQLite", "catalog/sqlite.py", "lambda: time.monotonic() > end", "lambda: False",
@@ -411,8 +411,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "if not lock_store(tx, self._space, store):", "if False:", SIMULATION,
     ),
     Mutant(
-        "19: a name is pointed at a store that exists", "catalog/repositories.py",
-        "                require_store(tx, self._space, commit.store)\n", "", SIMULATION,
+        "19: a name is pointed at a store that exists", "catalog/histories.py",
+        "                require_store(tx, space, commit.store)\n", "", SIMULATION,
     ),
     Mutant(
         "results: all of them are within one bound", "concurrency/results.py",

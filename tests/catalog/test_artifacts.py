@@ -45,7 +45,9 @@ def _manifest(
 def test_tag_points_at_the_manifest_pushed_last(catalogue: str) -> None:
     async def work(one: ArtifactTable, other: ArtifactTable, database: Database) -> None:
         assert await one.manifest(tag="v1") is None
-        assert await RepositoryTable(database, Account("team"), OCI).page("", 9, "") == [], "a look makes no repository"
+        assert await RepositoryTable(database, Account("team"), OCI).names("", limit=9, after=None) == ([], False), (
+            "a look makes no repository"
+        )
         await one.put_manifest(_manifest("d1", "s1"), ["v1", "v2"])
         await other.put_manifest(_manifest("d2"), ["v2"])
         assert (await held(database))[0] == 4
@@ -98,9 +100,8 @@ def test_removal_of_a_manifest_takes_its_tags_and_no_other(catalogue: str) -> No
 def test_of_pushes_at_once_all_make_one_repository(catalogue: str) -> None:
     async def work(one: ArtifactTable, other: ArtifactTable, database: Database) -> None:
         await asyncio.gather(*((one, other)[n % 2].put_manifest(_manifest(f"d{n}"), ["v1"]) for n in range(8)))
-        assert [row.name for row in await RepositoryTable(database, Account("team"), OCI).page("", 9, "")] == [
-            "lib/net"
-        ]
+        repositories = RepositoryTable(database, Account("team"), OCI)
+        assert await repositories.names("", limit=9, after=None) == (["lib/net"], False)
         assert len(await one.known([f"d{n}" for n in range(8)])) == 8
         assert (await held(database))[0] == 16
 

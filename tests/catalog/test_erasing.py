@@ -18,9 +18,10 @@ from protoslice.catalog.database import Transaction
 from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
+from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile, KeptFiles
 from protoslice.catalog.labels import HUB
-from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryTable
+from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.snapshots import tables
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.tags import TagTable
@@ -48,13 +49,12 @@ async def fill(catalogue: Database) -> None:
     repositories = RepositoryTable(catalogue, ACCOUNT, HUB)
     for name in ("ann/m", "ann/removed"):
         row = await repositories.create(name)
-        history = HistoryTable(catalogue, ACCOUNT, row)
-        seen, parent = None, None
+        history = History(catalogue, ACCOUNT, row.id, row.name)
+        main = await history.ref("heads", "main")
         for number, store in enumerate((OTHER, ERASED, ERASED)):
-            commit = CommitRow(id=f"{number}", digits=store[:40], store=store, parent=parent, number=number + 1)
-            seen = (await history.move("heads", "main", commit, seen, new=True)).version
-            parent = commit.id
-        await history.move("tags", "v1", commit, None, new=False)
+            commit = Commit(place=f"{number}", store=store, parent=main.commit.place, number=number + 1)
+            main = await history.move(main, commit)
+        await history.create(Ref("tags", "v1", main.commit))
         await KeptFiles(catalogue, SPACE, row.id, "staged").put("f", KeptFile(size=1, store=ERASED, path="f"))
         git = GitObjectTable(catalogue, SPACE, row.id)
         await git.put([GitCommitRow("1", "ab", ERASED)], [GitObjectRow("cd", b"tree", ERASED)], None)

@@ -9,11 +9,11 @@ import pytest
 from tests.support.rows import ACCOUNT, put_store
 
 from protoslice.catalog import Database, git_objects, open_database
-from protoslice.catalog.database import Transaction, UniqueViolation
+from protoslice.catalog.database import Transaction
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
+from protoslice.catalog.histories import Commit, History, NoRepository, Ref
 from protoslice.catalog.labels import HUB
-from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryRow, RepositoryTable
-from protoslice.catalog.repository_listing import RepositoryListing
+from protoslice.catalog.repositories import RepositoryExists, RepositoryListing, RepositoryRow, RepositoryTable
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
 from protoslice.errors import Conflict
@@ -33,8 +33,8 @@ def _run(url: str, work: Work) -> None:
 async def _repository(database: Database, name: str, store: str | None = None) -> RepositoryRow:
     row = await RepositoryTable(database, Account("team"), HUB).create(name)
     if store is not None:
-        commit = CommitRow(id="c", digits=store[:40], store=store, parent=None, number=1, at=1)
-        await HistoryTable(database, Account("team"), row).move("heads", "main", commit, None, new=True)
+        history = History(database, Account("team"), row.id, row.name)
+        await history.create(Ref("heads", "main", Commit(store=store)))
     return row
 
 
@@ -156,17 +156,19 @@ def test_repositories_are_listed_and_renamed(catalogue: str) -> None:
         assert await names(search="Empt") == ["ann/empty"]
         assert (await names(search="main"), await names(search="ann%")) == ([], [])
         table = RepositoryTable(database, Account("team"), HUB)
-        with pytest.raises(UniqueViolation):
+        with pytest.raises(RepositoryExists):
             await table.rename("ann/bert", "bob/x_y")
-        assert await table.rename("ann/bert", "ann/tiny")
-        assert not await table.rename("ann/bert", "ann/other")
+        await table.rename("ann/bert", "ann/tiny")
+        with pytest.raises(NoRepository):
+            await table.rename("ann/bert", "ann/other")
         assert (await names(search="tiny"), await names(search="bert")) == (["ann/tiny"], [])
-        assert (await table.rename("ann/empty", "ann/full"), await table.remove("bob/x_y")) == (True, True)
+        await table.rename("ann/empty", "ann/full")
+        assert await table.remove("bob/x_y")
         assert [await names(search=each) for each in ("full", "empty", "bob")] == [["ann/full"], [], []]
         (row,) = await RepositoryListing(database, "team", "ann/t", "", datasets=False).rows("")
         assert row.store == "x"
-        history = HistoryTable(database, Account("team"), RepositoryRow(row.id, row.name, row.created))
-        assert (await history.names(3))[0].name == "main"
+        history = History(database, Account("team"), row.id, row.name)
+        assert (await history.page(3, None))[0][0].name == "main"
         assert await history.ids("x", 2) == ["x"]
 
     _run(catalogue, work)

@@ -10,15 +10,15 @@ from itertools import product
 from typing import Any, Final
 
 import pytest
+from tests.support.rows import history_of
 
 from protoslice.catalog import Database, Transaction, connect, listing, upgrade
 from protoslice.catalog.database import ACTOR, Actor
 from protoslice.catalog.drafts import DraftTable, folder_version
+from protoslice.catalog.histories import Commit, Ref
 from protoslice.catalog.kept_files import KeptFile
-from protoslice.catalog.labels import HUB
 from protoslice.catalog.listing import SORTS, StoreQuery
 from protoslice.catalog.objects import new_id
-from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryTable
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.stores import StoreDraft, StoreTable
 
@@ -62,11 +62,10 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
         await drafts.put(f"{folder}/f", folder, KeptFile(size=1, store=model.digest, path="p"))
         await drafts.seal(folder, folder_version(await drafts.versions(folder, 9)), model.digest, 9)
         model.names.append(f"mlflow-artifacts:/{folder}")
-    row = await RepositoryTable(database, Account(space), HUB).create("ann/Bert")
+    history = await history_of(database, "ann/Bert", space=space)
     for number in range(4):
         model, name = made[-1 - number], f"r{number}"
-        commit = CommitRow(id=name, digits=name, store=model.digest, parent=None, number=1)
-        await HistoryTable(database, Account(space), row).move("heads", name, commit, None, new=True)
+        await history.create(Ref("heads", name, Commit(store=model.digest)))
         model.names.append(f"ann/Bert@{name}")
     for model in made[5::7]:
         await table.remove(model.digest)

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 from tests.support.postgres import TestServer
-from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
+from tests.support.rows import ACCOUNT, SPACE, history_of, own, put_store, reserved
 from tests.support.stepping import NEVER, Actor, Unlocked
 
 import protoslice.catalog
@@ -29,11 +29,12 @@ from protoslice.catalog.database import ACTOR, NOBODY
 from protoslice.catalog.derived import DerivedRecords
 from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.erasing import Eraser
+from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.objects import OwnObject
-from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryRow, RepositoryTable
+from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.schemas import SchemaRecords
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
@@ -133,27 +134,18 @@ async def a_repository(database: Database) -> None:
 
 async def a_removed_repository(database: Database) -> None:
     await put_store(database, "old", of_commits=True)
-    table = RepositoryTable(database, ACCOUNT, HUB)
-    row = await table.create("a")
-    commit = CommitRow(id="c", digits="c", store="old", parent=None, number=1)
-    await HistoryTable(database, ACCOUNT, row).move("heads", "main", commit, None, new=True)
-    await table.remove("a")
+    history = await history_of(database, "a")
+    await history.move(await history.ref("heads", "main"), Commit(place="c", store="old"))
+    await RepositoryTable(database, ACCOUNT, HUB).remove("a")
 
 
-COMMIT: Final = CommitRow(id="c", digits="c", store=None, parent=None, number=1)
-
-
-async def history(database: Database) -> HistoryTable:
-    row = await RepositoryTable(database, ACCOUNT, HUB).get("a")
-    assert row is not None
-    return HistoryTable(database, ACCOUNT, row)
+COMMIT: Final = Commit(place="c")
 
 
 async def an_unreached_commit(database: Database) -> None:
-    await RepositoryTable(database, ACCOUNT, HUB).create("a")
-    table = await history(database)
-    await table.move("heads", "old", COMMIT, None, new=True)
-    await table.remove("heads", "old")
+    history = await history_of(database, "a")
+    await history.move(Ref("heads", "old", Commit()), COMMIT)
+    await history.remove("heads", "old")
 
 
 async def purge_commits_of_a(database: Database) -> None:
@@ -161,7 +153,7 @@ async def purge_commits_of_a(database: Database) -> None:
 
 
 async def name_commit(database: Database) -> None:
-    await (await history(database)).move("heads", "side", COMMIT, None, new=False)
+    await (await history_of(database, "a")).create(Ref("heads", "side", COMMIT))
 
 
 async def the_seventh_repository(database: Database) -> None:
@@ -170,8 +162,7 @@ async def the_seventh_repository(database: Database) -> None:
 
 
 async def set_ref(database: Database) -> None:
-    row = RepositoryRow(7, "a", 0)
-    await HistoryTable(database, ACCOUNT, row).move("heads", "main", None, None, new=False)
+    await History(database, ACCOUNT, 7, "a").create(Ref("heads", "main", Commit()))
 
 
 async def remove_repository(database: Database) -> bool:
@@ -418,7 +409,7 @@ RACES: Final = {
     "letters.LetterTable.take": both(a_letter, take_letters),
     "letters._insert": Race(a_hook, remove_hook, put_tag),
     "live_stores.lock_store": Race(a_store, put_tag, remove_store),
-    "live_stores.require_repository": Race(the_seventh_repository, set_ref, remove_repository),
+    "live_stores.lock_repository": Race(the_seventh_repository, set_ref, remove_repository),
     "repositories.RepositoryTable.rename": Race(a_repository, renaming("b"), renaming("c")),
     "schemas.SchemaRecords.put": Race(nothing, putting_schema("a"), putting_schema("b")),
     "spaces.Account.check": Race(a_space_of_one, publishing("a"), publishing("b")),

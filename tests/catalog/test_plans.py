@@ -16,13 +16,13 @@ from protoslice.catalog.database import Row
 from protoslice.catalog.derived import DerivedRecords
 from protoslice.catalog.drafts import ChangedFolders, DraftTable, folder_version
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
+from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.objects import WriterTable
-from protoslice.catalog.repositories import CommitRow, HistoryTable, NamesOfStores, RepositoryTable
-from protoslice.catalog.repository_listing import RepositoryListing
+from protoslice.catalog.repositories import NamesOfStores, RepositoryListing, RepositoryTable
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.sqlite import SqliteTransaction
 from protoslice.catalog.stores import StoreTable
@@ -109,15 +109,14 @@ async def _repositories(db: InlineDatabase) -> None:
     repositories = RepositoryTable(db, Account("team"), HUB)
     row = await repositories.create("m")
     await repositories.get("m")
-    await repositories.page("m", 3, "")
-    table = HistoryTable(db, Account("team"), row)
-    commit = CommitRow(id="c", digits="d", store="x", parent=None, number=1)
-    moved = await table.move("heads", "main", commit, None, new=True)
-    await table.move("heads", "main", commit, moved.version, new=False)
-    await table.names(3)
-    await table.commit("d")
-    await table.ancestors("c", 3)
-    await table.ids("d", 3)
+    await repositories.names("m", limit=3, after=None)
+    history = History(db, Account("team"), row.id, row.name)
+    main = await history.move(Ref("heads", "main", Commit()), Commit(place="c", store="x"))
+    await history.move(main, Commit(place="d", store="x"))
+    await history.page(3, None)
+    await history.by_id("x")
+    await history.ancestors("c", 3)
+    await history.ids("x", 3)
     git = GitObjectTable(db, "team", row.id)
     await git.put([GitCommitRow("c", "00", "x")], [GitObjectRow("01", b"tree")], None)
     await git.put([GitCommitRow("e", "02", "x")], [], ("c", "00"))
@@ -129,7 +128,7 @@ async def _repositories(db: InlineDatabase) -> None:
             await RepositoryListing(db, "team", "", search, datasets=datasets).rows("")
     await repositories.rename("m", "n")
     await repositories.rename("n", "m")
-    await table.remove("heads", "main")
+    await history.remove("heads", "main")
     await KeptFiles(db, "team", row.id, "staged").put("a", KeptFile(size=1, upload="u"))
     await purge_kept_files(db, 0.0)
     await repositories.remove("m")

@@ -20,7 +20,7 @@ from tests.support.serve import service_process
 
 from protoslice.catalog import Transaction, connect, opening, postgres, schema, sqlite, upgrade
 from protoslice.catalog.listing import StoreQuery
-from protoslice.catalog.repository_listing import RepositoryListing
+from protoslice.catalog.repositories import RepositoryListing
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
 from protoslice.stores.envelope import seal

@@ -9,7 +9,7 @@ from tests.support.repositories import change, contents
 from tests.support.stores import assert_tidy, collect_everything, opened, written
 
 from protoslice.errors import Conflict, InvalidInput
-from protoslice.repositories import MAIN, Author, NoFile, Outrun, Repositories
+from protoslice.repositories import MAIN, Author, BranchMoved, NoFile, Repositories
 from protoslice.storage import MemoryStorage, Storage
 
 
@@ -85,7 +85,7 @@ async def test_an_expected_parent_is_compared(repositories: Repositories) -> Non
     made = await repositories.create("m")
     first = await change(made, {"a": b"1"})
     await change(made, {"a": b"2"}, parent=first.id[:7])
-    with pytest.raises(Outrun):
+    with pytest.raises(BranchMoved):
         await change(made, {"a": b"3"}, parent=first.id)
     assert await contents(made) == {"a": b"2"}
 
@@ -112,7 +112,7 @@ async def test_another_replica_commits_at_any_moment(expecting: bool) -> None:
                 try:
                     parent = first.id if expecting else None
                     ours = await change(repository, {"ours": b"3", "gone": None}, parent=parent)
-                except Outrun:
+                except BranchMoved:
                     assert expecting
                     assert await contents(made) == {"a": b"1", "gone": b"x", "theirs": b"2"}
                     return interrupted.reached

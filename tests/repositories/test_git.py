@@ -12,11 +12,9 @@ from tests.support.stores import opened
 
 from protoslice.errors import NotFound, StorageUnavailable, Unsupported
 from protoslice.facts import File
-from protoslice.repositories import MAIN, Author, Commit, Repositories, Repository
-from protoslice.repositories.git import GitHistory, blob_id, history, is_plain
-from protoslice.repositories.git.attributes import attributes_of
-from protoslice.repositories.git.objects import commit_of, id_of, trees_of
-from protoslice.repositories.model import Ref
+from protoslice.repositories import MAIN, Author, Commit, Ref, Repositories, Repository, git_history
+from protoslice.repositories.git_format import attributes_of, blob_id, commit_of, id_of, is_plain, trees_of
+from protoslice.repositories.git_history import GitHistory
 from protoslice.storage import MemoryStorage
 
 FILES = {
@@ -138,7 +136,7 @@ async def test_a_branch_has_plain_files_and_pointers_and_its_parents(repositorie
 
 
 async def test_large_trees_are_computed_again(repositories: Repositories, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_INLINE", 10)
+    monkeypatch.setattr(git_history, "_INLINE", 10)
     made = await repositories.create("m")
     await change(made, FILES)
     assert (await checked_out(made))[1]["README.md"] == FILES["README.md"]
@@ -163,7 +161,7 @@ async def test_a_long_history_is_prepared_by_several_requests(
         await change(made, {"a.bin": b"%d" % number})
     whole = await GitHistory(made).refs()
     await made.git.clear()
-    monkeypatch.setattr(history, "_SECONDS", -1)
+    monkeypatch.setattr(git_history, "_SECONDS", -1)
     for _ in range(4):
         with pytest.raises(StorageUnavailable):
             await GitHistory(made).refs()
@@ -209,13 +207,13 @@ async def test_of_a_ref_and_one_below_it_the_first_is_kept(names: list[str], kep
         for name in names:
             yield Ref("tags", name, Commit())
 
-    assert [ref.key async for ref in history._nameable(refs())] == kept
+    assert [ref.key async for ref in git_history._nameable(refs())] == kept
 
 
 async def test_a_commit_of_too_many_folders_is_refused(
     repositories: Repositories, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(history, "_FOLDERS", 4)
+    monkeypatch.setattr(git_history, "_FOLDERS", 4)
     made = await repositories.create("m")
     await change(made, {"a/b/c/x.md": b"1", "a/b/d/x.md": b"1"})
     await GitHistory(made).refs()
@@ -250,7 +248,7 @@ async def test_refs_whose_ids_are_known_load_no_history(
     for number in range(3):
         await made.create("heads", f"b{number}")
     before = await GitHistory(made).refs()
-    monkeypatch.setattr(type(made.records), "ancestors", None)
+    monkeypatch.setattr(type(made.log), "ancestors", None)
     assert (len(before), await GitHistory(made).refs()) == (4, before)
 
 

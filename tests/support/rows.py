@@ -7,7 +7,10 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from protoslice.catalog import Database
+from protoslice.catalog.histories import History
+from protoslice.catalog.labels import HUB
 from protoslice.catalog.objects import OwnObject, ReservedObject, WriterTable, new_id, new_objects
+from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.stores import Published, StoreDraft, StoreTable
 
@@ -44,6 +47,13 @@ async def put_store(
     }  # fmt: skip
     new = StoreDraft(**values | more, own=own, shared=shared)
     return await StoreTable(database, ACCOUNT).publish(new, tags, replaces=replaces)
+
+
+async def history_of(database: Database, name: str = "ann/m", *, space: str = SPACE) -> History:
+    """Return the history of a repository, which is made unless it is there."""
+    table = RepositoryTable(database, Account(space), HUB)
+    row = await table.get(name) or await table.create(name)
+    return History(database, Account(space), row.id, row.name)
 
 
 async def keys(database: Database) -> set[str]:

@@ -138,8 +138,8 @@ async def repository_names(
     stores: Stores, *, limit: int, after: str | None, prefix: str = ""
 ) -> tuple[list[str], bool]:
     """Return a page of the names of repositories that begin with `prefix`, and True if there are more."""
-    rows = await RepositoryTable(stores.database, stores.room.account, OCI).page(prefix, limit + 1, after or "")
-    return [row.name for row in rows[:limit]], len(rows) > limit
+    table = RepositoryTable(stores.database, stores.room.account, OCI)
+    return await table.names(prefix, limit=limit, after=after)
 
 
 def _no_blob(digest: Digest) -> BlobUnknown:

@@ -70,6 +70,10 @@ class ForeignKeyViolation(Conflict):
     """A row that this one refers to is gone, or a row that others refer to was removed."""
 
 
+class ConcurrentChange(Conflict):
+    """Another request has changed the row since the caller read it."""
+
+
 UNSTORABLE: Final = "Text with NUL or unpaired surrogates cannot be stored"
 
 

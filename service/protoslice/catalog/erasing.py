@@ -19,9 +19,10 @@ from protoslice.catalog.collector import drop_these, purge_store
 from protoslice.catalog.database import Database, Row, Transaction, Unaudited
 from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.git_objects import GitObjectTable
+from protoslice.catalog.histories import empty_commits
 from protoslice.catalog.labels import shown_name
 from protoslice.catalog.live_stores import NAMING
-from protoslice.catalog.repositories import NamesOfStores, empty_commits
+from protoslice.catalog.repositories import NamesOfStores
 from protoslice.catalog.spaces import Account, discharge
 from protoslice.catalog.stores import mark_removed
 from protoslice.catalog.tags import TAGS

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from protoslice.catalog.audit import require_space
 from protoslice.catalog.database import SECOND, Database, Transaction, Transient, Unaudited
-from protoslice.catalog.live_stores import require_repository, require_store
+from protoslice.catalog.live_stores import lock_repository, require_store
 from protoslice.catalog.spaces import Account
-from protoslice.errors import Conflict
+from protoslice.errors import Conflict, NotFound
 
 COUNTED: Final = ("file", "blob")
 """Kinds of files that count as entries of their space: those of MLflow and OCI."""
@@ -62,11 +62,12 @@ class KeptFiles:
         return None if row is None else kept(row)
 
     async def put(self, name: str, file: KeptFile) -> KeptFile:
-        """Create or replace a file; raise `ForeignKeyViolation` if the repository was removed."""
+        """Create or replace a file; raise `NotFound` if the repository was removed."""
 
         def work(tx: Transaction) -> KeptFile:
             require_space(tx, self._key["space"])
-            require_repository(tx, self._key["space"], self._key["repository"])
+            if not lock_repository(tx, self._key["space"], self._key["repository"]):
+                raise NotFound("The repository was removed")
             require_store(tx, self._key["space"], file.store)
             return put_file(tx, self._key, name, file)[0]
 

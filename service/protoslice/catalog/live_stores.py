@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from protoslice.catalog.database import ForeignKeyViolation, Transaction
+from protoslice.catalog.database import Transaction
 from protoslice.catalog.labels import REMOVED
 from protoslice.errors import Conflict
 
@@ -40,8 +40,7 @@ def require_store(tx: Transaction, space: str, digest: str | None) -> None:
         raise Conflict(f"Store {digest} was removed in the meantime: send the change again")
 
 
-def require_repository(tx: Transaction, space: str, id: int) -> None:
-    """Raise `ForeignKeyViolation` if a repository was removed; else it stays until the transaction has ended."""
+def lock_repository(tx: Transaction, space: str, id: int) -> bool:
+    """Return True if a repository was not removed, which stays until the transaction has ended."""
     sql = "SELECT 1 FROM repositories WHERE space = :space AND id = :id AND protocol <> :removed FOR SHARE"
-    if tx.first(sql, space=space, id=id, removed=REMOVED) is None:
-        raise ForeignKeyViolation("The repository was removed")
+    return tx.first(sql, space=space, id=id, removed=REMOVED) is not None

@@ -1,27 +1,18 @@
 """Repositories: named histories of stores, in which branches and tags point at commits."""
 
-from protoslice.repositories.catalog import Repositories
-from protoslice.repositories.change import Change
-from protoslice.repositories.faults import (
-    NoCommit,
-    NoFile,
-    NoRepository,
-    Outrun,
-    RefExists,
-    RepositoryExists,
-    RepositoryMoved,
-)
-from protoslice.repositories.finding import KnownFiles
-from protoslice.repositories.model import MAIN, Author, Commit, Ref
+from protoslice.catalog.histories import MAIN, Author, BranchMoved, Commit, NoCommit, NoRepository, Ref, RefExists
+from protoslice.catalog.repositories import RepositoryExists, RepositoryMoved
+from protoslice.repositories.change import Change, KnownFiles, NoFile
 from protoslice.repositories.names import VIEWS
-from protoslice.repositories.repository import Repository
-from protoslice.repositories.sessions import StagedXorb, XorbSession
+from protoslice.repositories.repository import PushedTags, Repositories, Repository
 from protoslice.repositories.views import ComputedFile, ShownCommit
+from protoslice.repositories.xet_sessions import StagedXorb, XorbSession
 
 __all__ = [
     "MAIN",
     "VIEWS",
     "Author",
+    "BranchMoved",
     "Change",
     "Commit",
     "ComputedFile",
@@ -29,7 +20,7 @@ __all__ = [
     "NoCommit",
     "NoFile",
     "NoRepository",
-    "Outrun",
+    "PushedTags",
     "Ref",
     "RefExists",
     "Repositories",

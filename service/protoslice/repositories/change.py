@@ -1,4 +1,4 @@
-"""Change of a branch: files stream in, and the branch moves last, when the new store is durable."""
+"""Changes of branches: files stream in, and the branch moves last, when the new store is durable."""
 
 from __future__ import annotations
 
@@ -7,16 +7,21 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
 
-from protoslice.errors import InvalidInput, StorageUnavailable
+from protoslice.catalog.histories import Author, BranchMoved, Commit, History, Ref
+from protoslice.errors import InvalidInput, NotFound, StorageUnavailable
 from protoslice.facts import File
-from protoslice.repositories.faults import NoFile, Outrun
-from protoslice.repositories.model import Author, Commit, Ref
-from protoslice.repositories.records import HistoryRecords
 from protoslice.stores import Ingest, IngestRequest, StoredPath, Stores
 from protoslice.stores.uploads import Upload
 
 _TRIES: Final = 30
 """Commits of other processes that one gives way to. Each try that fails is a commit of another one that did not."""
+
+
+class NoFile(NotFound):
+    """Path of no file or folder of a commit."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"The commit has no file or folder {path!r}")
 
 
 async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:
@@ -26,6 +31,34 @@ async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:
     return {path: File(path, ref.size, ref.sha256) for path, ref in (await stores.files(commit.store)).items()}
 
 
+class KnownFiles:
+    """Files of commits by SHA-256; a commit is read when a digest is in none before it, and once.
+
+    Files of other repositories are not found.
+    """
+
+    def __init__(self, stores: Stores, commits: AsyncIterator[Commit]) -> None:
+        self._stores = stores
+        self._commits = commits
+        self._seen: set[str] = set()
+        self._places: dict[str, StoredPath] = {}
+
+    async def find(self, sha256: str) -> StoredPath | None:
+        """Place of a file of this SHA-256, in hex; None when none has it."""
+        while sha256 not in self._places:
+            commit = await anext(self._commits, None)
+            if commit is None:
+                return None
+            if commit.store is not None and commit.store not in self._seen:
+                self._seen.add(commit.store)
+                await self._read(commit.store)
+        return self._places[sha256]
+
+    async def _read(self, store: str) -> None:
+        for path, ref in (await self._stores.files(store)).items():
+            self._places.setdefault(ref.sha256, (store, path))
+
+
 class Change:
     """Change under way, used as a context manager; unless committed it leaves nothing but garbage.
 
@@ -33,9 +66,9 @@ class Change:
     paths, and its new files lie in the store that was made first.
     """
 
-    def __init__(self, stores: Stores, records: HistoryRecords, ref: Ref, parent: str | None) -> None:
+    def __init__(self, stores: Stores, history: History, ref: Ref, parent: str | None) -> None:
         self._stores = stores
-        self._records = records
+        self._history = history
         self._ref = ref
         self._parent = parent
         self._old: Mapping[str, File] = {}
@@ -47,7 +80,7 @@ class Change:
 
     async def __aenter__(self) -> Self:
         if self._parent is not None and not self._ref.commit.id.startswith(self._parent):
-            raise Outrun(self._ref.name)
+            raise BranchMoved(self._ref.name)
         self._old = await files_of(self._stores, self._ref.commit)
         return self
 
@@ -95,18 +128,18 @@ class Change:
     async def commit(self, author: Author) -> Commit:
         """Move the branch to a commit of the changed files; the present one when nothing changes.
 
-        `Outrun` when a parent is expected and the branch has left it.
+        `BranchMoved` when a parent is expected and the branch has left it.
         """
         # Of many that began at one head, each would else be made again for every other.
-        async with self._stores.turn(f"{self._records.repository}@{self._ref.name}"):
+        async with self._stores.turn(f"{self._history.name}@{self._ref.name}"):
             for _ in range(_TRIES):
                 head = self._ref.commit
                 store = await self._store()
                 if store == head.store:
                     return head
                 try:
-                    return await self._records.move(self._ref, head.next(store, author))
-                except Outrun:
+                    return (await self._history.move(self._ref, head.next(store, author))).commit
+                except BranchMoved:
                     if self._parent is not None:
                         raise
                     await self._follow(store)
@@ -129,7 +162,7 @@ class Change:
         self._ingest = None
         if store is not None:
             self._new = {path: (store, path) for path in self._new}
-        self._ref = await self._records.ref(self._ref.kind, self._ref.name)
+        self._ref = await self._history.ref(self._ref.kind, self._ref.name)
         self._old = await files_of(self._stores, self._ref.commit)
 
     async def _opened(self) -> Ingest:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
+from protoslice.catalog.histories import Commit
 from protoslice.errors import NotFound
 from protoslice.facts import File
 from protoslice.repositories.change import files_of
-from protoslice.repositories.model import Commit
 from protoslice.repositories.repository import Repository
 
 _PAGE: Final = 50

@@ -1,25 +1,57 @@
-"""Repository: branches, tags and history over stores."""
+"""Repositories of a space: their names, and the branches, tags and history of each over stores."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Final, Protocol
 
+from protoslice.catalog.abandoned import purge_commits, purge_repositories
+from protoslice.catalog.database import time_of
 from protoslice.catalog.git_objects import GitObjectTable
+from protoslice.catalog.histories import (
+    COMMIT_DIGITS,
+    HEAD,
+    MAIN,
+    Author,
+    Commit,
+    History,
+    Kind,
+    NoCommit,
+    NoRepository,
+    Ref,
+)
+from protoslice.catalog.labels import HUB, OCI
+from protoslice.catalog.repositories import RepositoryMoved, RepositoryRow, RepositoryTable
 from protoslice.errors import Conflict, InvalidInput
 from protoslice.facts import File
-from protoslice.repositories.change import Change, files_of
-from protoslice.repositories.faults import NoCommit
-from protoslice.repositories.finding import KnownFiles
-from protoslice.repositories.model import COMMIT_DIGITS, HEAD, MAIN, Author, Commit, Kind, PushedTags, Ref
-from protoslice.repositories.names import check_ref, is_commit, is_short_commit
-from protoslice.repositories.records import HistoryRecords
-from protoslice.repositories.sessions import XorbSessions
+from protoslice.repositories.change import Change, KnownFiles, files_of
+from protoslice.repositories.names import check_ref, check_repository, is_commit, is_short_commit
 from protoslice.repositories.staging import StagedFiles
 from protoslice.repositories.views import ShownCommit, counterpart, viewed_revision
+from protoslice.repositories.xet_sessions import XorbSessions
 from protoslice.stores import ResultPage, Stores
+
+_NO_HISTORY: Final = -1
+"""Id of no repository: those of repositories are positive."""
+
+
+class PushedTags(Protocol):
+    """Tags that another protocol gave a repository of the same name; their commits have no history."""
+
+    async def find(self, revision: str) -> Commit | None:
+        """The commit of a tag, of `main`, or of the 40 digits of an id; None when there is none."""
+        ...
+
+    def refs(self) -> AsyncIterator[Ref]:
+        """All tags by name, and `main` last, if there is one."""
+        ...
+
+    async def exist(self) -> bool:
+        """True when there is a tag."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +60,7 @@ class Repository:
 
     name: str
     created: datetime
-    records: HistoryRecords
+    log: History
     stores: Stores
     staged: StagedFiles
     sessions: XorbSessions
@@ -72,22 +104,22 @@ class Repository:
         """
         if is_commit(revision):
             row = (await self.git.objects([revision])).get(revision)
-            return None if row is None or row.commit is None else await self.records.at(row.commit)
+            return None if row is None or row.commit is None else await self.log.at(row.commit)
         if not is_short_commit(revision):
             return None
-        ids = await self.records.ids(revision, 2)
+        ids = await self.log.ids(revision, 2)
         if len(ids) > 1:
             raise InvalidInput(f"The revision {revision!r} is ambiguous: give more digits")
-        return await self.records.by_id(ids[0]) if ids else None
+        return await self.log.by_id(ids[0]) if ids else None
 
     async def _committed(self, kinds: Sequence[Kind], name: str) -> Commit | None:
         """A commit of the history by the first kind of ref that has the name, without kinds by its id."""
         if not kinds:
             with suppress(NoCommit):
-                return await self.records.by_id(name)
+                return await self.log.by_id(name)
         for kind in kinds:
             with suppress(NoCommit):
-                return (await self.records.ref(kind, name)).commit
+                return (await self.log.ref(kind, name)).commit
         return None
 
     async def files(self, commit: Commit) -> Mapping[str, File]:
@@ -106,7 +138,7 @@ class Repository:
     async def refs(self) -> AsyncIterator[Ref]:
         """Branches and tags by kind and name, then those of other protocols with names of their own."""
         shown = set[str]()
-        async for ref in self.records.refs():
+        async for ref in self.log.refs():
             shown.add(ref.key)
             yield ref
         if self.pushed is not None:
@@ -126,38 +158,125 @@ class Repository:
         place = cursor or commit.place
         if place is None:
             return ResultPage([commit] if commit.store is not None else [])
-        return ResultPage(*await self.records.ancestors(place, limit))
+        return ResultPage(*await self.log.ancestors(place, limit))
 
     async def change(self, branch: str, *, parent: str | None = None) -> Change:
         """A change of a branch, to be used as an async context manager.
 
-        `parent` is the commit that the branch must point at, or the beginning of its id; else `Outrun`.
+        `parent` is the commit that the branch must point at, or the beginning of its id; else `BranchMoved`.
         """
-        return Change(self.stores, self.records, await self.records.ref("heads", _branch(branch)), parent)
+        return Change(self.stores, self.log, await self.log.ref("heads", _branch(branch)), parent)
 
     async def squash(self, branch: str, author: Author) -> Commit:
         """Move a branch to a first commit with the same files, and delete the commits that no ref leads to.
 
-        Raise `Outrun` if the branch is changed meanwhile.
+        Raise `BranchMoved` if the branch is changed meanwhile.
         """
-        ref = await self.records.ref("heads", _branch(branch))
+        ref = await self.log.ref("heads", _branch(branch))
         if ref.commit.place is None:
             return ref.commit
-        made = await self.records.move(ref, Commit().next(ref.commit.store, author))
-        await self.records.forget()
-        return made
+        made = await self.log.move(ref, Commit().next(ref.commit.store, author))
+        await purge_commits(self.stores.database)
+        return made.commit
 
     async def create(self, kind: Kind, name: str, revision: str = MAIN) -> None:
         """Create a branch or tag at a revision; `RefExists` when there is one of that name."""
         commit = await self.commit(revision)
-        await self.records.create(Ref(kind, check_ref(name), commit))
+        await self.log.create(Ref(kind, check_ref(name), commit))
 
     async def remove(self, kind: Kind, name: str) -> None:
         """Remove a branch or tag, and the commits that no other leads to. `Conflict` for the branch `main`."""
         if (kind, name) == ("heads", MAIN):
             raise Conflict(f"The branch {MAIN!r} cannot be removed, only the whole repository")
-        await self.records.remove(kind, check_ref(name))
-        await self.records.forget()
+        await self.log.remove(kind, check_ref(name))
+        await purge_commits(self.stores.database)
+
+
+class Repositories:
+    """Repositories over `stores`."""
+
+    def __init__(self, stores: Stores, *, pushed: Callable[[str], PushedTags] | None = None) -> None:
+        """`pushed` gives the tags of another protocol by the name of a repository."""
+        self._stores = stores
+        self._pushed = pushed
+        self._table = RepositoryTable(stores.database, stores.room.account, HUB)
+        self._artifacts = RepositoryTable(stores.database, stores.room.account, OCI)
+
+    async def create(self, name: str) -> Repository:
+        """Create a repository; raise `RepositoryExists` if there is one of that name in any case."""
+        return self._opened(await self._table.create(check_repository(name)))
+
+    async def get(self, name: str) -> Repository:
+        """Return the repository called `name`, to be changed; raise `NoRepository` if there is none.
+
+        That is `RepositoryMoved` if a repository had this name, or has it in another case.
+        """
+        found = await self.current(name)
+        if found.name != name:
+            raise RepositoryMoved(name, found.name)
+        return found
+
+    async def current(self, name: str) -> Repository:
+        """Return the repository called `name`, in any case, or else the last that was; `NoRepository` for neither."""
+        row = await self._table.get(check_repository(name))
+        if row is None:
+            raise NoRepository(name)
+        return self._opened(row)
+
+    async def find(self, name: str, *, moved: bool = False) -> Repository:
+        """Return the repository called `name`, to be read, even if only another protocol has filled it.
+
+        Raise `NoRepository` if there is neither, `RepositoryMoved` for another case and a former name, unless those
+        that were `moved` are wanted too.
+        """
+        try:
+            return await self.get(name)
+        except NoRepository as error:
+            current = error.current if isinstance(error, RepositoryMoved) else None
+            key = name.lower()
+            if current is None or current.lower() != key:  # artifacts of a name go before its former repository
+                other = await self._artifacts.get(key)
+                if other is not None and self._pushed is not None and await self._pushed(key).exist():
+                    if name != key and not moved:
+                        raise RepositoryMoved(name, key) from None
+                    return self._opened(RepositoryRow(_NO_HISTORY, key, 0), other.id)
+            if current is None or not moved:
+                raise
+            return await self.get(current)
+
+    async def names(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[str], bool]:
+        """Return a page of the names that begin with `prefix`, in order, and True if there are more."""
+        return await self._table.names(prefix, limit=limit, after=after)
+
+    async def rename(self, name: str, new: str) -> None:
+        """Rename a repository; raise `NoRepository` if there is none, `RepositoryExists` if the new name is taken."""
+        await self._table.rename(check_repository(name), check_repository(new))
+
+    async def remove(self, name: str) -> None:
+        """Remove a repository, its history, its artifacts, and the stores that only these have made.
+
+        Stores that something else names stay.
+        """
+        removed = await self._table.remove(check_repository(name))
+        if await self._table.get(name) is None:  # not one of older repositories that differ in case
+            removed |= await self._artifacts.remove(name.lower() if removed else name)
+        if not removed:
+            raise NoRepository(name)
+        await purge_repositories(self._stores.database)
+
+    def _opened(self, row: RepositoryRow, other: int | None = None) -> Repository:
+        """Repository of a row; `other` is the id of the one that another protocol filled, where there is no history."""
+        stores = self._stores
+        return Repository(
+            row.name,
+            time_of(row.created),
+            History(stores.database, stores.room.account, row.id, row.name),
+            stores,
+            StagedFiles(stores, row.id),
+            XorbSessions(stores, row.id),
+            GitObjectTable(stores.database, stores.space, row.id if other is None else other),
+            None if self._pushed is None else self._pushed(row.name),
+        )
 
 
 def _named(revision: str) -> tuple[tuple[Kind, ...], str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
-from protoslice.catalog.database import ForeignKeyViolation
 from protoslice.catalog.kept_files import KeptFile, KeptFiles
 from protoslice.concurrency.gather import in_turns
 from protoslice.errors import ChecksumMismatch, InvalidInput, NotFound
@@ -126,7 +125,4 @@ class StagedFiles:
         return found.upload, place
 
     async def _put(self, sha256: str, file: KeptFile) -> None:
-        try:
-            await self._kept.put(sha256, file)
-        except ForeignKeyViolation:
-            raise NotFound("The repository was removed") from None
+        await self._kept.put(sha256, file)

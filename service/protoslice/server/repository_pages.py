@@ -72,7 +72,7 @@ class RepositoryPages:
         protocol, after = _place(cursor)
         next_cursor: str | None
         if protocol == "hub":
-            refs, following = await repository.records.page(limit, after)
+            refs, following = await repository.log.page(limit, after)
             next_cursor = "oci " if following is None else f"hub {following}"
         else:
             refs, following = await ArtifactCommits(self._stores, name).page(limit=limit, after=after)
@@ -107,7 +107,7 @@ class RepositoryPages:
     async def _of_hub(self, name: str) -> RepositorySummary:
         repository = await self._repositories.get(name)
         plain = RepositorySummary(name, "hub", None, None, None, None, None, repository.created)
-        main = await repository.records.ref("heads", MAIN)
+        main = await repository.log.ref("heads", MAIN)
         if main.commit.store is not None:
             return await self._sized(plain, _version(name, "hub", main))
         pushed = await ArtifactCommits(self._stores, name).head()

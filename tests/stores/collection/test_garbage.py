@@ -27,12 +27,11 @@ from tests.support.stores import (
 )
 
 from protoslice.catalog.collector import DOUBT_SECONDS, TWICE_SECONDS, CollectorTable
-from protoslice.catalog.labels import HUB
 from protoslice.catalog.objects import LEASE_SECONDS, Collected, WriterTable
-from protoslice.catalog.repositories import CommitRow, HistoryTable, RepositoryTable
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Store
+from protoslice.repositories import Commit, Ref, Repositories
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, collection
 from protoslice.stores.catalog import derived_facts
@@ -366,19 +365,14 @@ def test_a_dry_run_tells_what_a_collection_would_do_and_does_nothing() -> None:
 def test_a_removed_store_cannot_be_named_before_it_is_restored() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, DATA)).store
-        table = HistoryTable(
-            stores.database,
-            stores.room.account,
-            await RepositoryTable(stores.database, stores.room.account, HUB).create("m"),
-        )
-        commit = CommitRow(id="c", digits=info.id[:40], store=info.id, parent=None, number=1)
+        made, ref = await Repositories(stores).create("m"), Ref("heads", "side", Commit(store=info.id))
         await stores.delete(info.id)
         with pytest.raises(Conflict, match="was removed in the meantime"):
-            await table.move("heads", "main", commit, None, new=True)
+            await made.log.create(ref)
         with pytest.raises(NotFound):
             await stores.put_tag("a", info.id)
         await stores.restore(info.id)
-        await table.move("heads", "main", commit, None, new=True)
+        await made.log.create(ref)
         await collect_garbage(storage, grace_seconds=0, clock=later(2 * HOUR))
         await assert_whole(stores, info)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import secrets
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -12,9 +11,9 @@ from tests.stores.simulation.cluster import pieces
 from tests.stores.simulation.ledger import Deed
 from tests.stores.simulation.replica import Unreachable, Violation
 
-from protoslice.catalog.database import UniqueViolation
+from protoslice.catalog.histories import BranchMoved, Commit, History
 from protoslice.catalog.labels import HUB
-from protoslice.catalog.repositories import CommitRow, HistoryTable, Moved, RepositoryTable
+from protoslice.catalog.repositories import RepositoryExists, RepositoryTable
 from protoslice.errors import Conflict, Gone, NotFound, StorageUnavailable
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.uploads import AlreadyComplete, Body, NewUpload, WrongOffset
@@ -136,7 +135,7 @@ class UploadClient(Client):
         """Commit a store to the only branch of a repository."""
         space, content = self.place()
         store, begin = self.ids[content.name], self.ledger.tick()
-        commit = CommitRow(id=secrets.token_hex(12), digits=store[:40], store=store, parent=None, number=1)
+        commit = Commit(store=store, number=1).placed()
         seen: list[bytes | None] = []
 
         async def work(stores: Stores) -> str:
@@ -144,14 +143,14 @@ class UploadClient(Client):
             row = await repositories.get("m")
             if row is None:
                 row = await repositories.create("m")
-            table = HistoryTable(stores.database, stores.room.account, row)
-            name = await table.name("heads", "main")
-            seen.append(None if name is None else name.version)
-            return (await table.move("heads", "main", commit, seen[0], new=True)).version.hex()
+            history = History(stores.database, stores.room.account, row.id, row.name)
+            main = await history.ref("heads", "main")
+            seen.append(main.version)
+            return ((await history.move(main, commit)).version or b"").hex()
 
         try:
             version = await self.ask(space, work)
-        except (Moved, UniqueViolation):
+        except (BranchMoved, RepositoryExists):
             return
         except Conflict:
             if self.ledger.must_exist(space, store, begin):

@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.support.hub import commit
 
-from protoslice.catalog import repository_listing
+from protoslice.catalog import repositories
 from protoslice.server.registries.hub import cards, listing
 from protoslice.server.registries.hub.cards import parse_card
 
@@ -95,7 +95,7 @@ def test_models_are_sorted_by_time(client: httpx.Client, several: list[str], pag
 def test_a_search_walks_names_when_many_match(
     client: httpx.Client, several: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (repository_listing, listing):
+    for module in (repositories, listing):
         monkeypatch.setattr(module, "WALKED", 2)
     assert ids(client, "search=bert") == ["ann/bert", "zoe/bert-tiny"]
     assert ids(client, "") == sorted(several)

@@ -14,7 +14,7 @@ import pytest
 from tests.server.access.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 
-from protoslice.repositories.git import blob_id
+from protoslice.repositories.git_format import blob_id
 from protoslice.server.access.decision import Scope
 
 Made = Callable[..., str]

@@ -14,7 +14,7 @@ from tests.support.hub import header, send
 from tests.support.live import LiveServer
 from tests.support.xet import shard_of, xorb_of
 
-from protoslice.repositories import sessions
+from protoslice.repositories import xet_sessions
 
 Made = Callable[..., str]
 Serving = Callable[..., AbstractContextManager[LiveServer]]
@@ -170,7 +170,7 @@ def test_a_shard_that_lies_is_refused(client: httpx.Client, made: Made) -> None:
 def test_the_files_of_a_shard_have_bytes_in_proportion_to_its_xorbs(
     client: httpx.Client, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sessions, "_NAMED_FREE", 0)
+    monkeypatch.setattr(xet_sessions, "_NAMED_FREE", 0)
     name = made()
     cas = session(client, name)
     hash = sent(client, cas, b"ten bytes.")

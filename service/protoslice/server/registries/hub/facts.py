@@ -9,7 +9,7 @@ from typing import Any
 from protoslice.facts import File
 from protoslice.file_names import without_version_control
 from protoslice.repositories import VIEWS, Commit, ComputedFile, NoFile, Ref, ShownCommit
-from protoslice.repositories.git import blob_id, is_plain, pointer_of
+from protoslice.repositories.git_format import blob_id, is_plain, pointer_of
 from protoslice.server.registries.hub.cards import Card, known_of
 
 __all__ = ["Ids", "commit_json", "entries_of", "file_json", "info_json", "listed_json", "refs_json", "time_text"]

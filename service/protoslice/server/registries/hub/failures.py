@@ -13,7 +13,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
-from protoslice.repositories import NoCommit, NoFile, NoRepository, Outrun, RepositoryMoved
+from protoslice.repositories import BranchMoved, NoCommit, NoFile, NoRepository, RepositoryMoved
 from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import RULES
 from protoslice.server.http.failures import failing_as, problem_of
@@ -34,7 +34,7 @@ def failure_of(error: ProtosliceError, commit: str | None = None) -> HttpProblem
 
     `commit` lets a client remember that a file is missing there.
     """
-    failure = HttpProblem(PRECONDITION, error.message) if isinstance(error, Outrun) else problem_of_error(error)
+    failure = HttpProblem(PRECONDITION, error.message) if isinstance(error, BranchMoved) else problem_of_error(error)
     code = _CODES.get(type(error))
     if code is not None:
         failure.headers["x-error-code"] = code

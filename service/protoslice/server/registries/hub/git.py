@@ -13,7 +13,7 @@ from starlette.types import Scope
 
 from protoslice.errors import Unsupported
 from protoslice.repositories import MAIN
-from protoslice.repositories.git import GitHistory
+from protoslice.repositories.git_history import GitHistory
 from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.http.failures import note_failure, problem_of

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import MAIN, Repository
-from protoslice.repositories.git import GitHistory
+from protoslice.repositories.git_history import GitHistory
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import absolute_url, url_of
 from protoslice.server.access.rules import HUB_SEND, READ, SHOWN

@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from protoslice.catalog.database import time_of
-from protoslice.catalog.repository_listing import WALKED, ListedRepository, RepositoryListing
+from protoslice.catalog.repositories import WALKED, ListedRepository, RepositoryListing
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import File
 from protoslice.file_names import without_version_control

@@ -16,7 +16,7 @@ from protoslice.errors import InvalidInput, LimitExceeded, StorageError
 from protoslice.facts import File
 from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository, ShownCommit
-from protoslice.repositories.git import plain_ids
+from protoslice.repositories.git_history import plain_ids
 from protoslice.repositories.last_commits import last_commits
 from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import READ

@@ -1,4 +1,4 @@
-"""Objects of git: blobs, pointers of git-lfs, trees and commits.
+"""Objects of git: blobs, pointers of git-lfs, `.gitattributes`, trees and commits.
 
 An object is held as git hashes it: its type and length, a NUL, then the content.
 """
@@ -11,11 +11,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from protoslice.catalog.histories import Commit
 from protoslice.facts import File
 from protoslice.file_names import without_version_control
-from protoslice.repositories.git.attributes import ATTRIBUTES, attributes_of, is_plain
-from protoslice.repositories.model import Commit
 
+PLAIN_BYTES: Final = 64 << 10
+"""Bytes of the largest file that is in git as it is."""
+_SUFFIXES: Final = (
+    "cfg", "csv", "html", "ini", "jinja", "json", "jsonl", "md", "pbtxt", "prototxt", "py", "rst", "sh", "toml", "tsv",
+    "txt", "xml", "yaml", "yml",
+)  # fmt: skip
+_NAMES: Final = (".gitattributes", ".gitignore", "LICENSE", "Makefile", "NOTICE", "README")
+ATTRIBUTES: Final = ".gitattributes"
+_LFS: Final = "filter=lfs diff=lfs merge=lfs -text"
+_IN_GIT: Final = "!filter !diff !merge !text"
+_HEAD: Final = "# Small text files are in git, all others in git-lfs.\n"
 _ATTRIBUTES: Final = re.compile(r"(?i)(^|/)(\.gitattributes|gitatt~1)[ .]*(/|:|$)")
 """Paths that would change what our attributes say."""
 _UNNAMEABLE: Final = re.compile(r"[<>\x00-\x1f]")
@@ -130,3 +140,29 @@ def commit_of(commit: Commit, tree: str, parent: str) -> bytes:
     before = f"parent {parent}\n" if parent else ""
     text = f"tree {tree}\n{before}author {who}\ncommitter {who}\n\n{message}\n"
     return sealed(b"commit", text.encode("utf-8", "replace"))
+
+
+def is_text(path: str) -> bool:
+    """True for names of text files."""
+    name = path.rpartition("/")[2]
+    return name in _NAMES or (name.rpartition(".")[2] in _SUFFIXES and "." in name)
+
+
+def is_plain(path: str, size: int) -> bool:
+    """True for small text files, and for empty files, of which git-lfs has none."""
+    return size == 0 or (size <= PLAIN_BYTES and is_text(path))
+
+
+def attributes_of(pointers: Iterable[str]) -> bytes:
+    """Return the file for a commit that has `pointers`."""
+    lines = [f"* {_LFS}", *(f"*.{suffix} {_IN_GIT}" for suffix in _SUFFIXES), *(f"{name} {_IN_GIT}" for name in _NAMES)]
+    lines += [f"{_pattern(path)} {_LFS}" for path in sorted(pointers) if is_text(path)]
+    return (_HEAD + "\n".join(lines) + "\n").encode()
+
+
+def _pattern(path: str) -> str:
+    """Return the pattern that only one path matches, quoted as strings of C if need be."""
+    pattern = "/" + re.sub(r"([*?\[\\])", r"\\\1", path)
+    if not re.search(r'[\s"]', pattern):
+        return pattern
+    return '"' + pattern.replace("\\", "\\\\").replace('"', '\\"') + '"'

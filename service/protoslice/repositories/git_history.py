@@ -13,22 +13,23 @@ from functools import partial
 from typing import Final
 
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow
+from protoslice.catalog.histories import Commit, Ref
 from protoslice.concurrency.gather import in_turns
 from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageUnavailable, Unsupported
 from protoslice.facts import File
 from protoslice.repositories.change import files_of
-from protoslice.repositories.git.attributes import PLAIN_BYTES, is_plain
-from protoslice.repositories.git.objects import (
+from protoslice.repositories.git_format import (
+    PLAIN_BYTES,
     GitTrees,
     blob_id,
     commit_of,
     has_more_folders,
     id_of,
+    is_plain,
     pointer_of,
     sealed,
     trees_of,
 )
-from protoslice.repositories.model import Commit, Ref
 from protoslice.repositories.repository import Repository
 from protoslice.stores import StoredPath
 
@@ -149,7 +150,7 @@ class GitHistory:
             return [commit], None
         line, place = list[Commit](), commit.place
         while place:
-            page, following = await self._repository.records.ancestors(place, _PAGE)
+            page, following = await self._repository.log.ancestors(place, _PAGE)
             known = await self._table.commits([_key(each) for each in page])
             for each in page:
                 if _key(each) in known:

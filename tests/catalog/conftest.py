@@ -1,0 +1,21 @@
+"""Fixtures of tests of the catalogue: a database of each engine, as two replicas see it."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from protoslice.catalog import Database, open_database
+
+
+@pytest.fixture
+async def database(catalogue: str) -> AsyncIterator[Database]:
+    """Return a new catalogue, of each engine in turn."""
+    async with open_database(catalogue, "memory://") as opened:
+        yield opened
+
+
+@pytest.fixture
+async def replica(catalogue: str, database: Database) -> AsyncIterator[Database]:
+    """Return the catalogue of `database` as another process has it open."""
+    async with open_database(catalogue, "memory://") as opened:
+        yield opened
