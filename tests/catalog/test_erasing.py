@@ -13,7 +13,7 @@ from tests.support.interrupted import FaultyDatabase, InterruptedDatabase, Inter
 from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
 from protoslice.catalog import Database, database, open_database
-from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
+from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.database import Transaction
 from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.erasing import Eraser
@@ -24,6 +24,7 @@ from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.snapshots import tables
 from protoslice.catalog.stores import StoreTable
+from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
 from protoslice.errors import ProtosliceError
@@ -61,8 +62,8 @@ async def fill(catalogue: Database) -> None:
     await repositories.remove("ann/removed")
     for image, store in (("one", ERASED), ("two", ERASED), ("two", OTHER)):
         table = ArtifactTable(catalogue, ACCOUNT, image)
-        await table.put_manifest(ManifestRow(digest=f"sha256:{store}", media_type="m", body=b"{}", store=store), ["t"])
-        await table.put_blobs({"sha256:b": KeptFile(size=1, store=ERASED, path="b")})
+        await table.put_manifest(StoredManifest(Digest(f"sha256:{store}"), "m", b"{}", store), ["t"])
+        await table.put_blobs({Digest.of(b"b"): KeptFile(size=1, store=ERASED, path="b")})
     drafts = DraftTable(catalogue, ACCOUNT)
     for folder in ("run", "changed"):
         for name, file in (("a", KeptFile(size=1, data=b"a")), ("b", KeptFile(size=1, store=ERASED, path="b"))):

@@ -23,7 +23,7 @@ from tests.support.stepping import NEVER, Actor, Unlocked
 import protoslice.catalog
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.abandoned import purge_commits, purge_repositories
-from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
+from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import ACTOR, NOBODY
 from protoslice.catalog.derived import DerivedRecords
@@ -38,13 +38,14 @@ from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.schemas import SchemaRecords
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
+from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
 from protoslice.catalog.webhooks import Webhook, WebhookRecords
 
 FOLDER: Final = Path(protoslice.catalog.__file__).parent
 LOCK: Final = re.compile(r"\s+FOR (?:(?:NO KEY )?UPDATE|(?:KEY )?SHARE)(?: SKIP LOCKED)?\b")
-MANIFEST: Final = ManifestRow(digest="sha256:a", media_type="m", body=b"12345")
+MANIFEST: Final = StoredManifest(Digest.of(b"12345"), "m", b"12345")
 HOOK: Final = Webhook("h", SPACE, "hook", "https://example.org", (), 0, b"secret")
 UPLOAD: Final = UploadRow(id="u", client="c", state="open", used=False, record="{}")
 FACTS: Final = (
@@ -204,12 +205,12 @@ async def put_image(database: Database) -> None:
     await artifacts(database).put_manifest(MANIFEST, ["tag"])
 
 
-async def remove_image(database: Database) -> bool:
-    return await artifacts(database).remove_manifest(MANIFEST.digest)
+async def remove_image(database: Database) -> None:
+    await artifacts(database).remove_manifest(MANIFEST.digest)
 
 
-async def remove_image_tag(database: Database) -> bool:
-    return await artifacts(database).remove_tag("tag")
+async def remove_image_tag(database: Database) -> None:
+    await artifacts(database).remove_tag("tag")
 
 
 def putting_schema(name: str) -> Act:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.catalogues import InlineDatabase
 from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
 
-from protoslice.catalog.artifacts import ArtifactTable, ManifestRow
+from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import Row
 from protoslice.catalog.derived import DerivedRecords
@@ -26,6 +26,7 @@ from protoslice.catalog.repositories import NamesOfStores, RepositoryListing, Re
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.sqlite import SqliteTransaction
 from protoslice.catalog.stores import StoreTable
+from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
 
@@ -85,24 +86,23 @@ async def _drafts(db: InlineDatabase) -> None:
 
 
 async def _artifacts(db: InlineDatabase) -> None:
-    table = ArtifactTable(db, ACCOUNT, "m")
-    manifest = ManifestRow(digest="d", media_type="m", body=b"", store="x", subject="z", referrer="{}")
-    await table.put_manifest(manifest, ["t"])
-    await table.put_blobs({"b": KeptFile(size=1, upload="u")})
-    await table.change_blob("b", KeptFile(size=1, store="x"), (await table.blob("b") or KeptFile(size=0)).version)
-    await table.manifest(digest="d")
-    await table.manifest(tag="t")
-    await table.known(["d"])
+    table, d, z = ArtifactTable(db, ACCOUNT, "m"), Digest.of(b"d"), Digest.of(b"z")
+    await table.put_manifest(StoredManifest(d, "m", b"", "x", z, "{}"), ["t"])
+    await table.put_blobs({d: KeptFile(size=1, upload="u")})
+    await table.change_blob(d, KeptFile(size=1, store="x"), await table.blob(d))
+    await table.manifest(d)
+    await table.tagged("t")
+    await table.known([d])
     await table.of_store("x")
     await table.stores(3)
-    await table.tags(3, "")
+    await table.tags(limit=3, after=None)
     await table.newest_tag()
-    await table.referrers("z", 3, "")
-    await table.descriptors(["d"])
+    await table.referrers(z, limit=3, after=None)
+    await table.descriptors([d])
     await NamesOfStores(db, "team").naming(["x", "y"], 3)
     await table.remove_tag("t")
-    await table.remove_manifest("d")
-    await table.remove_blob("b")
+    await table.remove_manifest(d)
+    await table.remove_blob(d)
 
 
 async def _repositories(db: InlineDatabase) -> None:

@@ -4,21 +4,22 @@ A blob begins as a resumable upload. The first manifest that names it makes one 
 one yet, files of layers under their own names; a blob that is read before becomes a store by itself.
 """
 
-from protoslice.artifacts.faults import (
+from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES
+from protoslice.artifacts.repository import ArtifactRepository, repository_names
+from protoslice.catalog.artifacts import StoredManifest
+from protoslice.catalog.syntax import (
     ArtifactFault,
     BlobUnknown,
+    Digest,
     DigestInvalid,
     ManifestBlobUnknown,
     ManifestInvalid,
     ManifestUnknown,
     NameInvalid,
+    RepositoryName,
     UploadInvalid,
     UploadUnknown,
 )
-from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
-from protoslice.artifacts.names import Digest, RepositoryName
-from protoslice.artifacts.records import repository_names
-from protoslice.artifacts.repository import ArtifactRepository
 
 __all__ = [
     "MAX_MANIFEST_BYTES",

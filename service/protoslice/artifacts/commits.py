@@ -7,13 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Final
 
-from protoslice.artifacts.faults import ManifestUnknown, NameInvalid
-from protoslice.artifacts.manifests import StoredManifest
-from protoslice.artifacts.names import listed_name
 from protoslice.artifacts.repository import ArtifactRepository
+from protoslice.catalog.artifacts import StoredManifest
+from protoslice.catalog.syntax import ManifestUnknown, NameInvalid, is_commit, listed_name
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.repositories import MAIN, Commit, Ref
-from protoslice.repositories.names import is_commit
 from protoslice.stores import Stores
 
 _LATEST: Final = "latest"
@@ -36,7 +34,7 @@ class ArtifactCommits:
         if self._artifacts is None:
             return None
         if is_commit(revision):
-            pushed = await self._artifacts.manifest_of(revision)
+            pushed = await self._artifacts.table.of_store(revision)
             return None if pushed is None else _commit(pushed)
         with suppress(ManifestUnknown):
             return _commit(await self._artifacts.manifest(_LATEST if revision == MAIN else revision))
@@ -56,7 +54,7 @@ class ArtifactCommits:
         """The tag `latest`, or the one set last; None when neither has files."""
         if self._artifacts is None:
             return None
-        for tag in (_LATEST, await self._artifacts.newest_tag()):
+        for tag in (_LATEST, await self._artifacts.table.newest_tag()):
             if tag is not None and (commit := await self.find(tag)) is not None:
                 return Ref("tags", tag, commit)
         return None

@@ -8,12 +8,11 @@ from contextlib import suppress
 from typing import Any, Final
 
 from protoslice.artifacts import ollama
-from protoslice.artifacts.faults import BlobUnknown, ManifestUnknown
-from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES, StoredManifest
-from protoslice.artifacts.names import Digest, check_tag, listed_name
-from protoslice.artifacts.records import ArtifactRecords
+from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES
 from protoslice.artifacts.repository import ArtifactRepository
+from protoslice.catalog.artifacts import StoredManifest
 from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown, check_tag, listed_name
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.file_names import without_version_control
 from protoslice.formats.gguf import facts_of
@@ -34,7 +33,6 @@ class ExportedRepository:
     def __init__(self, stores: Stores, artifacts: ArtifactRepository) -> None:
         self._stores = stores
         self._artifacts = artifacts
-        self._records = ArtifactRecords(stores, artifacts.name)
         self._repositories = Repositories(stores)
 
     async def manifest(self, ref: str) -> StoredManifest:
@@ -81,13 +79,13 @@ class ExportedRepository:
             await self._artifacts.keep(blob)
         if not await self._has(made.digest, models):
             places = {path: files[path], **({} if other is None else {other: files[other]})}
-            await self._records.put_blobs(
+            await self._artifacts.table.put_blobs(
                 {
                     Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=revision, path=place)
                     for place, file in places.items()
                 }
             )
-            await self._records.put_manifest(made, computed=True)
+            await self._artifacts.table.put_manifest(made, computed=True)
         return made
 
     async def llama(self, ref: str) -> dict[str, object]:
@@ -106,7 +104,7 @@ class ExportedRepository:
 
     async def _has(self, manifest: Digest, models: Iterable[FileRef]) -> bool:
         """True if a manifest is there, and the bytes of its models."""
-        if not await self._records.known([manifest]):
+        if not await self._artifacts.table.known([manifest]):
             return False
         with suppress(BlobUnknown):
             for model in models:
@@ -136,7 +134,6 @@ class ExportedRepository:
             repository = await self._repositories.current(self._artifacts.name.text)
             if repository.name.lower() != self._artifacts.name.key:  # moved: nothing is kept under a former name
                 self._artifacts = ArtifactRepository(self._stores, listed_name(repository.name))
-                self._records = ArtifactRecords(self._stores, self._artifacts.name)
             return await repository.commit(MAIN if tag == _LATEST else tag)
         return None
 
@@ -150,15 +147,15 @@ class ExportedRepository:
             )
         made = StoredManifest(Digest.of(data), _MEDIA_TYPE, data, store)
         await self._artifacts.keep(_EMPTY)
-        if await self._records.known([made.digest]):
+        if await self._artifacts.table.known([made.digest]):
             return made
-        await self._records.put_blobs(
+        await self._artifacts.table.put_blobs(
             {
                 Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=store, path=path)
                 for path, file in without_version_control(files).items()
             }
         )
-        await self._records.put_manifest(made, computed=True)
+        await self._artifacts.table.put_manifest(made, computed=True)
         return made
 
 

@@ -1,22 +1,21 @@
-"""Manifests: kept byte for byte, and read for what they name."""
+"""Content of manifests: what they name, and the paths that their blobs have as files of a store."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, Final
 
-from protoslice.artifacts.faults import DigestInvalid, ManifestInvalid
-from protoslice.artifacts.names import Digest
-from protoslice.catalog.artifacts import ManifestRow
-from protoslice.catalog.database import time_of
+from protoslice.catalog.artifacts import StoredManifest
+from protoslice.catalog.syntax import Digest, DigestInvalid, ManifestInvalid
 from protoslice.defaults import MAX_FILES
-from protoslice.errors import LimitExceeded
+from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.file_names import is_version_control
 from protoslice.json_text import encode_json, parse_json
+from protoslice.stores.names import FilePaths
 
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The most that clients read of a manifest, and that is taken of one."""
@@ -31,6 +30,8 @@ _FILE_PATH: Final = "org.cncf.model.filepath"
 _ARCHIVES: Final = ("tar", "gzip", "zstd")
 """Words in the media type of a layer that is an archive."""
 INDEX: Final = "application/vnd.oci.image.index.v1+json"
+_BLOBS: Final = "blobs"
+"""Folder of blobs without a title."""
 _INDEXES: Final = frozenset({INDEX, "application/vnd.docker.distribution.manifest.list.v2+json"})
 
 
@@ -60,49 +61,6 @@ class ManifestContent:
     subject: Digest | None
     artifact_type: str | None
     annotations: Mapping[str, str]
-
-
-@dataclass(frozen=True, slots=True)
-class StoredManifest:
-    """A manifest as it came, with its media type, and the store that was made of its blobs."""
-
-    digest: Digest
-    media_type: str
-    data: bytes
-    store: str | None = None
-    """Id of the store; None for a manifest that names no blobs."""
-    time: datetime | None = None
-    """Time at which the manifest was last pushed; None for one that is about to be kept."""
-
-    def row(self, referrer: tuple[Digest, str] | None) -> ManifestRow:
-        """Return the row of the manifest; `referrer` is its subject and its descriptor there."""
-        return ManifestRow(
-            digest=self.digest.text,
-            media_type=self.media_type,
-            body=self.data,
-            store=self.store,
-            subject=None if referrer is None else referrer[0].text,
-            referrer=None if referrer is None else referrer[1],
-        )
-
-    @classmethod
-    def of_row(cls, row: ManifestRow) -> StoredManifest:
-        """Return the manifest of a row."""
-        pushed = time_of(row.pushed)
-        return cls(Digest(row.digest), row.media_type, row.body, row.store, pushed)
-
-    def described(self, manifest: ManifestContent) -> dict[str, Any]:
-        """The descriptor of the manifest, as a list of referrers has it."""
-        found: dict[str, Any] = {
-            "mediaType": self.media_type,
-            "digest": self.digest.text,
-            "size": len(self.data),
-        }
-        if manifest.artifact_type is not None:
-            found["artifactType"] = manifest.artifact_type
-        if manifest.annotations:
-            found["annotations"] = dict(manifest.annotations)
-        return found
 
 
 def parse(data: bytes, media_type: str) -> ManifestContent:
@@ -143,6 +101,42 @@ def index_of(descriptors: Iterable[bytes], artifact_type: str | None) -> bytes:
     found = [json.loads(each) for each in descriptors]
     listed = [each for each in found if artifact_type is None or each.get("artifactType") == artifact_type]
     return encode_json({"schemaVersion": 2, "mediaType": INDEX, "manifests": listed})
+
+
+def described(manifest: StoredManifest, content: ManifestContent) -> dict[str, Any]:
+    """Return the descriptor of a manifest, as a list of referrers has it."""
+    found: dict[str, Any] = {
+        "mediaType": manifest.media_type,
+        "digest": manifest.digest.text,
+        "size": len(manifest.data),
+    }
+    if content.artifact_type is not None:
+        found["artifactType"] = content.artifact_type
+    if content.annotations:
+        found["annotations"] = dict(content.annotations)
+    return found
+
+
+def blob_path(digest: Digest) -> str:
+    """Return the path of a blob without a title."""
+    return f"{_BLOBS}/{digest.algorithm}/{digest.hex}"
+
+
+def paths_of(descriptors: Iterable[Descriptor]) -> dict[Digest, Sequence[str]]:
+    """Return the paths of each blob: the titles of its descriptors, or one made of its digest.
+
+    A title that is no path, or that another blob has, counts for nothing.
+    """
+    found: dict[Digest, list[str]] = {}
+    titled = {(each.title or "", each.digest): None for each in descriptors}
+    taken = FilePaths()
+    for title, digest in sorted(titled, key=lambda pair: pair[0]):
+        paths = found.setdefault(digest, [])
+        if title and title.partition("/")[0] != _BLOBS:
+            with suppress(InvalidInput):
+                taken.add(title)
+                paths.append(title)
+    return {digest: paths or [blob_path(digest)] for digest, paths in found.items()}
 
 
 def _media_type(raw: dict[str, Any], sent: str) -> str:

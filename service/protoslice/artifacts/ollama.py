@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final
 
-from protoslice.artifacts.faults import ManifestUnknown
-from protoslice.artifacts.names import Digest
+from protoslice.catalog.syntax import Digest, ManifestUnknown
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.formats.gguf import GgufFacts
 from protoslice.stores.catalog.files import FileRef

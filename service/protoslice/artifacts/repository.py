@@ -1,4 +1,4 @@
-"""Use cases of one repository of artifacts."""
+"""Repositories of artifacts: uploads, blobs, manifests, tags and referrers."""
 
 from __future__ import annotations
 
@@ -6,33 +6,124 @@ import json
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import takewhile
 from typing import Final
 
-from protoslice.artifacts.faults import (
+from protoslice.artifacts.manifests import Descriptor, ManifestContent, blob_path, described, parse, paths_of
+from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
+from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.labels import OCI
+from protoslice.catalog.repositories import RepositoryTable
+from protoslice.catalog.syntax import (
     BlobUnknown,
+    Digest,
     DigestInvalid,
     ManifestBlobUnknown,
     ManifestInvalid,
     ManifestUnknown,
     NameInvalid,
+    RepositoryName,
     UploadUnknown,
+    check_tag,
 )
-from protoslice.artifacts.files import blob_path, paths_of
-from protoslice.artifacts.manifests import Descriptor, ManifestContent, StoredManifest, parse
-from protoslice.artifacts.names import Digest, RepositoryName, check_tag
-from protoslice.artifacts.places import BlobPlaces
-from protoslice.artifacts.records import ArtifactRecords
-from protoslice.catalog.kept_files import KeptFile
 from protoslice.concurrency.gather import in_turns
-from protoslice.errors import ChecksumMismatch, LimitExceeded, NotFound
+from protoslice.errors import ChecksumMismatch, Conflict, LimitExceeded, NotFound, StorageUnavailable
 from protoslice.stores import IngestRequest, OpenStore, Stores
+from protoslice.stores.paging import PageBudget
 from protoslice.stores.requests import TAGS_AT_ONCE
 from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload, Uploads
 
-MOST_AWAITED: Final = 32
+_TRIES: Final = 8
+_SEARCHED_STORES: Final = 256
+"""Stores of manifests that are searched for a blob whose own store has been removed."""
+MOST_MISSING: Final = 32
 """Blobs that a manifest may name before they have come."""
 _SESSION = "artifact "
 """Beginning of the metadata of an upload to a repository; the repository's name follows."""
+
+
+class BlobLocations:
+    """Locations of the blobs of one repository: which of several that have the bytes of one it goes by."""
+
+    def __init__(self, stores: Stores, table: ArtifactTable) -> None:
+        self._stores = stores
+        self._table = table
+
+    async def is_there(self, blob: KeptFile) -> bool:
+        """True if the bytes of a blob are where its record says."""
+        if not blob.has_come:
+            return False
+        with suppress(NotFound):
+            if blob.store is not None:
+                await self._stores.files(blob.store)
+                return True
+            return (await self._stores.uploads.get(blob.upload or "")).is_whole
+        return False
+
+    async def found(self, digest: Digest, blob: KeptFile) -> KeptFile | None:
+        """Return the place of the bytes of a blob, by its record or in the store of another manifest.
+
+        The store that the blob came with may have been removed while manifests name it that share its bytes; the record
+        is corrected then. None when the bytes are gone.
+        """
+        if await self.is_there(blob):
+            return blob
+        if blob.store is None:
+            return None
+        for store in await self._table.stores(_SEARCHED_STORES):
+            with suppress(NotFound):
+                path = await self._path_in(store, digest)
+                if path is not None:
+                    place = replace(blob, store=store, path=path)
+                    await self._table.put_blobs({digest: place})
+                    return place
+        return None
+
+    async def _path_in(self, store: str, digest: Digest) -> str | None:
+        """Path of a blob among the files of a store; None when it is not there."""
+        files = await self._stores.files(store)
+        if digest.algorithm != "sha256":
+            return blob_path(digest) if blob_path(digest) in files else None
+        return next((path for path, file in files.items() if file.sha256 == digest.hex), None)
+
+    async def keep(self, digest: Digest, blob: KeptFile, *, fresh: bool) -> KeptFile:
+        """Note the place of a blob, and return the one that holds.
+
+        A place whose bytes are there stays if it is in a store, since uploads expire and manifests may name it
+        already; any such place stays unless `blob` is `fresh`. `StorageUnavailable` when others keep changing it.
+        """
+        for _ in range(_TRIES):
+            found = await self._table.find_blob(digest)
+            if found is not None and (found.store is not None or not fresh) and await self.is_there(found):
+                return found
+            kept = replace(blob, wanted=found is not None and found.wanted)
+            with suppress(Conflict):
+                await self._table.change_blob(digest, kept, found)
+                return kept
+        raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the blob again")
+
+    async def find(self, digest: Digest) -> KeptFile | None:
+        """The place of a blob that a manifest names; None for one that has not come.
+
+        `ManifestBlobUnknown` for one that had come and is gone, since its sender takes it to be here.
+        """
+        found = await self._table.find_blob(digest)
+        if found is None or not found.has_come:
+            return None
+        present = await self.found(digest, found)
+        if present is None:
+            raise ManifestBlobUnknown(f"Blob {digest.text} was removed with its store or upload: send it again")
+        return present
+
+    async def expect(self, digest: Digest) -> KeptFile | None:
+        """Note that a manifest names a blob that has not come; its place if it came meanwhile, else None."""
+        for _ in range(_TRIES):
+            found = await self._table.find_blob(digest)
+            if found is not None and (found.has_come or found.wanted):
+                return await self.find(digest)
+            with suppress(Conflict):
+                await self._table.change_blob(digest, KeptFile(size=0, wanted=True), found)
+        raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the manifest again")
 
 
 class ArtifactRepository:
@@ -45,12 +136,12 @@ class ArtifactRepository:
         self.name = name
         self._stores = stores
         self._uploads = uploads or stores.uploads
-        self._records = ArtifactRecords(stores, name)
-        self._places = BlobPlaces(stores, self._records)
+        self.table = ArtifactTable(stores.database, stores.room.account, name.key)
+        self._locations = BlobLocations(stores, self.table)
 
     async def begin_upload(self, client: str = "") -> Upload:
         """Begin the upload of a blob, which counts for `client`."""
-        await self._records.check_pushed()
+        await self.table.check_pushed()
         wanted = NewUpload(partial=True, path="blob", client=client, client_metadata=_SESSION + self.name.text)
         return await self._uploads.create(wanted)
 
@@ -97,13 +188,13 @@ class ArtifactRepository:
         except ChecksumMismatch:
             await self._uploads.remove(upload_id)
             raise DigestInvalid(f"The bytes sent do not match the digest {digest.text}: nothing was stored") from None
-        kept = await self._places.keep(digest, KeptFile(size=done.offset, upload=upload_id), fresh=True)
+        kept = await self._locations.keep(digest, KeptFile(size=done.offset, upload=upload_id), fresh=True)
         return await self._settled(digest, kept)
 
     async def _finished(self, upload_id: str, digest: Digest) -> KeptFile:
         """The blob that an upload became, for a client that asks again since it got no answer."""
         with suppress(BlobUnknown):
-            found = await self._records.blob(digest)
+            found = await self.table.blob(digest)
             if found.upload in {upload_id, None}:  # bytes of a store have no upload (None)
                 return await self._settled(digest, found)
         raise UploadUnknown(f"The upload {upload_id} has ended")
@@ -121,7 +212,7 @@ class ArtifactRepository:
             await sink.write(data)
             await sink.close()
             made = await ingest.commit()
-        await self._records.put_blobs({digest: KeptFile(size=len(data), store=made.store.id, path=path)})
+        await self.table.put_blobs({digest: KeptFile(size=len(data), store=made.store.id, path=path)})
 
     async def mount(self, digest: Digest, other: RepositoryName) -> bool:
         """Take over a blob of another repository; False when it has none."""
@@ -129,22 +220,22 @@ class ArtifactRepository:
             found = await ArtifactRepository(self._stores, other).blob(digest)
         except BlobUnknown:
             return False
-        await self._settled(digest, await self._places.keep(digest, found, fresh=False))
+        await self._settled(digest, await self._locations.keep(digest, found, fresh=False))
         return True
 
     async def blob(self, digest: Digest) -> KeptFile:
         """The record of a blob; `BlobUnknown` when there is none, or nothing has its bytes any more."""
-        found = await self._places.found(digest, await self._records.blob(digest))
+        found = await self._locations.found(digest, await self.table.blob(digest))
         if found is None:
             raise _gone(digest)
         return found
 
     async def open_blob(self, digest: Digest) -> tuple[OpenStore, str]:
         """The store that holds a blob, opened, and the path there; made for a blob without one."""
-        recorded = await self._records.blob(digest)
+        recorded = await self.table.blob(digest)
         with suppress(NotFound):
             return await self._opened(digest, recorded)
-        found = await self._places.found(digest, recorded)
+        found = await self._locations.found(digest, recorded)
         if found is None:
             raise _gone(digest)
         with suppress(NotFound):
@@ -158,7 +249,7 @@ class ArtifactRepository:
 
     async def delete_blob(self, digest: Digest) -> None:
         """Remove a blob from the repository; a store that has its bytes keeps them."""
-        await self._records.delete_blob(digest)
+        await self.table.remove_blob(digest)
 
     async def put_manifest(
         self, ref: str, data: bytes, media_type: str, *, tags: Sequence[str] = ()
@@ -180,17 +271,14 @@ class ArtifactRepository:
         await self._stores.check_free_space()
         store, missing = await self._gather(manifest)
         stored = StoredManifest(digest, manifest.media_type, data, store)
-        referrer = None if manifest.subject is None else (manifest.subject, json.dumps(stored.described(manifest)))
-        await self._records.put_manifest(stored, referrer=referrer, tags=names)
+        if manifest.subject is not None:
+            stored = replace(stored, subject=manifest.subject, referrer=json.dumps(described(stored, manifest)))
+        await self.table.put_manifest(stored, names)
         return stored, manifest, missing
 
     async def manifest(self, ref: str) -> StoredManifest:
         """The manifest that a tag or digest names; `ManifestUnknown` when there is none."""
-        return await (self._records.manifest(Digest(ref)) if ":" in ref else self._records.tagged(ref))
-
-    async def manifest_of(self, digits: str) -> StoredManifest | None:
-        """A manifest whose store has an id that begins with these 40 digits; None when there is none."""
-        return await self._records.of_store(digits)
+        return await (self.table.manifest(Digest(ref)) if ":" in ref else self.table.tagged(ref))
 
     async def delete_manifest(self, ref: str) -> None:
         """Remove a tag, or by its digest a manifest, all its tags, and its store if nothing else names that.
@@ -198,26 +286,26 @@ class ArtifactRepository:
         `ManifestUnknown` when there is none.
         """
         if ":" in ref:
-            await self._records.delete_manifest(Digest(ref))
+            await self.table.remove_manifest(Digest(ref))
         else:
-            await self._records.delete_tag(ref)
+            await self.table.remove_tag(ref)
 
     async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
         """A page of tags by name, and True when there are more."""
-        return await self._records.tags(limit=limit, after=after)
-
-    async def newest_tag(self) -> str | None:
-        """The tag set last; None when there is none."""
-        return await self._records.newest_tag()
+        return await self.table.tags(limit=limit, after=after)
 
     async def referrers(
         self, subject: Digest, *, limit: int, after: Digest | None
     ) -> tuple[list[bytes], Digest | None]:
         """Return a page of the JSON of descriptors of manifests that refer to `subject`, and where it ends.
 
-        The end is the last digest; None on the last page.
+        The end is the last digest; None on the last page. A page ends at `limit` descriptors, or at about a mebibyte
+        of them; each has one at least.
         """
-        return await self._records.referrers(subject, limit=limit, after=after)
+        rows = await self.table.referrers(subject, limit=limit + 1, after=after)
+        budget = PageBudget(limit)
+        taken = [digest for digest, _ in takewhile(lambda row: budget.takes(row[1]), rows[:limit])]
+        return await self.table.descriptors(taken), taken[-1] if len(taken) < len(rows) else None
 
     async def _gather(self, manifest: ManifestContent) -> tuple[str | None, Sequence[Digest]]:
         """The store of all blobs that a manifest names and that have come, and the digests of what has not.
@@ -226,24 +314,24 @@ class ArtifactRepository:
         gone, and for too many that have not, `ManifestInvalid` for another size than that of what has come.
         """
         children = list({each.digest for each in manifest.manifests if not each.elsewhere})
-        there = await self._records.known(children)
+        there = await self.table.known(children)
         _check_sizes(manifest.manifests, there)
         missing = [digest for digest in children if digest not in there]
         needed = list(dict.fromkeys(each.digest for each in manifest.blobs if not each.elsewhere))
-        awaited: list[Digest] = []
+        absent: list[Digest] = []
 
         async def find(digest: Digest) -> KeptFile | None:
-            blob = await self._places.find(digest)
+            blob = await self._locations.find(digest)
             if blob is None:
-                awaited.append(digest)
-            if len(awaited) > MOST_AWAITED:  # each costs a write
+                absent.append(digest)
+            if len(absent) > MOST_MISSING:  # each costs a write
                 raise ManifestBlobUnknown(
-                    f"More than {MOST_AWAITED} blobs were never sent, such as {digest.text}: send them first"
+                    f"More than {MOST_MISSING} blobs were never sent, such as {digest.text}: send them first"
                 )
             return blob
 
         found = dict(zip(needed, await in_turns(find, needed), strict=True))
-        found.update(zip(awaited, await in_turns(self._places.want, awaited), strict=True))
+        found.update(zip(absent, await in_turns(self._locations.expect, absent), strict=True))
         blobs = {digest: blob for digest, blob in found.items() if blob is not None}
         _check_sizes(manifest.blobs, {digest: blob.size for digest, blob in blobs.items()})
         missing += [digest for digest in needed if digest not in blobs]
@@ -279,7 +367,7 @@ class ArtifactRepository:
             digest: KeptFile(size=blob.size, store=made.store.id, path=paths[digest][0])
             for digest, blob in loose.items()
         }
-        await self._records.put_blobs(noted)
+        await self.table.put_blobs(noted)
         return made.store.id
 
     async def _compare(self, upload_id: str, digest: Digest) -> None:
@@ -289,6 +377,14 @@ class ArtifactRepository:
             hasher.update(piece)
         if hasher.hexdigest() != digest.hex:
             raise ChecksumMismatch("The uploaded bytes do not match the digest")
+
+
+async def repository_names(
+    stores: Stores, *, limit: int, after: str | None, prefix: str = ""
+) -> tuple[list[str], bool]:
+    """Return a page of the names of repositories that begin with `prefix`, and True if there are more."""
+    table = RepositoryTable(stores.database, stores.room.account, OCI)
+    return await table.names(prefix, limit=limit, after=after)
 
 
 def _check_sizes(descriptors: Sequence[Descriptor], sizes: Mapping[Digest, int]) -> None:

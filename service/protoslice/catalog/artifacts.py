@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Final
 
 from protoslice.catalog.abandoned import remove_stores
 from protoslice.catalog.audit import record, require_space
-from protoslice.catalog.database import LAST, Database, Row, Transaction, Transient, Unaudited
+from protoslice.catalog.database import LAST, Database, Row, Transaction, Transient, Unaudited, time_of
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
 from protoslice.catalog.labels import OCI, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import FIRST_ID, check_new, ensure_repository
 from protoslice.catalog.spaces import Account
-from protoslice.errors import NotFound
+from protoslice.catalog.syntax import (
+    BlobUnknown,
+    Digest,
+    ManifestUnknown,
+    NameInvalid,
+    check_tag,
+)
+from protoslice.errors import InvalidInput, NotFound
 
 _OWN: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
 _ID: Final = f"""coalesce({_OWN}, (
@@ -32,23 +40,26 @@ _OF_TAGS: Final = "space = :space AND repository = :id AND kind = 'tags'"
 _MANIFEST: Final = "m.digest, m.media_type, m.body, m.store, m.subject, m.referrer, m.pushed"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ManifestRow:
-    """A manifest; `pushed` is in microseconds since the epoch, 0 for one that only the service has computed."""
+@dataclass(frozen=True, slots=True)
+class StoredManifest:
+    """A manifest as it came, with its media type, and the store that was made of its blobs."""
 
-    digest: str
+    digest: Digest
     media_type: str
-    body: bytes
+    data: bytes
     store: str | None = None
-    subject: str | None = None
+    """Id of the store; None for a manifest that names no blobs."""
+    subject: Digest | None = None
+    """The manifest that this one refers to."""
     referrer: str | None = None
     """Descriptor in JSON by which lists of referrers of `subject` show it."""
-    pushed: int = 0
+    time: datetime | None = None
+    """Time at which the manifest was last pushed; None for one that was not, or that is about to be kept."""
 
     @property
-    def size(self) -> int:
+    def counted_bytes(self) -> int:
         """Bytes that count for the quota of the space."""
-        return len(self.body) + len((self.referrer or "").encode())
+        return len(self.data) + len((self.referrer or "").encode())
 
 
 class ArtifactTable:
@@ -62,7 +73,7 @@ class ArtifactTable:
         self._key: Mapping[str, str] = {"space": account.space, "repository": repository}
 
     async def check_pushed(self) -> None:
-        """Raise `NotFound` for the former name of a repository, `InvalidInput` for a name that no new one may have."""
+        """Raise `NotFound` for the former name of a repository, `NameInvalid` for a name that no new one may have."""
         await self._database.read(self._check_pushed)
 
     def _check_pushed(self, tx: Transaction) -> None:
@@ -71,74 +82,94 @@ class ArtifactTable:
         if there is None and moved is not None:
             raise NotFound(f"The repository {self._repository!r} was moved: push to its current name")
         if there is None:
-            check_new(self._repository)
+            try:
+                check_new(self._repository)
+            except InvalidInput as error:
+                raise NameInvalid(error.message) from None
 
-    async def blob(self, digest: str) -> KeptFile | None:
+    async def blob(self, digest: Digest) -> KeptFile:
+        """Return a blob; raise `BlobUnknown` if there is none, or it has not come yet."""
+        found = await self.find_blob(digest)
+        if found is None or not found.has_come:
+            raise BlobUnknown(f"The repository has no blob {digest.text}")
+        return found
+
+    async def find_blob(self, digest: Digest) -> KeptFile | None:
         """Return a blob, or None if it is unknown; one that is only wanted has no bytes."""
         sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND kind = 'blob' AND name = :digest"
-        row = await self._database.read(lambda tx: tx.first(sql, **self._key, digest=digest))
+        row = await self._database.read(lambda tx: tx.first(sql, **self._key, digest=digest.text))
         return None if row is None else kept(row)
 
-    async def put_blobs(self, blobs: Mapping[str, KeptFile]) -> None:
+    async def put_blobs(self, blobs: Mapping[Digest, KeptFile]) -> None:
         """Create or replace blobs."""
 
         def work(tx: Transaction) -> None:
             key, created = self._blobs(tx)
             for store in sorted({blob.store for blob in blobs.values() if blob.store is not None}):
                 require_store(tx, self._space, store)
-            created += sum(put_file(tx, key, digest, blob)[1] for digest, blob in sorted(blobs.items()))
+            for digest in sorted(blobs, key=lambda each: each.text):
+                created += put_file(tx, key, digest.text, blobs[digest])[1]
             self._account.charge(tx, entries=created)
 
         if blobs:
             await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
-    async def change_blob(self, digest: str, blob: KeptFile, seen: bytes | None) -> None:
-        """Replace a blob that has the version `seen`; insert it for None. Raise `FileMoved` if it has another."""
+    async def change_blob(self, digest: Digest, blob: KeptFile, seen: KeptFile | None) -> None:
+        """Replace a blob that was `seen`; insert it for None. Raise `ConcurrentChange` if it has been changed since."""
 
         def work(tx: Transaction) -> None:
             key, created = self._blobs(tx)
             require_store(tx, self._space, blob.store)
             if seen is None:
-                created += put_file(tx, key, digest, blob, new=True)[1]
+                created += put_file(tx, key, digest.text, blob, new=True)[1]
             else:
-                replace_file(tx, key, digest, blob, seen)
+                replace_file(tx, key, digest.text, blob, seen.version)
             self._account.charge(tx, entries=created)
 
         await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
-    async def remove_blob(self, digest: str) -> bool:
-        """Delete a blob; return False if it is unknown."""
-        sql = f"DELETE FROM kept_files WHERE {_CURRENT} AND kind = 'blob' AND name = :digest"
+    async def remove_blob(self, digest: Digest) -> None:
+        """Delete a blob; raise `BlobUnknown` if there is none, or it has not come yet."""
+        sql = f"""
+            DELETE FROM kept_files
+            WHERE {_CURRENT} AND kind = 'blob' AND name = :digest AND (upload IS NOT NULL OR store IS NOT NULL)"""
 
-        def work(tx: Transaction) -> bool:
-            if not tx.run(sql, **self._key, digest=digest):
-                return False
-            record(tx, self._space, "blob.removed", f"{self._repository}@{digest}", self._named(digest))
+        def work(tx: Transaction) -> None:
+            if not tx.run(sql, **self._key, digest=digest.text):
+                raise BlobUnknown(f"The repository has no blob {digest.text}")
+            record(tx, self._space, "blob.removed", f"{self._repository}@{digest.text}", self._named(digest))
             self._account.charge(tx, entries=-1)
-            return True
 
-        return await self._database.write(work)
+        await self._database.write(work)
 
-    async def manifest(self, *, digest: str | None = None, tag: str | None = None) -> ManifestRow | None:
-        """Return the manifest of a digest or a tag, or None if there is none."""
-        if tag is None:
-            sql = f"SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND digest = :name"
-        else:
-            sql = f"""
-                SELECT {_MANIFEST} FROM names n JOIN manifests m
-                ON m.space = n.space AND m.repository = n.repository AND m.digest = n.manifest
-                WHERE n.space = :space AND n.repository = {_ID} AND n.kind = 'tags' AND n.name = :name"""
-        name = digest if tag is None else tag
-        row = await self._database.read(lambda tx: tx.first(sql, **self._key, name=name))
-        return None if row is None else _manifest(row)
+    async def manifest(self, digest: Digest) -> StoredManifest:
+        """Return a manifest; raise `ManifestUnknown` if there is none."""
+        sql = f"SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND digest = :digest"
+        row = await self._database.read(lambda tx: tx.first(sql, **self._key, digest=digest.text))
+        if row is None:
+            raise _no_manifest(digest)
+        return _manifest(row)
 
-    async def known(self, digests: Sequence[str]) -> dict[str, int]:
+    async def tagged(self, tag: str) -> StoredManifest:
+        """Return the manifest that a tag points at; raise `ManifestUnknown` for an unknown tag."""
+        check_tag(tag)
+        sql = f"""
+            SELECT {_MANIFEST} FROM names n JOIN manifests m
+            ON m.space = n.space AND m.repository = n.repository AND m.digest = n.manifest
+            WHERE n.space = :space AND n.repository = {_ID} AND n.kind = 'tags' AND n.name = :tag"""
+        row = await self._database.read(lambda tx: tx.first(sql, **self._key, tag=tag))
+        if row is None:
+            raise _no_tag(tag)
+        return _manifest(row)
+
+    async def known(self, digests: Iterable[Digest]) -> dict[Digest, int]:
         """Return those of `digests` that are manifests here, with their sizes."""
         sql = f"SELECT digest, length(body) FROM manifests WHERE {_THESE} AND digest IN {{listed}}"
-        rows = await self._database.read(lambda tx: tx.among(sql, digests, **self._key))
-        return {digest: size for digest, size in rows}
+        texts = [digest.text for digest in digests]
+        rows = await self._database.read(lambda tx: tx.among(sql, texts, **self._key))
+        return {Digest(text): size for text, size in rows}
 
-    async def of_store(self, digits: str) -> ManifestRow | None:
+    async def of_store(self, digits: str) -> StoredManifest | None:
         """Return the manifest pushed last of those whose store has an id that begins with `digits`, or None."""
         sql = f"""
             SELECT {_MANIFEST} FROM manifests m WHERE {_THESE} AND store >= :digits AND store < :end
@@ -153,7 +184,7 @@ class ArtifactTable:
         rows = await self._database.read(lambda tx: tx.all(sql, **self._key, most=most))
         return sorted({store for (store,) in rows if store is not None})
 
-    async def put_manifest(self, manifest: ManifestRow, tags: Sequence[str], *, computed: bool = False) -> None:
+    async def put_manifest(self, manifest: StoredManifest, tags: Sequence[str] = (), *, computed: bool = False) -> None:
         """Create or replace a manifest, and point tags at it; without tags, one that is there as it is stays.
 
         One that is `computed` does not name its store.
@@ -162,7 +193,7 @@ class ArtifactTable:
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, manifest.store)
             id, created = self._id(tx)
-            key = {"space": self._space, "id": id, "digest": manifest.digest}
+            key = {"space": self._space, "id": id, "digest": manifest.digest.text}
             # Of two that push one manifest, the second counts what the first has written.
             tx.all("SELECT 1 FROM repositories WHERE space = :space AND id = :id FOR UPDATE", space=self._space, id=id)
             row = tx.first(
@@ -170,8 +201,8 @@ class ArtifactTable:
                 **key,
             )
             before = None if row is None else _manifest(row)
-            same = before is not None and replace(manifest, pushed=before.pushed) == before
-            if before is not None and same and not tags and (computed or before.pushed):
+            same = before is not None and replace(manifest, time=before.time) == before
+            if before is not None and same and not tags and (computed or before.time is not None):
                 return
             tx.run(
                 """
@@ -183,9 +214,9 @@ class ArtifactTable:
                     pushed = CASE WHEN excluded.pushed > 0 THEN excluded.pushed ELSE manifests.pushed END""",
                 **key,
                 media_type=manifest.media_type,
-                body=manifest.body,
+                body=manifest.data,
                 store=manifest.store,
-                subject=manifest.subject,
+                subject=None if manifest.subject is None else manifest.subject.text,
                 referrer=manifest.referrer,
                 pushed=0 if computed else tx.now,
             )
@@ -207,70 +238,63 @@ class ArtifactTable:
                 )
                 self._tell(tx, "artifact.tagged", tag, manifest.digest)
             if not tags:
-                record(
-                    tx,
-                    self._space,
-                    "manifest.set",
-                    f"{self._repository}@{manifest.digest}",
-                    self._named(manifest.digest),
-                )
+                subject = f"{self._repository}@{manifest.digest.text}"
+                record(tx, self._space, "manifest.set", subject, self._named(manifest.digest))
             tx.run(
                 "UPDATE names SET store = :store WHERE space = :space AND repository = :id AND manifest = :digest",
                 **key,
                 store=manifest.store,
             )
-            held = 0 if before is None else before.size
+            held = 0 if before is None else before.counted_bytes
             created += int(before is None)
-            self._account.charge(tx, stored_bytes=manifest.size - held, entries=created)
+            self._account.charge(tx, stored_bytes=manifest.counted_bytes - held, entries=created)
 
         await self._database.write(work)
 
-    async def remove_manifest(self, digest: str) -> bool:
-        """Delete a manifest and its tags, and its store if only manifests made it; return False if there is none."""
+    async def remove_manifest(self, digest: Digest) -> None:
+        """Delete a manifest and its tags, and its store if only manifests made it.
 
-        def work(tx: Transaction) -> bool:
-            row = tx.first(
-                f"SELECT {_MANIFEST} FROM manifests m WHERE {_CURRENT} AND digest = :digest FOR UPDATE",
-                **self._key,
-                digest=digest,
-            )
+        Raise `ManifestUnknown` if there is none.
+        """
+        one, these = {**self._key, "digest": digest.text}, f"{_CURRENT} AND digest = :digest"
+
+        def work(tx: Transaction) -> None:
+            row = tx.first(f"SELECT {_MANIFEST} FROM manifests m WHERE {these} FOR UPDATE", **one)
             if row is None:
-                return False
+                raise _no_manifest(digest)
             tags = f"SELECT name FROM names WHERE {_CURRENT} AND manifest = :digest ORDER BY name FOR UPDATE"
-            untagged = [tag for (tag,) in tx.all(tags, **self._key, digest=digest)]
+            untagged = [tag for (tag,) in tx.all(tags, **one)]
             for tag in untagged:
                 self._tell(tx, "artifact.untagged", tag, digest)
-            tx.run(f"DELETE FROM manifests WHERE {_CURRENT} AND digest = :digest", **self._key, digest=digest)
-            record(tx, self._space, "manifest.removed", f"{self._repository}@{digest}", self._named(digest))
+            tx.run(f"DELETE FROM manifests WHERE {these}", **one)
+            record(tx, self._space, "manifest.removed", f"{self._repository}@{digest.text}", self._named(digest))
             found = _manifest(row)
             stores = [] if found.store is None else [found.store]
-            remove_stores(tx, self._space, stores, entries=1 + len(untagged), size=found.size)
-            return True
+            remove_stores(tx, self._space, stores, entries=1 + len(untagged), size=found.counted_bytes)
 
-        return await self._database.write(work)
+        await self._database.write(work)
 
-    async def remove_tag(self, tag: str) -> bool:
-        """Delete a tag; return False if there is none."""
+    async def remove_tag(self, tag: str) -> None:
+        """Delete a tag; raise `ManifestUnknown` if there is none."""
+        check_tag(tag)
+        sql = f"DELETE FROM names WHERE {_CURRENT} AND kind = 'tags' AND name = :tag RETURNING manifest"
 
-        def work(tx: Transaction) -> bool:
-            row = tx.first(
-                f"DELETE FROM names WHERE {_CURRENT} AND kind = 'tags' AND name = :tag RETURNING manifest",
-                **self._key,
-                tag=tag,
-            )
-            if row is not None:
-                self._tell(tx, "artifact.untagged", tag, row[0])
-                self._account.charge(tx, entries=-1)
-            return row is not None
+        def work(tx: Transaction) -> None:
+            row = tx.first(sql, **self._key, tag=tag)
+            if row is None:
+                raise _no_tag(tag)
+            self._tell(tx, "artifact.untagged", tag, Digest(row[0]))
+            self._account.charge(tx, entries=-1)
 
-        return await self._database.write(work)
+        await self._database.write(work)
 
-    async def tags(self, limit: int, after: str) -> list[str]:
-        """Return at most `limit` tags by name, behind a name."""
+    async def tags(self, *, limit: int, after: str | None) -> tuple[list[str], bool]:
+        """Return a page of tags by name, and True if there are more."""
         sql = f"""
             SELECT name FROM names WHERE {_THESE} AND kind = 'tags' AND name > :after ORDER BY name LIMIT :limit"""
-        values = {**self._key, "after": after, "limit": limit}
-        return await self._database.read(lambda tx: [row[0] for row in tx.all(sql, **values)])
+        values = {**self._key, "after": after or "", "limit": limit + 1}
+        found = await self._database.read(lambda tx: [name for (name,) in tx.all(sql, **values)])
+        return found[:limit], len(found) > limit
 
     async def newest_tag(self) -> str | None:
         """Return the tag that was set last, or None if there is none."""
@@ -278,20 +302,21 @@ class ArtifactTable:
         row = await self._database.read(lambda tx: tx.first(sql, **self._key))
         return None if row is None else str(row[0])
 
-    async def referrers(self, subject: str, limit: int, after: str) -> list[tuple[str, int]]:
+    async def referrers(self, subject: Digest, *, limit: int, after: Digest | None) -> list[tuple[Digest, int]]:
         """Return at most `limit` digests of manifests that refer to `subject`, with the sizes of their descriptors."""
         sql = f"""
             SELECT digest, length(referrer) FROM manifests
             WHERE {_THESE} AND subject = :subject AND digest > :after ORDER BY digest LIMIT :limit"""
-        values = {**self._key, "subject": subject, "after": after, "limit": limit}
-        return await self._database.read(lambda tx: [(digest, size or 0) for digest, size in tx.all(sql, **values)])
+        values = {**self._key, "subject": subject.text, "after": "" if after is None else after.text, "limit": limit}
+        rows = await self._database.read(lambda tx: tx.all(sql, **values))
+        return [(Digest(text), size or 0) for text, size in rows]
 
-    async def descriptors(self, digests: Sequence[str]) -> list[str]:
+    async def descriptors(self, digests: Sequence[Digest]) -> list[bytes]:
         """Return the descriptors of manifests with a subject, in the order of `digests`; none for one that is gone."""
         sql = f"SELECT digest, referrer FROM manifests WHERE {_THESE} AND digest IN {{listed}} AND referrer IS NOT NULL"
-        rows = await self._database.read(lambda tx: tx.among(sql, digests, **self._key))
-        found: dict[str, str] = {digest: referrer for digest, referrer in rows}
-        return [found[digest] for digest in digests if digest in found]
+        texts = [digest.text for digest in digests]
+        found: dict[str, str] = dict(await self._database.read(lambda tx: tx.among(sql, texts, **self._key)))
+        return [found[text].encode() for text in texts if text in found]
 
     def _id(self, tx: Transaction) -> tuple[int, int]:
         """Return the id of the repository, which is inserted unless it is there, and 1 if it was, else 0."""
@@ -310,17 +335,25 @@ class ArtifactTable:
         id, created = self._id(tx)
         return {"space": self._space, "repository": id, "kind": "blob"}, created
 
-    def _named(self, digest: str) -> dict[str, str]:
-        return {"repository": self._repository, "digest": digest}
+    def _named(self, digest: Digest) -> dict[str, str]:
+        return {"repository": self._repository, "digest": digest.text}
 
-    def _tell(self, tx: Transaction, event: str, tag: str, digest: str) -> None:
+    def _tell(self, tx: Transaction, event: str, tag: str, digest: Digest) -> None:
         data = {**self._named(digest), "tag": tag}
         tell(tx, self._space, event, f"{self._repository}:{tag}", data)
 
 
-def _manifest(row: Row) -> ManifestRow:
-    digest, media_type, body, store, subject, referrer, pushed = row
-    return ManifestRow(
-        digest=digest, media_type=media_type, body=bytes(body), store=store, subject=subject, referrer=referrer,
-        pushed=pushed,
+def _manifest(row: Row) -> StoredManifest:
+    digest, media_type, data, store, subject, referrer, pushed = row
+    return StoredManifest(
+        Digest(digest), media_type, bytes(data), store, None if subject is None else Digest(subject), referrer,
+        time_of(pushed) if pushed else None,
     )  # fmt: skip
+
+
+def _no_manifest(digest: Digest) -> ManifestUnknown:
+    return ManifestUnknown(f"The repository has no manifest {digest.text}")
+
+
+def _no_tag(tag: str) -> ManifestUnknown:
+    return ManifestUnknown(f"The repository has no tag {tag!r}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -25,6 +26,7 @@ from protoslice.catalog.live_stores import NAMING
 from protoslice.catalog.repositories import NamesOfStores
 from protoslice.catalog.spaces import Account, discharge
 from protoslice.catalog.stores import mark_removed
+from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown
 from protoslice.catalog.tags import TAGS
 from protoslice.catalog.uploads import release_uploads
 from protoslice.defaults import MAX_FILES
@@ -198,7 +200,8 @@ class Eraser:
             SELECT r.name, m.digest FROM manifests m JOIN repositories r ON r.space = m.space AND r.id = m.repository
             WHERE m.space = :space AND m.store = :digest LIMIT :limit"""
         async for repository, manifest in self._each(manifests, digest):
-            await ArtifactTable(self._database, self._account, repository).remove_manifest(manifest)
+            with suppress(ManifestUnknown):  # removed meanwhile, or with its repository
+                await ArtifactTable(self._database, self._account, repository).remove_manifest(Digest(manifest))
         blobs = """
             SELECT r.name, k.name, EXISTS (
                 SELECT 1 FROM manifests m
@@ -211,7 +214,8 @@ class Eraser:
             if is_named:
                 await self._write(moved, digest, name=blob)
             else:
-                await ArtifactTable(self._database, self._account, repository).remove_blob(blob)
+                with suppress(BlobUnknown):
+                    await ArtifactTable(self._database, self._account, repository).remove_blob(Digest(blob))
 
     async def _erase_drafts(self, digest: str) -> None:
         """Delete MLflow's files with bytes in the store, and folders of which it was made unless they changed."""

@@ -9,10 +9,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from protoslice.catalog.audit import require_space
-from protoslice.catalog.database import SECOND, Database, Transaction, Transient, Unaudited
+from protoslice.catalog.database import SECOND, ConcurrentChange, Database, Transaction, Transient, Unaudited
 from protoslice.catalog.live_stores import lock_repository, require_store
 from protoslice.catalog.spaces import Account
-from protoslice.errors import Conflict, NotFound
+from protoslice.errors import NotFound
 
 COUNTED: Final = ("file", "blob")
 """Kinds of files that count as entries of their space: those of MLflow and OCI."""
@@ -20,10 +20,6 @@ COLUMNS: Final = "size, data, upload, store, path, wanted, version"
 _VALUES: Final = ", ".join(f":{each}" for each in COLUMNS.split(", "))
 _REPLACED: Final = ", ".join(f"{each} = :{each}" for each in COLUMNS.split(", ")) + ", updated = :now"
 _ONE: Final = "space = :space AND repository = :repository AND kind = :kind AND name = :name"
-
-
-class FileMoved(Conflict):
-    """The file has another version, is gone, or exists already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +75,7 @@ def put_file(
 ) -> tuple[KeptFile, bool]:
     """Create or replace a file of the `space`, `repository` and `kind` in `key`.
 
-    Return it with its new version, and True if it was created. With `new`, raise `FileMoved` if there is one already.
+    Return it with its new version, and True if it was created. With `new`, raise `ConcurrentChange` if it exists.
     """
     file = replace(file, version=secrets.token_bytes(16))
     values = _values(tx, key, name, file)
@@ -94,14 +90,14 @@ def put_file(
     if created:
         return file, True
     if new:
-        raise FileMoved("The file was changed by another request")
+        raise ConcurrentChange("The file was changed by another request")
     if not tx.run(f"UPDATE kept_files SET {_REPLACED} WHERE {_ONE}", **values):
         raise Transient("The file is being removed")
     return file, False
 
 
 def replace_file(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile, seen: bytes) -> KeptFile:
-    """Replace a file that has the version `seen`; raise `FileMoved` if it has another."""
+    """Replace a file that has the version `seen`; raise `ConcurrentChange` if it has another."""
     file = replace(file, version=secrets.token_bytes(16))
     changed = tx.run(
         f"""
@@ -110,7 +106,7 @@ def replace_file(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptF
         seen=seen,
     )
     if not changed:
-        raise FileMoved("The file was changed by another request")
+        raise ConcurrentChange("The file was changed by another request")
     return file
 
 

@@ -2,8 +2,8 @@
 
 from protoslice.catalog.histories import MAIN, Author, BranchMoved, Commit, NoCommit, NoRepository, Ref, RefExists
 from protoslice.catalog.repositories import RepositoryExists, RepositoryMoved
+from protoslice.catalog.syntax import VIEWS
 from protoslice.repositories.change import Change, KnownFiles, NoFile
-from protoslice.repositories.names import VIEWS
 from protoslice.repositories.repository import PushedTags, Repositories, Repository
 from protoslice.repositories.views import ComputedFile, ShownCommit
 from protoslice.repositories.xet_sessions import StagedXorb, XorbSession

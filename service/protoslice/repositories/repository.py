@@ -25,10 +25,10 @@ from protoslice.catalog.histories import (
 )
 from protoslice.catalog.labels import HUB, OCI
 from protoslice.catalog.repositories import RepositoryMoved, RepositoryRow, RepositoryTable
+from protoslice.catalog.syntax import check_ref, check_repository, is_commit, is_short_commit
 from protoslice.errors import Conflict, InvalidInput
 from protoslice.facts import File
 from protoslice.repositories.change import Change, KnownFiles, files_of
-from protoslice.repositories.names import check_ref, check_repository, is_commit, is_short_commit
 from protoslice.repositories.staging import StagedFiles
 from protoslice.repositories.views import ShownCommit, counterpart, viewed_revision
 from protoslice.repositories.xet_sessions import XorbSessions

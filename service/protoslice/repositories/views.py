@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice.catalog.histories import COMMIT_DIGITS, Commit
+from protoslice.catalog.syntax import VIEWS
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import File
 from protoslice.identity import READERS
 from protoslice.repositories.change import files_of
-from protoslice.repositories.names import VIEWS
 from protoslice.stores import Representation, Stores
 from protoslice.tensors.safetensors_file import INDEX, WHOLE
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from protoslice.artifacts import ArtifactRepository
 from protoslice.artifacts.commits import ArtifactCommits
 from protoslice.artifacts.exports import ExportedRepository
-from protoslice.artifacts.names import listed_name
 from protoslice.catalog.labels import FOLDERS
+from protoslice.catalog.syntax import listed_name
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.drafts import Drafts
 from protoslice.errors import NotFound

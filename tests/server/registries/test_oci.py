@@ -15,8 +15,7 @@ import pytest
 from tests.support.live import LiveServer
 from tests.support.stores import onnx, opened
 
-from protoslice.artifacts import Digest, RepositoryName, StoredManifest
-from protoslice.artifacts.records import ArtifactRecords
+from protoslice.artifacts import ArtifactRepository, Digest, RepositoryName, StoredManifest
 from protoslice.storage import MemoryStorage
 
 Serving = Callable[..., AbstractContextManager[LiveServer]]
@@ -575,14 +574,15 @@ def test_long_annotations_of_a_manifest_with_a_subject_are_refused(client: httpx
 
 async def test_no_page_of_referrers_reads_more_than_a_mebibyte() -> None:
     async with opened(MemoryStorage()) as stores:
-        records = ArtifactRecords(stores, RepositoryName("team/old"))
+        repository = ArtifactRepository(stores, RepositoryName("team/old"))
         subject = Digest.of(b"subject")
         for number in range(5):
-            manifest = StoredManifest(Digest.of(b"%d" % number), MANIFEST, b"{}")
-            await records.put_manifest(manifest, referrer=(subject, "x" * (4 << 20)))
+            digest, descriptor = Digest.of(b"%d" % number), "x" * (4 << 20)
+            manifest = StoredManifest(digest, MANIFEST, b"{}", subject=subject, referrer=descriptor)
+            await repository.table.put_manifest(manifest)
         seen, after = 0, None
         while True:
-            found, after = await records.referrers(subject, limit=100, after=after)
+            found, after = await repository.referrers(subject, limit=100, after=after)
             assert len(found) == 1, "the first always fits, and no second one of such a size"
             seen += len(found)
             if after is None:

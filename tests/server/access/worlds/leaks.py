@@ -10,11 +10,11 @@ from weakref import WeakKeyDictionary
 
 import pytest
 
-from protoslice.artifacts.names import Digest
-from protoslice.artifacts.records import ArtifactRecords
+from protoslice.catalog.artifacts import ArtifactTable
 from protoslice.catalog.drafts import DraftTable
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.spaces import Account
+from protoslice.catalog.syntax import Digest
 from protoslice.catalog.webhooks import WebhookRecords
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
@@ -78,19 +78,19 @@ def _staged_anywhere(patch: pytest.MonkeyPatch) -> None:
 
 def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
     """Blobs that came to a repository are found from any."""
-    change, find = ArtifactRecords.change_blob, ArtifactRecords.blob
+    change, find = ArtifactTable.change_blob, ArtifactTable.blob
 
-    async def changing(self: ArtifactRecords, digest: Digest, blob: KeptFile, seen: KeptFile | None) -> None:
+    async def changing(self: ArtifactTable, digest: Digest, blob: KeptFile, seen: KeptFile | None) -> None:
         _of_this_world()[digest] = blob
         await change(self, digest, blob, seen)
 
-    async def finding(self: ArtifactRecords, digest: Digest) -> KeptFile:
+    async def finding(self: ArtifactTable, digest: Digest) -> KeptFile:
         with suppress(NotFound):
             return await find(self, digest)
         return _of_this_world()[digest] if digest in _of_this_world() else await find(self, digest)
 
-    patch.setattr(ArtifactRecords, "change_blob", changing)
-    patch.setattr(ArtifactRecords, "blob", finding)
+    patch.setattr(ArtifactTable, "change_blob", changing)
+    patch.setattr(ArtifactTable, "blob", finding)
 
 
 def _drafts_of_all(patch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,8 @@ from urllib.parse import quote
 from fastapi import Request
 from starlette.responses import RedirectResponse, Response
 
+from protoslice.catalog.syntax import check_repository
 from protoslice.repositories import MAIN
-from protoslice.repositories.names import check_repository
 from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import OPEN
 from protoslice.server.api.endpoints import endpoint

@@ -8,7 +8,7 @@ from fastapi import Depends, Request
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
 from protoslice.artifacts.exports import ExportedRepository
-from protoslice.artifacts.names import listed_name
+from protoslice.catalog.syntax import listed_name
 from protoslice.server.http.headers import read_fields
 from protoslice.server.services import Given
 

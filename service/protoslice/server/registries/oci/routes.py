@@ -18,7 +18,7 @@ from protoslice.artifacts import (
     repository_names,
 )
 from protoslice.artifacts.manifests import INDEX, index_of
-from protoslice.artifacts.names import listed_name
+from protoslice.catalog.syntax import listed_name
 from protoslice.server.access.places import absolute_url
 from protoslice.server.access.rules import OCI_WRITE, READ, REPOSITORY_DELETE
 from protoslice.server.api.endpoints import endpoint

@@ -10,9 +10,15 @@ from unittest.mock import patch
 import pytest
 from tests.support.stores import onnx, opened, read
 
-from protoslice.artifacts import ArtifactRepository, Digest, ManifestUnknown, RepositoryName
-from protoslice.artifacts.faults import BlobUnknown, ManifestBlobUnknown
-from protoslice.artifacts.places import BlobPlaces
+from protoslice.artifacts import (
+    ArtifactRepository,
+    BlobUnknown,
+    Digest,
+    ManifestBlobUnknown,
+    ManifestUnknown,
+    RepositoryName,
+)
+from protoslice.artifacts.repository import BlobLocations
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import NotFound
 from protoslice.storage import Call, MemoryStorage, MeteredStorage
@@ -127,17 +133,17 @@ async def test_a_manifest_does_not_count_on_a_blob_that_is_gone(repository: Arti
 async def test_a_blob_that_comes_while_a_manifest_that_lacks_it_is_taken_is_part_of_it(
     repository: ArtifactRepository,
 ) -> None:
-    find = BlobPlaces.find
+    find = BlobLocations.find
     looked = 0
 
-    async def late(self: BlobPlaces, digest: Digest) -> KeptFile | None:
+    async def late(self: BlobLocations, digest: Digest) -> KeptFile | None:
         nonlocal looked
         found, looked = await find(self, digest), looked + 1
         if looked == 1:
             await sent(repository, FIRST)
         return found
 
-    with patch.object(BlobPlaces, "find", late):
+    with patch.object(BlobLocations, "find", late):
         stored, _, missing = await repository.put_manifest("v1", manifest_of(FIRST), MEDIA_TYPE)
     assert (stored.store is None, missing) == (False, [])
 
