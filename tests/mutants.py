@@ -164,8 +164,8 @@ MUTANTS: Final = (
         "    for hook in ():\n", f"{_CATALOG}/test_letters.py",
     ),
     Mutant(
-        "a folder that changed meanwhile stays noted", "catalog/drafts.py", "AND name = :name AND changed = :changed",
-        "AND name = :name AND :changed > 0", f"{_CATALOG}/test_drafts.py",
+        "a folder that changed meanwhile stays noted", "catalog/mlflow.py", "AND name = :name AND changed = :changed",
+        "AND name = :name AND :changed > 0", f"{_CATALOG}/test_mlflow.py",
     ),
     Mutant(
         "warm reads execute no statement", "server/access/credentials.py", "asked + min(KNOWN_SECONDS, left)", "asked",

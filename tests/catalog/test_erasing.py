@@ -15,12 +15,12 @@ from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 from protoslice.catalog import Database, database, open_database
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.database import Transaction
-from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile, KeptFiles
 from protoslice.catalog.labels import HUB
+from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.snapshots import tables
 from protoslice.catalog.stores import StoreTable
@@ -64,12 +64,12 @@ async def fill(catalogue: Database) -> None:
         table = ArtifactTable(catalogue, ACCOUNT, image)
         await table.put_manifest(StoredManifest(Digest(f"sha256:{store}"), "m", b"{}", store), ["t"])
         await table.put_blobs({Digest.of(b"b"): KeptFile(size=1, store=ERASED, path="b")})
-    drafts = DraftTable(catalogue, ACCOUNT)
+    mlflow = MlflowTable(catalogue, ACCOUNT)
     for folder in ("run", "changed"):
         for name, file in (("a", KeptFile(size=1, data=b"a")), ("b", KeptFile(size=1, store=ERASED, path="b"))):
-            await drafts.put(f"{folder}/{name}", folder, file)
-        await drafts.seal(folder, folder_version(await drafts.versions(folder, 10)), ERASED, 10)
-    await drafts.put("changed/c", "changed", KeptFile(size=1, data=b"c"))
+            await mlflow.put(f"{folder}/{name}", file)
+        await mlflow.freeze(folder, folder_version(await mlflow.versions(folder)), ERASED)
+    await mlflow.put("changed/c", KeptFile(size=1, data=b"c"))
     uploads = UploadTable(catalogue, ACCOUNT)
     for state, store in (("stored", ERASED), ("complete", ""), ("open", "")):
         new = await uploads.create(

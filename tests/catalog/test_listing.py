@@ -14,10 +14,10 @@ from tests.support.rows import history_of
 
 from protoslice.catalog import Database, Transaction, connect, listing, upgrade
 from protoslice.catalog.database import ACTOR, Actor
-from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.histories import Commit, Ref
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.listing import SORTS, StoreQuery
+from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import new_id
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.stores import StoreDraft, StoreTable
@@ -56,11 +56,11 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
         )  # fmt: skip
         await table.publish(new, tags)
         made.append(model)
-    drafts = DraftTable(database, Account(space))
+    mlflow = MlflowTable(database, Account(space))
     for number, word in enumerate(WORDS):
         folder, model = f"{word}/run", made[number]
-        await drafts.put(f"{folder}/f", folder, KeptFile(size=1, store=model.digest, path="p"))
-        await drafts.seal(folder, folder_version(await drafts.versions(folder, 9)), model.digest, 9)
+        await mlflow.put(f"{folder}/f", KeptFile(size=1, store=model.digest, path="p"))
+        await mlflow.freeze(folder, folder_version(await mlflow.versions(folder)), model.digest)
         model.names.append(f"mlflow-artifacts:/{folder}")
     history = await history_of(database, "ann/Bert", space=space)
     for number in range(4):

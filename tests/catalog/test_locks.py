@@ -27,12 +27,12 @@ from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import ACTOR, NOBODY
 from protoslice.catalog.derived import DerivedRecords
-from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.letters import LetterTable
+from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import OwnObject
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.schemas import SchemaRecords
@@ -358,34 +358,34 @@ async def restore_store(database: Database) -> None:
     await StoreTable(database, ACCOUNT).restore("old")
 
 
-def drafts(database: Database) -> DraftTable:
-    return DraftTable(database, ACCOUNT)
+def mlflow(database: Database) -> MlflowTable:
+    return MlflowTable(database, ACCOUNT)
 
 
 async def put_loose_file(database: Database) -> None:
-    await drafts(database).put("file", "", KeptFile(size=5, data=b"12345"))
+    await mlflow(database).put("file", KeptFile(size=5, data=b"12345"))
 
 
 async def a_loose_file_removed(database: Database) -> None:
     await put_loose_file(database)
-    await drafts(database).remove("file")
+    await mlflow(database).remove("file")
 
 
 async def a_folder(database: Database) -> None:
     await put_store(database, "old")
     await put_store(database, "new")
-    await drafts(database).put("run/file", "run", KeptFile(size=5, data=b"12345"))
+    await mlflow(database).put("run/file", KeptFile(size=5, data=b"12345"))
     await database.write(lambda tx: tx.run("UPDATE kept_files SET version = 'one'"))
 
 
 async def seal_old(database: Database) -> None:
-    await drafts(database).seal("run", folder_version({"run/file": b"one"}), "old", 10)
+    await mlflow(database).freeze("run", folder_version({"run/file": b"one"}), "old")
 
 
 async def change_and_seal_new(database: Database) -> None:
-    await drafts(database).put("run/file", "run", KeptFile(size=5, data=b"54321"))
-    version = folder_version(await drafts(database).versions("run", 10))
-    await drafts(database).seal("run", version, "new", 10)
+    await mlflow(database).put("run/file", KeptFile(size=5, data=b"54321"))
+    version = folder_version(await mlflow(database).versions("run"))
+    await mlflow(database).freeze("run", version, "new")
 
 
 RACES: Final = {
@@ -403,8 +403,8 @@ RACES: Final = {
     "collector._drop": both(a_free_object, drop_objects),
     "collector._purge": both(a_removed_store, purge_stores),
     "derived.DerivedRecords.put": both(a_store, deriving),
-    "drafts.DraftTable._lock": both(a_loose_file_removed, put_loose_file),
-    "drafts.DraftTable.seal": Race(a_folder, seal_old, change_and_seal_new),
+    "mlflow.MlflowTable._lock": both(a_loose_file_removed, put_loose_file),
+    "mlflow.MlflowTable.freeze": Race(a_folder, seal_old, change_and_seal_new),
     "erasing.Eraser._drop": Race(a_hidden_store, erase_rows, share_object),
     "erasing.Eraser._erase_rows": both(a_hidden_store, erase_rows),
     "letters.LetterTable.take": both(a_letter, take_letters),

@@ -14,13 +14,13 @@ from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import Row
 from protoslice.catalog.derived import DerivedRecords
-from protoslice.catalog.drafts import ChangedFolders, DraftTable, folder_version
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.listing import SORTS, Sort, StoreQuery
+from protoslice.catalog.mlflow import ChangedFolders, MlflowTable, folder_version
 from protoslice.catalog.objects import WriterTable
 from protoslice.catalog.repositories import NamesOfStores, RepositoryListing, RepositoryTable
 from protoslice.catalog.spaces import Account, SpaceTable
@@ -70,16 +70,15 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
     return found
 
 
-async def _drafts(db: InlineDatabase) -> None:
-    table = DraftTable(db, ACCOUNT)
-    await table.put("r/a", "r", KeptFile(size=1, store="x", path="p"))
+async def _mlflow(db: InlineDatabase) -> None:
+    table = MlflowTable(db, ACCOUNT)
+    await table.put("r/a", KeptFile(size=1, store="x", path="p"))
     await table.get("r/a")
-    await table.entries("r", "")
-    await table.files("r", 3)
-    await table.versions("r", 3)
-    await table.seal("r", folder_version(await table.versions("r", 9)), "x", 9)
-    await table.sealed("r")
-    await table.folders("r", 3, "")
+    await table.entries("r")
+    await table.files("r")
+    await table.freeze("r", folder_version(await table.versions("r")), "x")
+    await table.frozen_store("r")
+    await table.folders("r", limit=3, after=None)
     for folder in await ChangedFolders(db).quiet(-1, 3):
         await ChangedFolders(db).settle(folder)
     await table.remove("r")
@@ -222,7 +221,7 @@ def test_statements_find_their_rows_by_an_index(plans: dict[str, list[str]]) -> 
         plans.clear()
         for store in ("x", "y"):
             await put_store(db, store)
-        for part in (_drafts, _artifacts, _repositories, _others):
+        for part in (_mlflow, _artifacts, _repositories, _others):
             await part(db)
         await StoreTable(db, ACCOUNT).remove("x")
         for part in (_stores, _collector):

@@ -26,8 +26,8 @@ from tests.support.stores import (
 from protoslice.artifacts import ArtifactRepository, RepositoryName
 from protoslice.catalog import upgrade
 from protoslice.catalog.sqlite import SqliteDatabase
-from protoslice.drafts import Drafts
 from protoslice.errors import IntegrityError, NotFound, StorageFull, StorageUnavailable, Unsupported
+from protoslice.mlflow import MlflowArtifacts
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectContent, ObjectKey
 from protoslice.storage.cloud.backend import CloudStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, service
@@ -168,7 +168,7 @@ def test_a_disk_that_is_nearly_full_takes_nothing_in_and_stores_are_removed(monk
         with pytest.raises(StorageFull, match="The disk is full: remove stores"):
             await upload(stores, onnx(20))
         with pytest.raises(StorageFull):
-            await Drafts(stores).put("run/small.txt", pieces(b"x"))
+            await MlflowArtifacts(stores).put("run/small.txt", pieces(b"x"))
         with pytest.raises(StorageFull):
             await ArtifactRepository(stores, RepositoryName("ann/m")).put_manifest("1", MANIFEST, "")
         await stores.delete(info.id)

@@ -18,18 +18,17 @@ from protoslice.catalog.artifacts import ArtifactTable
 from protoslice.catalog.audit import record
 from protoslice.catalog.collector import drop_these, purge_store
 from protoslice.catalog.database import Database, Row, Transaction, Unaudited
-from protoslice.catalog.drafts import DraftTable, folder_version
 from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.catalog.histories import empty_commits
 from protoslice.catalog.labels import shown_name
 from protoslice.catalog.live_stores import NAMING
+from protoslice.catalog.mlflow import MlflowTable, NoArtifact, folder_version
 from protoslice.catalog.repositories import NamesOfStores
 from protoslice.catalog.spaces import Account, discharge
 from protoslice.catalog.stores import mark_removed
 from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown
 from protoslice.catalog.tags import TAGS
 from protoslice.catalog.uploads import release_uploads
-from protoslice.defaults import MAX_FILES
 
 _SHOWN: Final = 100
 """Names of each kind, and other stores, that are shown."""
@@ -168,7 +167,7 @@ class Eraser:
         async for _ in self._database.write_in_batches(lambda tx, limit: empty_commits(tx, self._space, digest, limit)):
             pass
         await self._erase_artifacts(digest)
-        await self._erase_drafts(digest)
+        await self._erase_mlflow(digest)
         await self._erase_files(digest)
         await self._end_uploads(digest)
         await self.erase_rows(digest)
@@ -217,22 +216,24 @@ class Eraser:
                 with suppress(BlobUnknown):
                     await ArtifactTable(self._database, self._account, repository).remove_blob(Digest(blob))
 
-    async def _erase_drafts(self, digest: str) -> None:
+    async def _erase_mlflow(self, digest: str) -> None:
         """Delete MLflow's files with bytes in the store, and folders of which it was made unless they changed."""
-        table, one = DraftTable(self._database, self._account), f"{_THESE} AND kind = 'sealed' AND name = :name"
+        table, one = MlflowTable(self._database, self._account), f"{_THESE} AND kind = 'sealed' AND name = :name"
         folders = f"SELECT name, version FROM names WHERE {_THESE} AND kind = 'sealed' LIMIT :limit"
         async for folder, version in self._each(folders, digest):
-            versions = await table.versions(folder, MAX_FILES + 1)
+            versions = await table.versions(folder)
             if bytes(version) in {folder_version(versions), _BEGUN}:
                 await self._write(
                     f"UPDATE names SET version = :version WHERE {one}", digest, name=folder, version=_BEGUN
                 )
                 for path in versions:
-                    await table.remove(path)
+                    with suppress(NoArtifact):
+                        await table.remove(path)
             await self._write(f"DELETE FROM names WHERE {one}", digest, name=folder)
         files = f"SELECT name FROM kept_files WHERE {_THESE} AND kind = 'file' LIMIT :limit"
         async for (path,) in self._each(files, digest):
-            await table.remove(path)
+            with suppress(NoArtifact):
+                await table.remove(path)
 
     async def _erase_files(self, digest: str) -> None:
         """Delete files of the hub that no commit has, and objects of git, which can be computed again."""

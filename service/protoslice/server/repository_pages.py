@@ -15,9 +15,9 @@ from protoslice.artifacts import repository_names
 from protoslice.artifacts.commits import ArtifactCommits
 from protoslice.catalog.labels import FOLDERS
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.drafts import ArtifactFolder, Drafts
 from protoslice.errors import IntegrityError, InvalidInput, NotFound
 from protoslice.facts import RepositorySummary, RepositoryVersion
+from protoslice.mlflow import ArtifactFolder, MlflowArtifacts
 from protoslice.repositories import MAIN, NoRepository, Ref
 from protoslice.server.store_names import repositories_of
 from protoslice.stores import ResultPage, Stores
@@ -36,7 +36,7 @@ class RepositoryPages:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
         self._repositories = repositories_of(stores)
-        self._drafts = Drafts(stores)
+        self._mlflow = MlflowArtifacts(stores).table
 
     async def page(self, prefix: str, *, limit: int, cursor: str | None) -> ResultPage[RepositorySummary]:
         """A page of the repositories whose names begin with `prefix`.
@@ -89,8 +89,7 @@ class RepositoryPages:
         if not (prefix.startswith(FOLDERS) or FOLDERS.startswith(prefix)):
             return [], False
         below, _, _ = prefix.removeprefix(FOLDERS).rpartition("/") if prefix.startswith(FOLDERS) else ("", "", "")
-        folders, more = await self._drafts.artifact_folders(below, limit=limit, after=after)
-        return folders, more
+        return await self._mlflow.folders(below, limit=limit, after=after)
 
     async def _told(self, protocol: str, named: str | ArtifactFolder) -> RepositorySummary | None:
         """Summary of a repository; None for one that is gone, damaged, or listed under another protocol."""
@@ -126,10 +125,10 @@ class RepositoryPages:
     async def _of_mlflow(self, folder: ArtifactFolder) -> RepositorySummary:
         uri = FOLDERS + folder.path
         plain = RepositorySummary(uri, "mlflow", uri, None, None, None, None, folder.updated)
-        store = await self._drafts.last_sealed(folder.path)
-        if store is None:
+        frozen = await self._mlflow.last_frozen(folder.path)
+        if frozen is None:
             return plain
-        return await self._sized(plain, RepositoryVersion("", "", uri, store, folder.updated))
+        return await self._sized(plain, RepositoryVersion("", "", uri, frozen[0], folder.updated))
 
     async def _sized(self, plain: RepositorySummary, head: RepositoryVersion) -> RepositorySummary:
         """With its head and the facts of that store, unless it has been removed."""

@@ -26,8 +26,8 @@ from protoslice.concurrency.chores import keep_running
 from protoslice.concurrency.results import Results
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
-from protoslice.drafts import Drafts, QuietFolders
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
+from protoslice.mlflow import AutoCommit, MlflowArtifacts
 from protoslice.repositories import Repositories
 from protoslice.server.access.decision import Need
 from protoslice.server.access.decision import Scope as AccessScope
@@ -150,7 +150,7 @@ class Services:
             if settings.dumps and isinstance(database, SqliteDatabase) and storage.abilities.shared:
                 loops["the daily dump"] = partial(dump_daily, database, metered, keep=settings.dumps)
             if settings.draft_quiet_seconds:
-                quiet = QuietFolders(database, spaces.get, settings.draft_quiet_seconds)
+                quiet = AutoCommit(database, spaces.get, settings.draft_quiet_seconds)
                 loops["the search for MLflow folders"] = quiet.look_for_ever
             self.metrics.spaces.watch(spaces)
             self.metrics.cache.watch(opened.cache)
@@ -228,9 +228,9 @@ class Services:
         return self.stores.uploads.begun_by(None if self.admission is None else pseudonym(self.admission.key))
 
     @property
-    def drafts(self) -> Drafts:
-        """Drafts over the stores."""
-        return Drafts(self.stores, self.uploads)
+    def mlflow(self) -> MlflowArtifacts:
+        """Artifacts of MLflow over the stores."""
+        return MlflowArtifacts(self.stores, self.uploads)
 
     @property
     def repositories(self) -> Repositories:

@@ -11,8 +11,8 @@ from protoslice.artifacts.exports import ExportedRepository
 from protoslice.catalog.labels import FOLDERS
 from protoslice.catalog.syntax import listed_name
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.drafts import Drafts
 from protoslice.errors import NotFound
+from protoslice.mlflow import MlflowArtifacts
 from protoslice.repositories import Repositories
 from protoslice.stores import Stores
 
@@ -30,7 +30,8 @@ class StoreNames:
         """Id of the store that a reference names; `NotFound` when it names none."""
         if ref.startswith(FOLDERS):
             folder = _folder_of(ref)
-            return await self._making.get((stores, folder), lambda: Drafts(stores).sealed(folder), cancellable=True)
+            making = self._making.get((stores, folder), lambda: MlflowArtifacts(stores).freeze(folder), cancellable=True)
+            return await making
         name, _, revision = ref.partition("@")
         head, colon, tag = name.rpartition(":")
         if colon or revision.startswith(("sha256:", "sha512:")):

@@ -8,9 +8,9 @@ from typing import Final
 
 from protoslice.catalog.labels import MLFLOW, shown_name
 from protoslice.catalog.repositories import NamesOfStores
-from protoslice.drafts import Drafts
 from protoslice.errors import IntegrityError, NotFound, StillNamed
 from protoslice.facts import Store, StoreName
+from protoslice.mlflow import MlflowArtifacts
 from protoslice.stores import Stores
 
 MOST_NAMES: Final = 100
@@ -23,7 +23,7 @@ class StoreReferences:
     def __init__(self, stores: Stores) -> None:
         self._stores = stores
         self._named = NamesOfStores(stores.database, stores.space)
-        self._drafts = Drafts(stores)
+        self._mlflow = MlflowArtifacts(stores)
 
     async def named(self, stores: Sequence[Store]) -> list[Store]:
         """Return the stores with their names, at most `MOST_NAMES` for each."""
@@ -58,7 +58,7 @@ class StoreReferences:
             if each.protocol != MLFLOW:
                 name = StoreName(each.protocol, shown_name(each.protocol, each.repository, each.name))
                 found.setdefault(each.store, set()).add(name)
-        for store, folder in await self._drafts.naming([each for each in names if each.protocol == MLFLOW]):
+        for store, folder in await self._mlflow.naming([each for each in names if each.protocol == MLFLOW]):
             found.setdefault(store, set()).add(StoreName(MLFLOW, shown_name(MLFLOW, "", folder)))
         return {store: sorted(names, key=_order) for store, names in found.items()}
 

@@ -11,8 +11,8 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from protoslice.catalog.artifacts import ArtifactTable
-from protoslice.catalog.drafts import DraftTable
 from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.mlflow import MlflowTable
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.webhooks import WebhookRecords
@@ -93,14 +93,14 @@ def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ArtifactTable, "blob", finding)
 
 
-def _drafts_of_all(patch: pytest.MonkeyPatch) -> None:
+def _artifacts_of_all(patch: pytest.MonkeyPatch) -> None:
     """MLflow's files are listed from the default space, whichever is asked."""
-    plain = DraftTable.entries
+    plain = MlflowTable.entries
 
-    def entries(self: DraftTable, folder: str, after: str) -> Any:
-        return plain(DraftTable(self._database, Account(DEFAULT_SPACE)), folder, after)
+    def entries(self: MlflowTable, folder: str) -> Any:
+        return plain(MlflowTable(self._database, Account(DEFAULT_SPACE)), folder)
 
-    patch.setattr(DraftTable, "entries", entries)
+    patch.setattr(MlflowTable, "entries", entries)
 
 
 def _opened_by_id(patch: pytest.MonkeyPatch) -> None:
@@ -170,7 +170,7 @@ LEAKS: Final = {
         ("GET /v2/{name:path}/blobs/uploads/{upload}", "GET /v1/uploads/{upload}"),
     ),
     "artifacts of MLflow in one place": Leak(
-        _drafts_of_all,
+        _artifacts_of_all,
         ("GET /api/2.0/mlflow-artifacts/artifacts", "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}"),
     ),
     "opened stores by id alone": Leak(_opened_by_id, ("GET /v1/stores/{ref}/summary", "GET /v1/stores/{ref}/tree")),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import Request
 from starlette.responses import Response
 
-from protoslice.drafts import Drafts
+from protoslice.mlflow import MlflowArtifacts
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import Rule, TagPlace
 from protoslice.server.api.endpoints import endpoint
@@ -32,5 +32,5 @@ router = GuardedRouter(tags=["stores"])
 async def store_draft(request: Request, services: Given, name: str, options: Options) -> Response:
     """Create a store from the current files of a folder, without copying large files."""
     async with counted(services, request):
-        made = await Drafts(services.stores).store(name.strip("/"), options)
+        made = await MlflowArtifacts(services.stores).store(name.strip("/"), options)
     return await made_answer(request, services.stores, made)

@@ -1,4 +1,4 @@
-"""MLflow: the protocol of its artifact proxy over drafts; the token is Bearer, or the password of Basic."""
+"""MLflow: the protocol of its artifact proxy over stores; the token is Bearer, or the password of Basic."""
 
 from protoslice.server.registries.mlflow import artifacts, transfers
 

@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from protoslice import _core
 from protoslice.catalog.kept_files import KeptFile
-from protoslice.drafts import Drafts, NoDraft
 from protoslice.errors import NotFound
+from protoslice.mlflow import MlflowArtifacts, NoArtifact
 from protoslice.server.access.places import url_of
 from protoslice.server.access.rules import OPEN, READ, REPOSITORY_DELETE, REPOSITORY_WRITE, SHOWN
 from protoslice.server.api.endpoints import endpoint
@@ -31,11 +31,11 @@ from protoslice.stores import Representation
 router = GuardedRouter(route_class=MlflowRoute, include_in_schema=False)
 
 
-async def _drafts(services: Given) -> Drafts:
-    return services.drafts
+async def _artifacts(services: Given) -> MlflowArtifacts:
+    return services.mlflow
 
 
-Artifacts = Annotated[Drafts, Depends(_drafts)]
+Artifacts = Annotated[MlflowArtifacts, Depends(_artifacts)]
 
 
 @endpoint(router, "GET /api/3.0/mlflow/server-info", OPEN)
@@ -45,9 +45,9 @@ async def get_server_info() -> Response:
 
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts", READ)
-async def list_artifacts(services: Given, drafts: Artifacts, path: str = "") -> Response:
+async def list_artifacts(services: Given, artifacts: Artifacts, path: str = "") -> Response:
     """Files and folders directly in a folder, by their base names; none where there is no folder."""
-    entries = await drafts.entries(path.strip("/"))
+    entries = await artifacts.table.entries(path.strip("/"))
 
     def listed() -> dict[str, Any]:
         return {"files": [_entry_json(name, size) for name, size in entries]}
@@ -61,25 +61,25 @@ def _entry_json(name: str, size: int | None) -> dict[str, Any]:
 
 @endpoint(router, "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_WRITE)
 @takes_body(PART_BODY)
-async def put_artifact(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
+async def put_artifact(request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Write an artifact, or a new version of one."""
     async with counted(services, request):
-        file = await drafts.put(name, pieces_of(request))
+        file = await artifacts.put(name, pieces_of(request))
     context_of(request.scope).store = file.store
     return done()
 
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts/{name:path}", SHOWN)
-async def get_artifact(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
+async def get_artifact(request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Get an artifact, whole or by range."""
-    return await _answered(request, services, name, await drafts.get(name))
+    return await _answered(request, services, name, await artifacts.table.get(name))
 
 
 @endpoint(router, "DELETE /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_DELETE)
-async def delete_artifact(drafts: Artifacts, name: ArtifactPath) -> Response:
+async def delete_artifact(artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Remove an artifact, or a folder of them; one that does not exist is removed, as MLflow has it."""
-    with suppress(NoDraft):
-        await drafts.delete(name)
+    with suppress(NoArtifact):
+        await artifacts.table.remove(name)
     return done()
 
 

@@ -8,8 +8,8 @@ from fastapi import Request
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from protoslice.drafts import MOST_PARTS, new_session
 from protoslice.json_text import encode_json
+from protoslice.mlflow import MOST_PARTS, new_session
 from protoslice.server.access.places import absolute_url
 from protoslice.server.access.rules import READ, REPOSITORY_SEND, REPOSITORY_WRITE
 from protoslice.server.api.endpoints import endpoint
@@ -54,9 +54,9 @@ class SentParts(BaseModel):
 
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/presigned/{name:path}", READ)
-async def plan_download(request: Request, services: Given, drafts: Artifacts, name: ArtifactPath) -> Response:
+async def plan_download(request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Tell where an artifact is read by range, and with which headers."""
-    file, signed = await drafts.get(name), await services.signing()
+    file, signed = await artifacts.table.get(name), await services.signing()
     url = signed("GET", _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}"))
     return JsonAnswer({"url": url, "headers": _permission(request, services), "file_size": file.size}, headers=_UNKEPT)
 
@@ -82,23 +82,23 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
 @endpoint(router, "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", REPOSITORY_SEND)
 @takes_body(PART_BODY)
 async def put_part(
-    request: Request, services: Given, drafts: Artifacts, session: Session, name: ArtifactPath, number: int
+    request: Request, services: Given, artifacts: Artifacts, session: Session, name: ArtifactPath, number: int
 ) -> Response:
     """Take a part; its entity tag names it."""
     async with counted(services, request):
         client = pseudonym(context_of(request.scope).key)
-        part = await drafts.put_part(session, number, pieces_of(request), client)
+        part = await artifacts.put_part(session, number, pieces_of(request), client)
     return JsonAnswer({}, headers={"etag": f'"{part}"'})
 
 
 @endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/complete/{name:path}", REPOSITORY_WRITE)
 async def finish_upload(
-    request: Request, services: Given, drafts: Artifacts, name: ArtifactPath, body: SentParts
+    request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath, body: SentParts
 ) -> Response:
     """Make the file of its parts."""
     async with counted(services, request):
         parts = [(part.part_number, part.etag.strip('"')) for part in body.parts]
-        file = await drafts.join(_target(name, body.path), body.upload_id, parts)
+        file = await artifacts.join(_target(name, body.path), body.upload_id, parts)
     context_of(request.scope).store = file.store
     return done()
 

@@ -13,10 +13,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from protoslice.catalog import Database
-from protoslice.catalog.drafts import ChangedFolder, ChangedFolders
+from protoslice.catalog.mlflow import ChangedFolder, ChangedFolders
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.drafts.drafts import Drafts
 from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageUnavailable
+from protoslice.mlflow.artifacts import MlflowArtifacts
 from protoslice.stores import Stores
 
 _log = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ _AT_ONCE: Final = 4
 """Stores that a replica makes at a time, of up to 10 000 files each, beside its requests."""
 
 
-class QuietFolders:
+class AutoCommit:
     """Folders of all spaces, which become stores once `seconds` pass without a write."""
 
     def __init__(self, database: Database, stores_of: Callable[[str], Awaitable[Stores]], seconds: float) -> None:
@@ -59,7 +59,7 @@ class QuietFolders:
         """Make the store of a folder; return False if storage or database do not answer, to be tried again."""
         async with self._turns:
             try:
-                await Drafts(await self._stores_of(folder.space)).sealed(folder.name)
+                await MlflowArtifacts(await self._stores_of(folder.space)).freeze(folder.name)
             except NotFound:  # emptied since, or the space is gone
                 pass
             except (Conflict, StorageUnavailable):

@@ -6,17 +6,21 @@ import hashlib
 import json
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from datetime import datetime
+from typing import Final, NamedTuple
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import LAST, SECOND, Database, Transaction
+from protoslice.catalog.database import LAST, SECOND, Database, Transaction, time_of
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file
 from protoslice.catalog.labels import MLFLOW, label
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
-from protoslice.errors import Conflict
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import Conflict, LimitExceeded, NotFound
+from protoslice.file_names import check_file_path, check_form, is_version_control
 
 ARTIFACTS: Final = "artifacts"
 """Folder in which MLflow keeps the files of a run or of a model."""
@@ -25,18 +29,31 @@ _PAGE: Final = 500
 _REMOVED: Final = 500
 """Files that one transaction removes."""
 _THESE: Final = "space = :space AND repository = 1 AND kind = 'file'"
-_SEALED: Final = """
+_FROZEN: Final = """
     SELECT store, version FROM names
     WHERE space = :space AND repository = 1 AND kind = 'sealed' AND name = :name AND store IS NOT NULL"""
 _BELOW: Final = f"{_THESE} AND name > :first AND name < :end"
 
 
-@dataclass(frozen=True, slots=True)
-class FolderRow:
-    """A folder of artifacts; times are in microseconds since the epoch."""
+class NoArtifact(NotFound):
+    """No file or folder at a path."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(f"No artifact {path[:1024]!r}")
+
+
+class ArtifactEntry(NamedTuple):
+    """An entry of a folder; `size` is None for a folder."""
 
     name: str
-    updated: int
+    size: int | None
+
+
+class ArtifactFolder(NamedTuple):
+    """A folder that a client of MLflow filled, and the time of its last change."""
+
+    path: str
+    updated: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +65,17 @@ class ChangedFolder:
     changed: int
 
 
-class DraftTable:
-    """Artifacts of one space."""
+class MlflowTable:
+    """Artifacts of one space. The bytes of small files are in their rows, and count for the quota of the space."""
 
     def __init__(self, database: Database, account: Account) -> None:
         self._database = database
         self._account = account
         self._space = account.space
 
-    async def put(self, path: str, folder: str, file: KeptFile) -> None:
-        """Create or replace a file of a folder of artifacts, unless it is there as it is.
-
-        Raise `Conflict` for one that would be a folder too.
-        """
+    async def put(self, path: str, file: KeptFile) -> None:
+        """Create or replace a file, unless it is there as it is; raise `Conflict` if its path is that of a folder."""
+        folder = artifact_folder(check_file_path(path))
 
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, file.store)
@@ -90,14 +105,18 @@ class DraftTable:
 
         await self._database.write(work)
 
-    async def get(self, path: str) -> KeptFile | None:
-        """Return a file, or None if there is none."""
+    async def get(self, path: str) -> KeptFile:
+        """Return a file; raise `NoArtifact` if there is none."""
+        check_form(path)
         sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=path))
-        return None if row is None else kept(row)
+        if row is None:
+            raise NoArtifact(path)
+        return kept(row)
 
-    async def remove(self, path: str) -> int:
-        """Delete a file, or else all below a folder; return how many there were."""
+    async def remove(self, path: str) -> None:
+        """Delete a file, or else all below a folder; raise `NoArtifact` if there is neither."""
+        check_form(path)
 
         def work(tx: Transaction) -> int:
             where, values = f"{_THESE} AND name = :first", {"space": self._space, "first": path}
@@ -123,13 +142,23 @@ class DraftTable:
         while removed >= _REMOVED:  # in parts, between which others write
             removed = await self._database.write(work)
             total += removed
-        return total
+        if not total:
+            raise NoArtifact(path)
 
-    async def entries(self, folder: str, after: str) -> tuple[list[tuple[str, int | None]], str | None]:
-        """Return a page of what is directly in a folder: names with sizes, None for a folder.
+    async def entries(self, folder: str) -> list[ArtifactEntry]:
+        """Return folders and files directly in a folder, each kind by name; clients write what is listed to a disk."""
+        _checked(folder)
+        found = list[ArtifactEntry]()
+        after: str | None = ""
+        while after is not None:
+            entries, after = await self._entries(folder, after)
+            found += [each for each in entries if not is_version_control(each.name)]
+        return sorted(found, key=lambda each: (each.size is not None, each.name))
 
-        `after` is the path behind which the page begins; that of the next page follows, or None. A page ends with the
-        first folder that fills it.
+    async def _entries(self, folder: str, after: str) -> tuple[list[ArtifactEntry], str | None]:
+        """Return a page of what is directly in a folder, behind the path `after`, and that of the next page or None.
+
+        A page ends with the first folder that fills it.
         """
         bounds = _range(folder)
         sql = f"SELECT name, size FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
@@ -139,37 +168,40 @@ class DraftTable:
         for name, size in rows:
             head, slash, _ = name[len(prefix) :].partition("/")
             found[f"{head}{slash}"] = None if slash else size
-        entries = [(name.removesuffix("/"), size) for name, size in found.items()]
+        entries = [ArtifactEntry(name.removesuffix("/"), size) for name, size in found.items()]
         if len(rows) < _PAGE:
             return entries, None
         last = list(found)[-1]
         return entries, f"{prefix}{last}{LAST}" if last.endswith("/") else rows[-1][0]
 
-    async def files(self, folder: str, most: int) -> dict[str, KeptFile]:
-        """Return the files below a folder by path, sorted; a few more than `most` where there are more."""
+    async def files(self, folder: str) -> tuple[dict[str, KeptFile], bytes]:
+        """Return the files below a folder by their path in it, sorted, and the version of the folder.
+
+        Raise `NoArtifact` if there is no such folder, `LimitExceeded` for more files than a store holds.
+        """
         found = dict[str, KeptFile]()
-        bounds = _range(folder)
+        bounds = _range(_checked(folder))
         sql = f"SELECT name, {COLUMNS} FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
-        while len(found) <= most:
+        while len(found) <= MAX_FILES:
             rows = await self._database.read(lambda tx: tx.all(sql, space=self._space, **bounds, limit=_PAGE))
             found |= {row[0]: kept(row[1:]) for row in rows}
             if len(rows) < _PAGE:
                 break
             bounds["first"] = rows[-1][0]
-        return found
+        _check_count(folder, found)
+        start = len(folder) + 1 if folder else 0
+        version = folder_version({path: file.version for path, file in found.items()})
+        return {path[start:]: file for path, file in found.items()}, version
 
-    async def versions(self, folder: str, limit: int) -> dict[str, bytes]:
-        """Return the versions of at most `limit` files below a folder by path, sorted."""
-        sql = f"SELECT name, version FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
-        rows = await self._database.read(lambda tx: tx.all(sql, space=self._space, **_range(folder), limit=limit))
-        return {name: bytes(version) for name, version in rows}
+    async def versions(self, folder: str) -> dict[str, bytes]:
+        """Return the versions of the files below a folder by path, sorted; at most one more than a store holds."""
+        return await self._database.read(lambda tx: self._versions(tx, folder))
 
-    async def seal(self, folder: str, version: bytes, store: str, most: int) -> None:
-        """Note the store that was made of a version of a folder of at most `most` files, unless it has another by now.
+    async def freeze(self, folder: str, version: bytes, store: str) -> None:
+        """Note the store that was made of a version of a folder, unless the folder has another version by now.
 
         A slow replica would otherwise replace what another one has noted of a later version.
         """
-        sql = f"SELECT name, version FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
         lock = """
             SELECT 1 FROM names
             WHERE space = :space AND repository = 1 AND kind = 'folder' AND name = :name FOR UPDATE"""
@@ -177,10 +209,9 @@ class DraftTable:
         def work(tx: Transaction) -> None:
             require_store(tx, self._space, store)
             tx.all(lock, space=self._space, name=folder)  # writers of the folder wait
-            rows = tx.all(sql, space=self._space, **_range(folder), limit=most + 1)
-            if folder_version({name: bytes(version) for name, version in rows}) != version:
+            if folder_version(self._versions(tx, folder)) != version:
                 return
-            there = tx.first(_SEALED, space=self._space, name=folder)
+            there = tx.first(_FROZEN, space=self._space, name=folder)
             if there is not None and (there[0], bytes(there[1])) == (store, version):
                 return
             tx.run(
@@ -200,21 +231,47 @@ class DraftTable:
 
         await self._database.write(work)
 
-    async def sealed(self, folder: str) -> tuple[str, bytes] | None:
+    async def last_frozen(self, folder: str) -> tuple[str, bytes] | None:
         """Return the store that was made last of a folder, and the version it was made of; None if there is none."""
-        row = await self._database.read(lambda tx: tx.first(_SEALED, space=self._space, name=folder))
+        row = await self._database.read(lambda tx: tx.first(_FROZEN, space=self._space, name=folder))
         return None if row is None else (row[0], bytes(row[1]))
 
-    async def folders(self, below: str, limit: int, after: str) -> list[FolderRow]:
-        """Return at most `limit` folders of artifacts in a folder or below, by path, behind `after`."""
+    async def frozen_store(self, folder: str) -> str | None:
+        """Return the store that was made of the current files of a folder, or None if none is known.
+
+        Raise `NoArtifact` if there is no such folder, `LimitExceeded` for more files than a store holds.
+        """
+        versions = await self.versions(_checked(folder))
+        _check_count(folder, versions)
+        found = await self.last_frozen(folder)
+        return found[0] if found is not None and found[1] == folder_version(versions) else None
+
+    async def is_frozen(self, folder: str, store: str) -> bool:
+        """Return True if a store was made of the current files of a folder."""
+        with suppress(NoArtifact, LimitExceeded):
+            return await self.frozen_store(folder) == store
+        return False
+
+    async def folders(self, below: str, *, limit: int, after: str | None) -> tuple[list[ArtifactFolder], bool]:
+        """Return a page of the folders of artifacts in a folder or below, by path, and True if there are more.
+
+        A folder called `artifacts` is one, as MLflow has it for each run and model, and any other folder that holds
+        files directly.
+        """
+        _checked(below)
         sql = """
             SELECT name, updated FROM names WHERE space = :space AND repository = 1 AND kind = 'folder'
                 AND name > :after AND name >= :below AND name < :end AND (name = :below OR name > :first)
             ORDER BY name LIMIT :limit"""
-        values = {"below": below, "after": after, "limit": limit, **_range(below)}
-        return await self._database.read(
-            lambda tx: [FolderRow(*row) for row in tx.all(sql, space=self._space, **values)]
-        )
+        values = {"space": self._space, "below": below, "after": after or "", "limit": limit + 1, **_range(below)}
+        rows = await self._database.read(lambda tx: tx.all(sql, **values))
+        found = [ArtifactFolder(name, time_of(updated)) for name, updated in rows]
+        return found[:limit], len(found) > limit
+
+    def _versions(self, tx: Transaction, folder: str) -> dict[str, bytes]:
+        sql = f"SELECT name, version FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
+        rows = tx.all(sql, space=self._space, **_range(folder), limit=MAX_FILES + 1)
+        return {name: bytes(version) for name, version in rows}
 
     def _lock(self, tx: Transaction) -> None:
         """Let other writers wait: of two, one would not see what the other wrote."""
@@ -260,6 +317,15 @@ class DraftTable:
         )
 
 
+def artifact_folder(path: str) -> str:
+    """Return the outermost folder called `artifacts` on the way to a file, or the file's own folder.
+
+    Empty for a file in no folder.
+    """
+    *folders, _ = path.split("/")
+    return "/".join(folders[: folders.index(ARTIFACTS) + 1] if ARTIFACTS in folders else folders)
+
+
 def folder_version(versions: Mapping[str, bytes]) -> bytes:
     """Return the version of a folder whose files, by path, have these versions."""
     return hashlib.sha256(json.dumps([(path, versions[path].hex()) for path in sorted(versions)]).encode()).digest()
@@ -293,3 +359,14 @@ class ChangedFolders:
 def _range(folder: str) -> dict[str, str]:
     """Bounds of the paths below a folder."""
     return {"first": f"{folder}/", "end": f"{folder}0"} if folder else {"first": "", "end": LAST}  # "0" follows "/"
+
+
+def _checked(folder: str) -> str:
+    return check_form(folder) if folder else folder
+
+
+def _check_count(folder: str, found: Mapping[str, object]) -> None:
+    if not found:
+        raise NoArtifact(folder)
+    if len(found) > MAX_FILES:
+        raise LimitExceeded(f"More than {MAX_FILES} artifacts in {folder!r}: choose a folder inside it")

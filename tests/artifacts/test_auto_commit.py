@@ -11,10 +11,9 @@ import pytest
 from tests.support.catalogues import InlineDatabase
 from tests.support.stores import opened
 
-from protoslice.catalog.drafts import ChangedFolders
-from protoslice.drafts import Drafts, QuietFolders
-from protoslice.drafts.records import artifact_folder
+from protoslice.catalog.mlflow import ChangedFolders, artifact_folder
 from protoslice.errors import NotFound, StorageUnavailable
+from protoslice.mlflow import AutoCommit, MlflowArtifacts
 from protoslice.storage import open_storage
 from protoslice.stores import Stores
 
@@ -41,7 +40,7 @@ class Replicas:
 
     def __init__(self, stores: Stores, clock: Clock) -> None:
         self.stores, self.clock, self.space = stores, clock, "default"
-        self.one, self.other = (QuietFolders(stores.database, self.stores_of, QUIET) for _ in range(2))
+        self.one, self.other = (AutoCommit(stores.database, self.stores_of, QUIET) for _ in range(2))
 
     async def stores_of(self, space: str) -> Stores:
         """The stores of the only space."""
@@ -52,7 +51,7 @@ class Replicas:
     async def write(self, *paths: str) -> None:
         """Write files."""
         for path in paths:
-            await Drafts(self.stores).put(path, piece())
+            await MlflowArtifacts(self.stores).put(path, piece())
 
     async def made(self) -> int:
         """Number of stores."""
@@ -99,37 +98,37 @@ async def test_a_folder_becomes_a_store_when_it_is_quiet_and_again_when_it_chang
     await asyncio.gather(replicas.one.look(), replicas.other.look())
     assert await replicas.made() == 2
     assert await replicas.changed() == []
-    sealed = await Drafts(replicas.stores).sealed(RUN)
+    sealed = await MlflowArtifacts(replicas.stores).freeze(RUN)
     assert {*await replicas.stores.files(sealed)} == {"MLmodel", "data/model.bin", "late"}
     assert await replicas.made() == 2
-    await Drafts(replicas.stores).delete(f"{RUN}/late")
+    await MlflowArtifacts(replicas.stores).table.remove(f"{RUN}/late")
     replicas.clock.now += 3 * QUIET
     await replicas.one.look()
     assert await replicas.made() == 3
 
 
 async def test_folders_within_folders_are_stores_of_their_own_but_not_below_artifacts(replicas: Replicas) -> None:
-    drafts = Drafts(replicas.stores)
+    artifacts = MlflowArtifacts(replicas.stores)
     await replicas.write("up/x", "up/deep/er/y", f"{RUN}/a/b/c", f"{RUN}/a/d")
     replicas.clock.now += 2 * QUIET
     await replicas.other.look()
     assert await replicas.made() == 3, "one of each folder outside, one of the whole run"
-    held = {folder: {*await replicas.stores.files(await drafts.sealed(folder))} for folder in ("up", "up/deep/er")}
+    held = {folder: {*await replicas.stores.files(await artifacts.freeze(folder))} for folder in ("up", "up/deep/er")}
     assert held == {"up": {"x", "deep/er/y"}, "up/deep/er": {"y"}}
-    assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/b/c", "a/d"}
+    assert {*await replicas.stores.files(await artifacts.freeze(RUN))} == {"a/b/c", "a/d"}
     assert await replicas.made() == 3, "those that were asked for were there"
-    await drafts.delete(f"{RUN}/a/b")
+    await artifacts.table.remove(f"{RUN}/a/b")
     replicas.clock.now += 2 * QUIET
     await replicas.other.look()
     assert await replicas.made() == 4
-    assert {*await replicas.stores.files(await drafts.sealed(RUN))} == {"a/d"}
+    assert {*await replicas.stores.files(await artifacts.freeze(RUN))} == {"a/d"}
     assert await replicas.changed() == []
 
 
 async def test_a_folder_that_cannot_become_a_store_now_is_tried_again(replicas: Replicas) -> None:
     await replicas.write(f"{RUN}/x")
     replicas.clock.now += 2 * QUIET
-    with patch.object(Drafts, "sealed", side_effect=StorageUnavailable("not now")):
+    with patch.object(MlflowArtifacts, "freeze", side_effect=StorageUnavailable("not now")):
         await replicas.one.look()
     assert await replicas.made() == 0
     await replicas.other.look()
@@ -138,7 +137,7 @@ async def test_a_folder_that_cannot_become_a_store_now_is_tried_again(replicas: 
 
 async def test_folders_that_are_gone_are_forgotten(replicas: Replicas) -> None:
     await replicas.write(f"{RUN}/x", f"{RUN}/y/z", "up/x")
-    await Drafts(replicas.stores).delete(RUN)
+    await MlflowArtifacts(replicas.stores).table.remove(RUN)
     assert await replicas.changed() == ["up"]
     replicas.clock.now += 2 * QUIET
     replicas.space = "another"

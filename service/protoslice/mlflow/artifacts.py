@@ -1,4 +1,4 @@
-"""Use cases of drafts: files are written and read one by one, and a store is made of a folder of them."""
+"""Artifacts of MLflow: files are written and read one by one, and a store is made of a folder of them."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from contextlib import suppress
 from typing import Final
 
 from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.mlflow import MlflowTable
 from protoslice.catalog.repositories import FILE, NamedStore
 from protoslice.concurrency.gather import in_turns
-from protoslice.drafts.records import ArtifactFolder, DraftEntry, DraftRecords, NoDraft
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.file_names import check_file_path
 from protoslice.stores import Created, IngestRequest, Stores
@@ -27,8 +27,8 @@ class UnknownPart(NotFound):
     """No part of a file, or a part of another one."""
 
 
-class Drafts:
-    """Files by path over the stores of one space; without state, so that all replicas see the same.
+class MlflowArtifacts:
+    """Files by path over the stores of one space; nothing is kept in memory, so that all replicas see the same.
 
     Parts of files are looked up in `uploads` only; default: all uploads.
     """
@@ -36,7 +36,7 @@ class Drafts:
     def __init__(self, stores: Stores, uploads: Uploads | None = None) -> None:
         self._stores = stores
         self._uploads = uploads or stores.uploads
-        self._records = DraftRecords(stores)
+        self.table = MlflowTable(stores.database, stores.room.account)
 
     async def put(self, path: str, pieces: AsyncIterator[bytes]) -> KeptFile:
         """Write a file, or a new version of one. A large one becomes a store, under its base name."""
@@ -49,35 +49,15 @@ class Drafts:
         await self._stores.check_free_space()
         return await self._keep(path, KeptFile(size=len(held), data=bytes(held)))
 
-    async def get(self, path: str) -> KeptFile:
-        """The file at a path; `NoDraft` when there is none."""
-        return await self._records.get(path)
-
-    async def entries(self, folder: str) -> list[DraftEntry]:
-        """Folders and files directly in a folder; none when there is no such folder."""
-        return await self._records.entries(folder)
-
-    async def artifact_folders(self, below: str, *, limit: int, after: str | None) -> tuple[list[ArtifactFolder], bool]:
-        """A page of the folders of artifacts below a folder, and True when there are more."""
-        return await self._records.artifact_folders(below, limit=limit, after=after)
-
-    async def last_sealed(self, folder: str) -> str | None:
-        """The store that was made last of a folder, which may have changed since; None when none is known."""
-        return await self._records.last_sealed(folder)
-
     async def naming(self, names: Sequence[NamedStore]) -> set[tuple[str, str]]:
         """Return pairs of a store and a folder of artifacts that names it, of `names` in the catalogue.
 
         A folder names the stores that hold its files, and the one made of its current files.
         """
-        sealed = [each for each in names if each.kind != FILE]
-        current = await in_turns(lambda each: self._records.names_now(each.name, each.store), sealed)
-        now = {(each.store, each.name) for each, is_now in zip(sealed, current, strict=True) if is_now}
+        frozen = [each for each in names if each.kind != FILE]
+        current = await in_turns(lambda each: self.table.is_frozen(each.name, each.store), frozen)
+        now = {(each.store, each.name) for each, is_now in zip(frozen, current, strict=True) if is_now}
         return now | {(each.store, each.name) for each in names if each.kind == FILE}
-
-    async def delete(self, path: str) -> None:
-        """Remove a file or a folder; stores that were made of them stay. `NoDraft` when there is neither."""
-        await self._records.delete(path)
 
     async def put_part(self, session: str, number: int, pieces: AsyncIterator[bytes], client: str) -> str:
         """Take a part of a file, in any order and any number of times; returns the id that `join` takes."""
@@ -100,10 +80,8 @@ class Drafts:
         return await self._keep(path, _of_store(made, name))
 
     async def store(self, folder: str, request: IngestRequest) -> Created:
-        """A store of all files below a folder, which shares their bytes; `NoDraft` for an empty folder."""
-        files, version = await self._records.folder(folder)
-        if not files:
-            raise NoDraft(folder)
+        """Make a store of all files below a folder, sharing their bytes; raise `NoArtifact` for an empty folder."""
+        files, version = await self.table.files(folder)
         places = {path: (file.store, file.path) for path, file in files.items() if file.store and file.path}
         async with await self._stores.ingest(request) as ingest:
             await ingest.take(await self._stores.file_refs(places))
@@ -113,15 +91,15 @@ class Drafts:
                     await sink.write(file.data)
                     await sink.close()
             made = await ingest.commit()
-        await self._records.seal(folder, version, made.store.id)
+        await self.table.freeze(folder, version, made.store.id)
         return made
 
-    async def sealed(self, folder: str) -> str:
-        """Id of a store of all files below a folder as they are now, made unless it is there.
+    async def freeze(self, folder: str) -> str:
+        """Return the id of a store of all files below a folder as they are now, which is made unless it is there.
 
-        `NoDraft` for an empty folder.
+        Raise `NoArtifact` for an empty folder.
         """
-        known = await self._records.sealed(folder)
+        known = await self.table.frozen_store(folder)
         if known is not None:
             with suppress(NotFound):  # removed since
                 await self._stores.files(known)
@@ -139,7 +117,7 @@ class Drafts:
             return await self._keep(path, _of_store(await ingest.commit(), name))
 
     async def _keep(self, path: str, file: KeptFile) -> KeptFile:
-        await self._records.put(path, file)
+        await self.table.put(path, file)
         return file
 
 
