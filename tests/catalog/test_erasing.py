@@ -175,10 +175,13 @@ def test_a_store_that_is_sent_again_meanwhile_is_erased_or_stays_whole(tmp_path:
             eraser = Eraser(InterruptedDatabase(shared, interruption), SPACE)
             await eraser.erase(ERASED)
             row = await StoreTable(shared, ACCOUNT).get(ERASED)
-            tag = await TagTable(shared, ACCOUNT).get("again")
+            tags = {tag.name for tag in (await TagTable(shared, ACCOUNT).page(9))[0]}
             objects = "SELECT 1 FROM store_objects r JOIN stores s ON s.id = r.store WHERE s.digest = :digest"
             there = await shared.read(lambda tx: len(tx.all(objects, digest=ERASED)))
-            assert (row is not None, tag is not None, there) in {(True, True, 1), (False, False, 0)}
+            assert (row is not None, "again" in tags, there) in {
+                (True, True, 1),
+                (False, False, 0),
+            }
             assert await Eraser(shared, SPACE).is_left(ERASED) == (row is not None)
             if interruption.reached:
                 whole.add(row is not None)

@@ -265,7 +265,7 @@ async def put_tag(database: Database) -> None:
 
 
 async def put_seen_tag(database: Database) -> None:
-    await TagTable(database, ACCOUNT).put(["tag"], "old", if_match=b"seen")
+    await TagTable(database, ACCOUNT).put(["tag"], "old", if_match=b"seen".hex())
 
 
 async def move_tag(database: Database) -> None:

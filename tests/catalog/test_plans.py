@@ -151,12 +151,12 @@ async def _stores(db: InlineDatabase) -> None:
     await table.about("x", 3)
     await table.with_file(b"d")
     await table.with_pieces([b"p"])
-    found = (await tags.put(["t"], "x"))[0].row
-    await tags.put(["t"], "x", if_match=found.version)
-    await tags.page(3, "")
-    await tags.page(3, "", store="x")
+    ((found, _),) = await tags.put(["t"], "x")
+    await tags.put(["t"], "x", if_match=found.etag)
+    await tags.page(3)
+    await tags.page(3, store="x")
     await tags.last_set("t")
-    await tags.remove("t", None)
+    await tags.remove("t")
     for name in ("f", "g"):
         await DerivedRecords(db, SPACE).put(row.id, name, None, own=own(objects, None).pop(1 + (name == "g")))
     await DerivedRecords(db, SPACE).get(row.id, "f")

@@ -31,7 +31,7 @@ def _run(url: str, work: Work) -> None:
 
 
 async def _tags(database: Database) -> dict[str, str]:
-    return {tag.name: tag.store for tag in await TagTable(database, ACCOUNT).page(99, "")}
+    return {tag.name: tag.store for tag in (await TagTable(database, ACCOUNT).page(99))[0]}
 
 
 def test_of_publishers_at_once_one_creates_the_store(catalogue: str) -> None:

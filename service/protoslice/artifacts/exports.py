@@ -12,7 +12,7 @@ from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES
 from protoslice.artifacts.repository import ArtifactRepository
 from protoslice.catalog.artifacts import StoredManifest
 from protoslice.catalog.kept_files import KeptFile
-from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown, check_tag, listed_name
+from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown, check_oci_tag, listed_name
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.file_names import without_version_control
 from protoslice.formats.gguf import facts_of
@@ -126,7 +126,7 @@ class ExportedRepository:
             async for ref in (await self._repositories.current(self._artifacts.name.text)).refs():
                 with suppress(ManifestUnknown):
                     if ref.commit.store is not None:
-                        found.append(check_tag(ref.name))
+                        found.append(check_oci_tag(ref.name))
         return found
 
     async def _commit(self, tag: str) -> Commit | None:

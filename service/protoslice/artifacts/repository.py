@@ -24,7 +24,7 @@ from protoslice.catalog.syntax import (
     NameInvalid,
     RepositoryName,
     UploadUnknown,
-    check_tag,
+    check_oci_tag,
 )
 from protoslice.concurrency.gather import in_turns
 from protoslice.errors import ChecksumMismatch, Conflict, LimitExceeded, NotFound, StorageUnavailable
@@ -406,6 +406,6 @@ def _new_tags(names: Sequence[str]) -> Sequence[str]:
     if len(names) > TAGS_AT_ONCE:
         raise LimitExceeded(f"Too many tags: {len(names)} requested, at most {TAGS_AT_ONCE} per request")
     try:
-        return [check_tag(name) for name in names]
+        return [check_oci_tag(name) for name in names]
     except ManifestUnknown as error:
         raise NameInvalid(error.message) from None

@@ -22,7 +22,7 @@ from protoslice.catalog.syntax import (
     Digest,
     ManifestUnknown,
     NameInvalid,
-    check_tag,
+    check_oci_tag,
 )
 from protoslice.errors import InvalidInput, NotFound
 
@@ -152,7 +152,7 @@ class ArtifactTable:
 
     async def tagged(self, tag: str) -> StoredManifest:
         """Return the manifest that a tag points at; raise `ManifestUnknown` for an unknown tag."""
-        check_tag(tag)
+        check_oci_tag(tag)
         sql = f"""
             SELECT {_MANIFEST} FROM names n JOIN manifests m
             ON m.space = n.space AND m.repository = n.repository AND m.digest = n.manifest
@@ -276,7 +276,7 @@ class ArtifactTable:
 
     async def remove_tag(self, tag: str) -> None:
         """Delete a tag; raise `ManifestUnknown` if there is none."""
-        check_tag(tag)
+        check_oci_tag(tag)
         sql = f"DELETE FROM names WHERE {_CURRENT} AND kind = 'tags' AND name = :tag RETURNING manifest"
 
         def work(tx: Transaction) -> None:

@@ -232,9 +232,9 @@ class StoreTable:
                 record(tx, self._space, "store.restored", digest, {"store": digest})
             names = json.loads(removed[3] or "[]")
             tags = [set_tag(tx, self._space, name, digest, new=True) for name in names]
-            count, created = int(there is None), sum(tag.created for tag in tags)
+            count, created = int(there is None), sum(each.created for each in tags)
             self._account.charge(tx, stores=count, logical_bytes=count * removed[4], entries=created)
-            taken = [tag.row.name for tag in tags if tag.row.store != digest]
+            taken = [each.tag.name for each in tags if each.tag.store != digest]
             return RestoredRow(there or _row(removed[:3]), taken)
 
         for _ in range(_TRIES):

@@ -1,4 +1,4 @@
-"""Syntax of the names of repositories, branches, tags and commits, and of digests and names of OCI."""
+"""Syntax of names: stores, tags, schemas, repositories, branches, commits, and names and digests of OCI."""
 
 from __future__ import annotations
 
@@ -23,9 +23,45 @@ _LONGEST_NAME: Final = 200
 _LONGEST_REF: Final = 128
 _PART: Final = r"[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*"
 _OCI_NAME: Final = re.compile(rf"{_PART}(?:/{_PART})*")
-_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
+_TAG: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
+_ID_PREFIX: Final = re.compile(r"[0-9a-f]{12,64}")
+_OCI_TAG: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,127}")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}")
 _LONGEST_OCI_NAME: Final = 255
+
+
+def check_tag(name: str) -> str:
+    """Return `name`; raise `InvalidInput` unless it may be a tag of a store."""
+    if not _TAG.fullmatch(name):
+        raise InvalidInput(
+            f"Invalid tag {name!r}: use letters, digits or ._:@~+-, at most 128 characters, starting with "
+            "a letter or digit"
+        )
+    if is_id_prefix(name):
+        raise InvalidInput(f"Invalid tag {name!r}: it looks like the id of a store; add another character")
+    return name
+
+
+def is_tag_prefix(text: str) -> bool:
+    """Return True if a tag may begin with `text`, which is not empty."""
+    return _TAG.fullmatch(text) is not None
+
+
+def check_schema_name(name: str) -> str:
+    """Return `name`; raise `InvalidInput` unless it may name a schema."""
+    if not _TAG.fullmatch(name):
+        raise InvalidInput(f"Invalid schema name {name!r}: use letters, digits or ._:@~+-, at most 128 characters")
+    return name
+
+
+def is_id(ref: str) -> bool:
+    """Return True if `ref` is a complete store id."""
+    return len(ref) == 64 and is_id_prefix(ref)
+
+
+def is_id_prefix(ref: str) -> bool:
+    """Return True if `ref` has the form of a store id or of a long enough prefix of one."""
+    return _ID_PREFIX.fullmatch(ref) is not None
 
 
 def check_repository(name: str) -> str:
@@ -184,9 +220,9 @@ class Digest:
         return hashlib.new(self.algorithm)
 
 
-def check_tag(text: str) -> str:
+def check_oci_tag(text: str) -> str:
     """Return `text`; raise `ManifestUnknown` unless it may be a tag of OCI, since no manifest can bear it."""
-    if not _TAG.fullmatch(text):
+    if not _OCI_TAG.fullmatch(text):
         raise ManifestUnknown(
             f"Invalid tag {text[:160]!r}: use letters, digits, '.', '_' or '-', at most 128 characters"
         )

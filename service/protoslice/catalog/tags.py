@@ -7,13 +7,15 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protoslice.catalog.database import LAST, Database, Row, Transaction, check_unchanged
+from protoslice.catalog.database import LAST, Database, Row, Transaction, check_unchanged, time_of
 from protoslice.catalog.labels import STORES, label
 from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import lock_store
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
+from protoslice.catalog.syntax import check_tag
 from protoslice.errors import Changed, LimitExceeded, NotFound
+from protoslice.facts import Tag
 
 TAGS: Final = "space = :space AND repository = 0 AND kind = 'tag'"
 TAGS_OF_A_STORE: Final = 1000
@@ -25,20 +27,17 @@ _FAMILY: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class TagRow:
-    """A tag; `updated` is in microseconds since the epoch."""
+class StoredTag(Tag):
+    """A tag with its entity tag, which changes whenever the tag is set."""
 
-    name: str
-    store: str
-    version: bytes
-    updated: int
+    etag: str
 
 
 @dataclass(frozen=True, slots=True)
 class SetTag:
     """A tag, True if it is new, and True if it was set: a `new` tag keeps one of the same name."""
 
-    row: TagRow
+    tag: StoredTag
     created: bool
     is_set: bool = True
 
@@ -51,22 +50,29 @@ class TagTable:
         self._account = account
         self._space = account.space
 
-    async def get(self, name: str) -> TagRow | None:
-        """Return a tag, or None if there is none of that name."""
+    async def get(self, name: str) -> StoredTag:
+        """Return a tag; raise `NotFound` if there is none of that name."""
+        check_tag(name)
         sql = f"SELECT {_COLUMNS} FROM names WHERE {TAGS} AND name = :name"
         row = await self._database.read(lambda tx: tx.first(sql, space=self._space, name=name))
-        return None if row is None else _tag(row)
+        if row is None:
+            raise NotFound(f"No tag {name!r}")
+        return _tag(row)
 
-    async def page(self, limit: int, after: str, *, store: str | None = None) -> list[TagRow]:
-        """Return at most `limit` tags by name behind `after`: all, or those of a store."""
+    async def page(
+        self, limit: int, cursor: str | None = None, *, store: str | None = None
+    ) -> tuple[list[StoredTag], str | None]:
+        """Return a page of tags by name, all or those of a store, and the cursor of the next page or None."""
+        after = "" if cursor is None else check_tag(cursor)
         sql = f"""
             SELECT {_COLUMNS} FROM names
             WHERE {TAGS} AND name > :after {"AND store = :store" if store is not None else ""}
             ORDER BY name LIMIT :limit"""
-        values = {"space": self._space, "after": after, "store": store, "limit": limit}
-        return await self._database.read(lambda tx: [_tag(row) for row in tx.all(sql, **values)])
+        values = {"space": self._space, "after": after, "store": store, "limit": limit + 1}
+        found = await self._database.read(lambda tx: [_tag(row) for row in tx.all(sql, **values)])
+        return found[:limit], found[limit - 1].name if len(found) > limit else None
 
-    async def last_set(self, prefix: str) -> TagRow | None:
+    async def last_set(self, prefix: str) -> StoredTag | None:
         """Return the tag that was set last among the first thousand that begin with `prefix`, or None."""
         sql = f"""
             SELECT {_COLUMNS} FROM (
@@ -78,44 +84,46 @@ class TagTable:
         return None if row is None else _tag(row)
 
     async def put(
-        self, names: Sequence[str], store: str, *, if_match: bytes | None = None, if_none_match: bool = False
-    ) -> list[SetTag]:
-        """Point tags at a store, in one transaction; raise `NotFound` if it does not exist.
+        self, names: Sequence[str], store: str, *, if_match: str | None = None, if_none_match: bool = False
+    ) -> list[tuple[StoredTag, bool]]:
+        """Point tags at a store, in one transaction; return each by name, and True for a new one.
 
-        `if_match` is the version that the tag must have, `if_none_match` requires that there is none: `Changed`.
+        Raise `NotFound` if the store does not exist. `if_match` is the entity tag that the tag must have,
+        `if_none_match` requires that there is none: else `Changed`.
         """
+        names = sorted(map(check_tag, names))
 
-        def work(tx: Transaction) -> list[SetTag]:
+        def work(tx: Transaction) -> list[tuple[StoredTag, bool]]:
             if not lock_store(tx, self._space, store):
                 raise NotFound(f"No store {store}")
             found = []
-            for name in sorted(names):
+            for name in names:
                 if if_match is not None:
                     there = _locked(tx, self._space, name)
-                    check_unchanged(f"Tag {name!r}", there and there.version, if_match)
+                    check_unchanged(f"Tag {name!r}", there and there.etag, if_match)
                 each = set_tag(tx, self._space, name, store, new=if_none_match)
                 if not each.is_set:
                     raise Changed(f"Tag {name!r} exists already")
-                found.append(each)
-            self._account.charge(tx, entries=sum(each.created for each in found))
+                found.append((each.tag, each.created))
+            self._account.charge(tx, entries=sum(created for _, created in found))
             return found
 
         return await self._database.write(work)
 
-    async def remove(self, name: str, if_match: bytes | None) -> bool:
-        """Delete a tag; return False if there is none. Raise `Changed` unless it has the version `if_match`."""
+    async def remove(self, name: str, *, if_match: str | None = None) -> None:
+        """Delete a tag; raise `NotFound` if there is none, `Changed` unless it has the entity tag `if_match`."""
+        check_tag(name)
 
-        def work(tx: Transaction) -> bool:
+        def work(tx: Transaction) -> None:
             there = _locked(tx, self._space, name)
             if there is None:
-                return False
-            check_unchanged(f"Tag {name!r}", there.version, if_match)
+                raise NotFound(f"No tag {name!r}")
+            check_unchanged(f"Tag {name!r}", there.etag, if_match)
             tx.run(f"DELETE FROM names WHERE {TAGS} AND name = :name", space=self._space, name=name)
             tell(tx, self._space, "tag.removed", name, {"tag": name, "store": there.store})
             self._account.charge(tx, entries=-1)
-            return True
 
-        return await self._database.write(work)
+        await self._database.write(work)
 
 
 def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = False) -> SetTag:
@@ -147,10 +155,10 @@ def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = F
         }""",
         **values,
     )
-    row = TagRow(name, store, version, tx.now)
+    tag = _tag((name, store, version, tx.now))
     if changed:
         tell(tx, space, "tag.set", name, {"tag": name, "store": store})
-    return SetTag(row, created=old is None and changed == 1, is_set=changed == 1)
+    return SetTag(tag, created=old is None and changed == 1, is_set=changed == 1)
 
 
 def tag_names(tx: Transaction, space: str, stores: Collection[str], most: int) -> dict[str, list[str]]:
@@ -166,12 +174,12 @@ def tag_names(tx: Transaction, space: str, stores: Collection[str], most: int) -
     return found
 
 
-def _locked(tx: Transaction, space: str, name: str) -> TagRow | None:
+def _locked(tx: Transaction, space: str, name: str) -> StoredTag | None:
     """Return a tag, which no other transaction changes until the transaction has ended; None if there is none."""
     row = tx.first(f"SELECT {_COLUMNS} FROM names WHERE {TAGS} AND name = :name FOR UPDATE", space=space, name=name)
     return None if row is None else _tag(row)
 
 
-def _tag(row: Row) -> TagRow:
+def _tag(row: Row) -> StoredTag:
     name, store, version, updated = row
-    return TagRow(name, store, bytes(version), updated)
+    return StoredTag(name, store, time_of(updated), bytes(version).hex())

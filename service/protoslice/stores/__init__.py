@@ -1,8 +1,8 @@
 """Use cases of the service, without HTTP: ingesting stores, finding them, and serving their views."""
 
+from protoslice.catalog.tags import StoredTag
 from protoslice.stores.catalog.files import FileRef, StoredPath
 from protoslice.stores.catalog.schemas import StoredSchema
-from protoslice.stores.catalog.tags import StoredTag
 from protoslice.stores.collection import GarbageReport
 from protoslice.stores.ingest.base import ComparedSink, UploadBase
 from protoslice.stores.ingest.ingest import Ingest, Sink

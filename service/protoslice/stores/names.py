@@ -1,12 +1,12 @@
-"""Validation of names from clients: paths of files, tags, schema names, references."""
+"""Validation of requests: paths of files, tags, chunk sizes."""
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from typing import Final
 
 from protoslice import _core
+from protoslice.catalog.syntax import check_tag
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.file_names import check_file_path, check_form
@@ -14,8 +14,6 @@ from protoslice.stores.requests import TAGS_AT_ONCE, IngestRequest
 
 DEFAULT_SPACE: Final = "default"
 """Name of the space at the root of the storage."""
-_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}")
-_HEX = re.compile(r"[0-9a-f]{12,64}")
 
 
 class FilePaths:
@@ -63,37 +61,3 @@ def check_plan(plan: str | None) -> None:
             f"Invalid plan {plan!r}: use `policy` to split by chunk sizes, or leave plan out to keep the "
             "chunks of the uploaded file"
         )
-
-
-def check_tag(name: str) -> str:
-    """`name` unchanged; `InvalidInput` unless it may be a tag."""
-    if not _TAG.fullmatch(name):
-        raise InvalidInput(
-            f"Invalid tag {name!r}: use letters, digits or ._:@~+-, at most 128 characters, starting with "
-            "a letter or digit"
-        )
-    if is_id_prefix(name):
-        raise InvalidInput(f"Invalid tag {name!r}: it looks like the id of a store; add another character")
-    return name
-
-
-def is_tag_prefix(text: str) -> bool:
-    """True when a tag may begin with `text`, which is not empty."""
-    return _TAG.fullmatch(text) is not None
-
-
-def check_schema_name(name: str) -> str:
-    """`name` unchanged; `InvalidInput` unless it may name a schema."""
-    if not _TAG.fullmatch(name):
-        raise InvalidInput(f"Invalid schema name {name!r}: use letters, digits or ._:@~+-, at most 128 characters")
-    return name
-
-
-def is_id(ref: str) -> bool:
-    """True when `ref` is a complete store id."""
-    return len(ref) == 64 and is_id_prefix(ref)
-
-
-def is_id_prefix(ref: str) -> bool:
-    """True when `ref` has the form of a store id or of a long enough prefix of one."""
-    return _HEX.fullmatch(ref) is not None

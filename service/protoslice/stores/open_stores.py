@@ -12,7 +12,6 @@ from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.catalog.derived_facts import DerivedSources
 from protoslice.stores.catalog.schemas import Schemas
-from protoslice.stores.catalog.trust import STALE_SECONDS
 from protoslice.stores.ingest.external import ExternalObjects
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.objects.joined import open_file_objects
@@ -20,6 +19,7 @@ from protoslice.stores.objects.stored import StoredFile, StoredObject, open_obje
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.records import FindType, key_passes
 from protoslice.stores.reading.root import open_root, records_of
+from protoslice.stores.tag_cache import STALE_SECONDS
 
 AWAY_SECONDS: Final = 2.0
 """Seconds for which the database is not asked again about a store after it did not answer."""

@@ -16,7 +16,8 @@ from protoslice.catalog.derived import DerivedRecords
 from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
-from protoslice.catalog.tags import TAGS_OF_A_STORE
+from protoslice.catalog.syntax import check_tag, is_id, is_id_prefix
+from protoslice.catalog.tags import TAGS_OF_A_STORE, StoredTag
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import in_turns
 from protoslice.concurrency.results import Results
@@ -37,7 +38,6 @@ from protoslice.stores.catalog.files import FileRef, FilesByDigest, StoredPath, 
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
 from protoslice.stores.catalog.schemas import Schemas, StoredSchema
-from protoslice.stores.catalog.tags import StoredTag, Tags
 from protoslice.stores.clock import now
 from protoslice.stores.collection import GRACE_SECONDS
 from protoslice.stores.ingest.base import Bases
@@ -48,7 +48,7 @@ from protoslice.stores.ingest.publisher import Publisher
 from protoslice.stores.ingest.root.rules import check_kept
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.marker import Marker, check_storage, marker_of, require_owner
-from protoslice.stores.names import DEFAULT_SPACE, check_request, check_tag, is_id, is_id_prefix
+from protoslice.stores.names import DEFAULT_SPACE, check_request
 from protoslice.stores.open_stores import OpeningTerms, OpenStores
 from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
@@ -59,6 +59,7 @@ from protoslice.stores.reading.pieces import Pieces
 from protoslice.stores.reading.search import PieceSearch
 from protoslice.stores.reading.soundness import is_sound
 from protoslice.stores.requests import Created, IngestRequest
+from protoslice.stores.tag_cache import TagCache
 from protoslice.stores.uploads import Uploads
 from protoslice.stores.uploads.records import UploadRecords
 from protoslice.stores.writing.new_objects import NewObjects
@@ -107,7 +108,7 @@ class Stores:
         self._results: Results = beside._results if beside else Results(options.open_stores_bytes)
         self._reservations: Reservations = beside._reservations if beside else Reservations(database)
         self._table = StoreTable(database, self.room.account)
-        self._tags = Tags(database, self.room.account, trust_seconds=options.trust_seconds)
+        self._tags = TagCache(database, self.room.account, trust_seconds=options.trust_seconds)
         self._schemas = Schemas(database, space, self._results, self._worker)
         check_kept(options.rules)
         self._places: ExternalObjects = (
@@ -321,7 +322,7 @@ class Stores:
         if "/" in ref and self._names is not None:
             return await self._names(self, ref)
         if not is_id_prefix(ref):
-            return await self._tags.trusted(ref) if trusting else (await self._tags.get(ref)).store
+            return await self._tags.store(ref) if trusting else (await self._tags.get(ref)).store
         return await self._manifests.starting_with(ref)
 
     async def whole_id(self, prefix: str) -> str:
@@ -365,17 +366,16 @@ class Stores:
             )
         store_id = await self.resolve(ref)
         if check is not None:
-            await check(
-                store_id, [tag.name for tag in (await self._tags.page(TAGS_OF_A_STORE, None, store=store_id)).items]
-            )
+            tags, _ = await self._tags.page(TAGS_OF_A_STORE, store=store_id)
+            await check(store_id, [tag.name for tag in tags])
         try:
-            tags = await self._table.remove(store_id, if_match=if_match)
+            removed = await self._table.remove(store_id, if_match=if_match)
         finally:
             self._open_stores.forget(store_id)
-        if tags is None:
+        if removed is None:
             raise NotFound(f"No store {store_id}")
-        self._tags.forget(tags)
-        return Removed(store_id, tuple(tags), now() + timedelta(seconds=GRACE_SECONDS))
+        self._tags.invalidate(removed)
+        return Removed(store_id, tuple(removed), now() + timedelta(seconds=GRACE_SECONDS))
 
     async def version(self, store_id: str) -> str | None:
         """Return a text that changes with the description and the tags of a store; None if there is no store."""
@@ -410,7 +410,7 @@ class Stores:
         if found is None:
             raise NotFound(f"Store {store_id} was not removed, or garbage collection has deleted its data")
         store = await self._store_pages.described(await self._manifests.of(found.row))
-        self._tags.forget(store.tags)
+        self._tags.invalidate(store.tags)
         return Restored(store, tuple(found.taken))
 
     async def files(self, ref: str) -> Mapping[str, FileRef]:
@@ -487,9 +487,9 @@ class Stores:
     ) -> ResultPage[StoredTag]:
         """A page of all tags, or of those that point at `store`."""
         if store is None:
-            return await self._tags.page(limit, cursor)
+            return ResultPage(*await self._tags.page(limit, cursor))
         manifest = await self._manifests.get(await self.resolve(store))
-        return await self._tags.page(limit, cursor, store=manifest.id)
+        return ResultPage(*await self._tags.page(limit, cursor, store=manifest.id))
 
     async def tag(self, name: str) -> StoredTag:
         """The tag called `name`; `NotFound` when it does not exist."""
@@ -507,7 +507,7 @@ class Stores:
     async def delete_tag(self, name: str, *, if_match: str | None = None) -> None:
         """Remove a tag; `Changed` unless its entity tag is `if_match`, when given."""
         self._check_writable()
-        await self._tags.delete(name, if_match=if_match)
+        await self._tags.remove(name, if_match=if_match)
 
     async def schemas(self, *, limit: int = 100, cursor: str | None = None) -> ResultPage[StoredSchema]:
         """A page of the schemas, by name."""

@@ -13,12 +13,12 @@ from typing import Final
 
 from protoslice.catalog.listing import Key, StoreQuery
 from protoslice.catalog.stores import ListedStore, StoreTable
+from protoslice.catalog.syntax import is_tag_prefix
 from protoslice.errors import IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Removed, Store
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.clock import moment_of
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.names import is_tag_prefix
 from protoslice.stores.paging import PAGE_BYTES, PageBudget, ResultPage
 
 TAGS_SHOWN: Final = 100

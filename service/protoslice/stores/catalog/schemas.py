@@ -12,6 +12,7 @@ from typing import Final
 from protoslice import _core, schema
 from protoslice.catalog import Database
 from protoslice.catalog.schemas import SchemaRecords, SchemaRow, SchemasChanged
+from protoslice.catalog.syntax import check_schema_name
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import Results
 from protoslice.concurrency.singleflight import SingleFlight
@@ -19,7 +20,6 @@ from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExcee
 from protoslice.facts import Schema
 from protoslice.schema import MessageTypes, TypeSchema
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.names import check_schema_name
 from protoslice.stores.paging import ResultPage
 
 _log = logging.getLogger(__name__)

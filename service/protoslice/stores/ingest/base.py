@@ -18,12 +18,12 @@ from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.facts import File
 from protoslice.storage import Span
-from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.ingest.ingest import Sink
 from protoslice.stores.ingest.sharing import LEAST_SHARED, worth_sharing
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import SUM_BLOCK
 from protoslice.stores.reading.opened import OpenStore
+from protoslice.stores.tag_cache import TagCache
 
 _WINDOW: Final = 4 << 20
 """Bytes that are compared at a time, a multiple of a block."""
@@ -37,7 +37,7 @@ FindBase = Callable[[], Awaitable[OpenStore | None]]
 class Bases:
     """Bases of uploads to the stores that `view` opens."""
 
-    def __init__(self, view: Callable[[str], Awaitable[OpenStore]], tags: Tags, worker: Worker) -> None:
+    def __init__(self, view: Callable[[str], Awaitable[OpenStore]], tags: TagCache, worker: Worker) -> None:
         self._view = view
         self._tags = tags
         self._worker = worker

@@ -13,11 +13,11 @@ from protoslice.facts import ModelReport
 from protoslice.stores.catalog.files import found_by_digest
 from protoslice.stores.catalog.manifests import Manifests
 from protoslice.stores.catalog.pages import StorePages
-from protoslice.stores.catalog.tags import Tags
 from protoslice.stores.clock import microseconds
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.requests import Created, IngestRequest
+from protoslice.stores.tag_cache import TagCache
 from protoslice.stores.writing.new_objects import NewObjects
 
 _TRIES: Final = 8
@@ -32,7 +32,7 @@ class Publisher:
         self,
         table: StoreTable,
         manifests: Manifests,
-        tags: Tags,
+        tags: TagCache,
         pages: StorePages,
         worker: Worker,
         assemble: Callable[[Manifest], Awaitable[OpenStore]],
@@ -58,7 +58,7 @@ class Publisher:
         for _ in range(_TRIES):
             with objects.publishing():
                 done = await self._table.publish(new, request.tags, replaces=replaces)
-            self._tags.forget(request.tags)
+            self._tags.invalidate(request.tags)
             if done.created:
                 objects.kept(new.own)
                 return Created(manifest.as_store(sorted(set(request.tags)), done.uploader), True, report)

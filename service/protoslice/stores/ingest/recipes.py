@@ -13,12 +13,12 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Final, Protocol
 
+from protoslice.catalog.syntax import is_id
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.recipes import Copy, Event, Literal, RecipeEnd, RecipeFile, RecipeReader
 from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.sharing import LEAST_SHARED, worth_sharing
-from protoslice.stores.names import is_id
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.reading.opened import OpenStore
 

@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.catalog.syntax import is_id
 from protoslice.facts import TensorDelta, TensorMoves
 from protoslice.json_text import encode_json
 from protoslice.server.access.places import Ref
@@ -20,7 +21,6 @@ from protoslice.server.api.models import Comparing, Diff, DifferenceCount
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import TextView
-from protoslice.stores.names import is_id
 from protoslice.stores.paging import PAGE_BYTES
 from protoslice.stores.reading.comparisons import StoreComparison, Unfinished
 

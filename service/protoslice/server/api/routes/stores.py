@@ -10,6 +10,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.catalog.listing import SORTS, Sort, StoreQuery
+from protoslice.catalog.syntax import is_id
 from protoslice.errors import InvalidInput, StillNamed
 from protoslice.facts import Removed, Store
 from protoslice.server.access.decision import Scope
@@ -34,7 +35,6 @@ from protoslice.server.api.request_bodies import DescribeStore
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.server.store_references import StoreReferences
-from protoslice.stores.names import is_id
 
 router = GuardedRouter(tags=["stores"])
 

@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.catalog.syntax import is_id
 from protoslice.facts import Tag
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.places import url_of
@@ -20,7 +21,6 @@ from protoslice.server.api.request_bodies import PutTag
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
-from protoslice.stores.names import is_id
 
 router = GuardedRouter(tags=["tags"])
 

@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from protoslice.catalog.audit import EVERY_SPACE, AuditQuery, AuditRow, AuditTable, Place
 from protoslice.catalog.database import time_of
+from protoslice.catalog.syntax import is_id, is_id_prefix
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import AuditEntry
 from protoslice.server.access.decision import Scope
@@ -24,7 +25,6 @@ from protoslice.server.api.models import PageOf
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores import ResultPage
-from protoslice.stores.names import is_id, is_id_prefix
 
 router = GuardedRouter(tags=["audit"])
 
