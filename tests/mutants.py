@@ -22,7 +22,7 @@ _ACCESS: Final = " ".join(
     for name in (
         "test_decision.py", "test_tokens.py", "test_places.py", "test_signatures.py", "test_records.py",
         "oidc/test_verification.py", "oidc/test_statements.py", "test_sessions.py", "test_closed.py", "test_gate.py",
-        "test_own_uploads.py", "test_write_only.py", "test_quotas.py", "../../stores/quotas/test_room.py",
+        "test_own_uploads.py", "test_write_only.py", "test_quotas.py", "../../stores/test_quotas.py",
     )
 )  # fmt: skip
 """Tests of who may do what, the quick ones first."""
@@ -549,6 +549,6 @@ CREATE INDEX store_objects_object""", SIMULATION,
     _access("stores/uploads/records.py", "self._client not in {None, found[0].client}", "False"),
     _access("server/services.py", "None if self.admission is None else pseudonym(self.admission.key)", "None"),
     _access("server/http/failures.py", "if problem.refuses:", "if False:"),
-    _access("stores/quotas/model.py", "type(value) is not int or not 0", "not 0"),
+    _access("catalog/spaces.py", "type(value) is not int or not 0", "not 0"),
     _access("server/access/oidc/verification.py", "if algorithm not in issuer.algorithms:", "if False:"),
 )  # fmt: skip

@@ -11,11 +11,11 @@ from tests.support.stores import collect_garbage, objects_in, onnx, opened, usag
 from protoslice.catalog import mlflow
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.mlflow import MlflowTable
+from protoslice.catalog.spaces import Quota
 from protoslice.errors import InvalidInput, LimitExceeded, QuotaExceeded
 from protoslice.mlflow import ArtifactEntry, MlflowArtifacts, NoArtifact, UnknownPart, new_session
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.quotas import Quota
 from protoslice.stores.uploads import UploadOptions
 
 LARGE = onnx(7, 50_000)

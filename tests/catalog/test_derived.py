@@ -13,12 +13,12 @@ from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import ForeignKeyViolation
 from protoslice.catalog.derived import DerivedRecords
 from protoslice.catalog.objects import Collected, OwnObject, new_id
-from protoslice.catalog.spaces import SpaceTable
+from protoslice.catalog.spaces import NO_QUOTA, SpaceTable
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores.catalog.derived_facts import LARGEST_ROW, DerivedFacts, DerivedSources
-from protoslice.stores.quotas import NO_QUOTA, SpaceRoom
+from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.writing.new_objects import NewObjects
 from protoslice.stores.writing.reservations import Reservations
 

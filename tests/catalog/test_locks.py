@@ -36,7 +36,7 @@ from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import OwnObject
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.schemas import SchemaRecords
-from protoslice.catalog.spaces import SpaceTable
+from protoslice.catalog.spaces import Quota, SpaceTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
@@ -92,7 +92,7 @@ def both(prepare: Act, act: Act) -> Race:
 
 
 async def a_space_of_one(database: Database) -> None:
-    await SpaceTable(database).put(SPACE, {"quota_stores": 1})
+    await SpaceTable(database).put(SPACE, Quota(stores=1))
 
 
 async def an_empty_space(database: Database) -> None:
@@ -109,8 +109,8 @@ def requesting(act: Act) -> Act:
     return request
 
 
-async def remove_space(database: Database) -> bool:
-    return await SpaceTable(database).remove(SPACE, with_stores=False)
+async def remove_space(database: Database) -> None:
+    await SpaceTable(database).remove(SPACE, with_stores=False)
 
 
 async def a_store(database: Database) -> None:
@@ -438,13 +438,13 @@ def test_a_lock_prevents_a_wrong_result(postgres: TestServer, lock: str) -> None
     assert _at_once(postgres, race, wrong, None) in right
 
 
-async def remove_seen_space(database: Database) -> bool:
-    return await SpaceTable(database).remove(SPACE, with_stores=True, if_match=(None, None, None, None, 0, 0))
+async def remove_seen_space(database: Database) -> None:
+    await SpaceTable(database).remove(SPACE, with_stores=True, if_match=(None, None, None, None, 0, 0))
 
 
-async def limit_seen_usage(database: Database) -> bool:
+async def limit_seen_usage(database: Database) -> None:
     seen = (None, None, None, None, 0, 0)
-    return await SpaceTable(database).change_limits(SPACE, {"quota_stores": 9}, if_match=seen)
+    await SpaceTable(database).change_limits(SPACE, {"quota_stores": 9}, if_match=seen)
 
 
 def test_a_space_that_is_seen_empty_is_not_removed_with_a_store(postgres: TestServer) -> None:

@@ -151,7 +151,7 @@ def test_garbage_is_collected_in_every_space() -> None:
         assert (report.stores, report.objects) == (2, 2)
         assert sorted(await keys_in(storage)) == sorted(before)
         for name in ("a", "b"):
-            assert (await spaces.usage(name)).used == Held()
+            assert (await spaces.usage(name)).held == Held()
         await assert_whole(default, kept.store)
 
     with_spaces(work)

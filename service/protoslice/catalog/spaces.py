@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, replace
 from typing import Final
 
 from protoslice.catalog.audit import EVERY_SPACE, record
 from protoslice.catalog.database import Actor, Database, Row, Transaction, check_unchanged
-from protoslice.errors import Conflict, QuotaExceeded
+from protoslice.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from protoslice.sizes import format_size
 
 _SLOTS: Final = 16
@@ -21,7 +21,9 @@ _FULL: Final = 0.9
 """Share of a quota above which commits wait for each other."""
 _LARGE: Final = 0.005
 """Share of a quota that one commit may add without waiting for others."""
+_MOST: Final = (1 << 63) - 1
 LIMITS: Final = ("quota_bytes", "quota_stores", "quota_open_uploads", "quota_requests")
+"""Columns of the members of `Quota`, in their order."""
 _QUOTA: Final = ", ".join(LIMITS)
 _SUMS: Final = ", ".join(f"coalesce(sum({each}), 0)" for each in ("stored_bytes", "stores", "logical_bytes", "entries"))
 _SPACES: Final = f"""
@@ -43,12 +45,41 @@ class Held:
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """Limits of a space; 0 means unlimited, None the limit of the service."""
+
+    stored_bytes: int | None = None
+    """Bytes of the objects of uploads, each once: those of removed stores too, until they are collected."""
+    stores: int | None = None
+    open_uploads: int | None = None
+    """Resumable uploads that are kept until they are whole."""
+    requests: int | None = None
+    """Requests under way, at each replica."""
+
+    def check(self) -> None:
+        """Raise `InvalidInput` for a limit below 0 or of more than 63 bits."""
+        for name, value in asdict(self).items():
+            if value is not None and (type(value) is not int or not 0 <= value <= _MOST):
+                raise InvalidInput(f"Invalid quota {name}: use a number from 0 (no limit) to {_MOST}")
+
+    def over(self, defaults: Quota) -> Quota:
+        """Return the limits of this quota, and those of `defaults` where it has none."""
+        return replace(defaults, **{name: value for name, value in asdict(self).items() if value is not None})
+
+
+NO_QUOTA: Final = Quota(stored_bytes=0, stores=0, open_uploads=0, requests=0)
+"""Quota without a limit."""
+
+
+@dataclass(frozen=True, slots=True)
 class SpaceRow:
-    """A space: what it holds, and its own limits (bytes, stores, open uploads, requests), None for unset ones."""
+    """A space: what it holds, and its own limits."""
 
     name: str
     held: Held
-    limits: tuple[int | None, int | None, int | None, int | None]
+    quota: Quota
+    version: Sequence[int | None]
+    """Its own limits and its usage, which a conditional write compares."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,20 +173,25 @@ class SpaceTable:
 
     async def create(self, name: str) -> bool:
         """Insert a space; return False if there is one of that name."""
-        return await self.put(name, {})
+        return await self.put(name)
 
     async def put(
         self,
         name: str,
-        limits: Mapping[str, int | None],
+        quota: Quota | None = None,
         *,
         if_match: Sequence[int | None] | None = None,
         if_none_match: bool = False,
     ) -> bool:
-        """Insert a space if there is none of that name, set these of its limits, and return True if it is new.
+        """Insert a space if there is none of that name, set its `quota` if given, and return True if it is new.
 
-        Raise `Changed` unless its version is `if_match`, if given, or there is no such space for `if_none_match`.
+        Raise `InvalidInput` for impossible limits, and `Changed` unless its version is `if_match`, if given, or there
+        is no such space for `if_none_match`.
         """
+        limits = dict[str, int | None]()
+        if quota is not None:
+            quota.check()
+            limits = dict(zip(LIMITS, astuple(quota), strict=True))
         sql = "INSERT INTO spaces (name, created) VALUES (:name, :now) ON CONFLICT DO NOTHING"
 
         def work(tx: Transaction) -> bool:
@@ -168,21 +204,21 @@ class SpaceTable:
 
         return await self._database.write(work)
 
-    async def remove(self, name: str, *, with_stores: bool, if_match: Sequence[int | None] | None = None) -> bool:
-        """Remove a space, in which no request changes anything from then on; return False if there is none.
+    async def remove(self, name: str, *, with_stores: bool, if_match: Sequence[int | None] | None = None) -> None:
+        """Remove a space, in which no request changes anything from then on; raise `NotFound` if there is none.
 
         Raise `Conflict` if it has stores, names or open uploads, unless `with_stores`, and `Changed` unless its version
         is `if_match`, if given. It can be restored until `purge_spaces` deletes what it has.
         """
         uploads = "SELECT 1 FROM uploads WHERE space = :space AND state IN ('open', 'complete') AND used = 0 LIMIT 1"
 
-        def work(tx: Transaction) -> bool:
+        def work(tx: Transaction) -> None:
             # Requests that have changed something in the space end first; the statements behind this see it.
             row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name AND removed IS NULL FOR UPDATE", name=name)
             held = _held(tx, name)
-            check_unchanged(f"Space {name!r}", row and version_of(row, held), if_match and tuple(if_match))
+            check_unchanged(f"Space {name!r}", row and _version(row, held), if_match and tuple(if_match))
             if row is None:
-                return False
+                raise NotFound(f"No space {name!r}")
             is_empty = not held.stores and not held.entries and tx.first(uploads, space=name) is None
             if not is_empty and not with_stores:
                 stores, names = (
@@ -195,9 +231,8 @@ class SpaceTable:
                 )
             tx.run("UPDATE spaces SET removed = :now WHERE name = :name", name=name, now=0 if is_empty else tx.now)
             record(tx, EVERY_SPACE, "space.removed", name, {"stores": held.stores})
-            return True
 
-        return await self._database.write(work)
+        await self._database.write(work)
 
     async def restore(self, name: str) -> bool:
         """Undo the removal of a space; return False if there is none, or its data is being deleted."""
@@ -210,10 +245,12 @@ class SpaceTable:
 
         return await self._database.write(work)
 
-    async def get(self, name: str) -> SpaceRow | None:
-        """Return a space, or None if there is none of that name."""
+    async def get(self, name: str) -> SpaceRow:
+        """Return a space; raise `NotFound` if there is none of that name."""
         row = await self._database.read(lambda tx: tx.first(_SPACES.format("name = :name"), name=name))
-        return None if row is None else _space(row)
+        if row is None:
+            raise NotFound(f"No space {name!r}")
+        return _space(row)
 
     async def page(self, limit: int, after: str = "") -> list[SpaceRow]:
         """Return at most `limit` spaces behind `after`, by name."""
@@ -222,12 +259,13 @@ class SpaceTable:
 
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
-    ) -> bool:
-        """Set these of the `LIMITS` of a space, and leave the others; return False if there is none of that name.
+    ) -> None:
+        """Set these of the `LIMITS` of a space, and leave the others; raise `NotFound` if there is none of that name.
 
         Raise `Changed` unless its version is `if_match`, if given.
         """
-        return await self._database.write(lambda tx: _change(tx, name, limits, if_match, False))
+        if not await self._database.write(lambda tx: _change(tx, name, limits, if_match, False)):
+            raise NotFound(f"No space {name!r}")
 
     async def totals(self) -> tuple[Held, int]:
         """Return what all spaces hold, and the number of their tags."""
@@ -248,7 +286,7 @@ def _change(
 ) -> bool:
     assert limits.keys() <= set(LIMITS), limits
     row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name AND removed IS NULL FOR NO KEY UPDATE", name=name)
-    seen = row and version_of(row, _held(tx, name) if if_match else Held())
+    seen = row and _version(row, _held(tx, name) if if_match else Held())
     check_unchanged(f"Space {name!r}", seen, if_match and tuple(if_match), if_none_match)
     now = dict(zip(LIMITS, row or (), strict=False))
     if row is None or limits.items() <= now.items():
@@ -259,7 +297,7 @@ def _change(
     return True
 
 
-def version_of(limits: Sequence[int | None], held: Held) -> tuple[int | None, ...]:
+def _version(limits: Sequence[int | None], held: Held) -> tuple[int | None, ...]:
     """Return what the entity tag of a space shows: its limits and usage."""
     return *limits, held.stored_bytes, held.stores
 
@@ -280,7 +318,8 @@ def _held(tx: Transaction, space: str | None = None) -> Held:
 
 
 def _space(row: Row) -> SpaceRow:
-    return SpaceRow(row[0], Held(*map(int, row[5:])), row[1:5])
+    name, limits, held = row[0], row[1:5], Held(*map(int, row[5:]))
+    return SpaceRow(name, held, Quota(*limits), _version(limits, held))
 
 
 def _size(size: int) -> str:

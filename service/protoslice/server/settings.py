@@ -24,12 +24,12 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, Settin
 
 from protoslice import defaults
 from protoslice.catalog.opening import shown_url
+from protoslice.catalog.spaces import Quota
 from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.server.secret_files import secret_in
 from protoslice.sizes import parse_size
 from protoslice.storage.web.address_policy import Networks
-from protoslice.stores.quotas.model import Quota
 from protoslice.uris import USER_INFO
 
 UNIX = "unix"

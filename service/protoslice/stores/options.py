@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from protoslice.catalog.spaces import NO_QUOTA, Quota
 from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, OPEN_STORES_BYTES, SPACE_WATERMARK_BYTES, WORKER_THREADS
 from protoslice.storage.wrappers.metered import LATE_CALLS
 from protoslice.stores.cache import CacheOptions
 from protoslice.stores.ingest.root.rules import RulesByType
-from protoslice.stores.quotas.model import NO_QUOTA, Quota
 from protoslice.stores.uploads import UploadOptions
 
 

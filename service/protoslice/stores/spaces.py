@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import replace
 from typing import Final
 
-from protoslice.catalog.spaces import LIMITS, Held, SpaceRow, SpaceTable, version_of
+from protoslice.catalog.spaces import Quota, SpaceRow, SpaceTable
 from protoslice.concurrency.gather import in_turns
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.paging import ResultPage
-from protoslice.stores.quotas import Quota, SpaceRoom
+from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.service import Stores
 
 _OPENED: Final = 256
@@ -24,17 +25,6 @@ _NAME: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 def is_space(name: str) -> bool:
     """True when `name` may be the name of a space."""
     return _NAME.fullmatch(name) is not None
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceUsage:
-    """Holdings of a space, and its quota with the limits of the service where it has none of its own."""
-
-    name: str
-    used: Held
-    quota: Quota
-    version: Sequence[int | None]
-    """Its own limits and its usage, which a conditional write compares."""
 
 
 class Spaces:
@@ -71,20 +61,16 @@ class Spaces:
             raise InvalidInput(
                 f"Invalid space name {name!r}: use a-z, 0-9 and '-', at most 63 characters, not starting with '-'"
             )
-        limits = dict[str, int | None]()
-        if quota is not None:
-            quota.check()
-            limits = dict(zip(LIMITS, quota.limits, strict=True))
-        created = await self._table.put(name, limits, if_match=if_match, if_none_match=if_none_match)
+        created = await self._table.put(name, quota, if_match=if_match, if_none_match=if_none_match)
         await self._refresh(name)
         return created
 
-    async def usage(self, name: str) -> SpaceUsage:
-        """Holdings and quota of a space; `NotFound` when there is none of that name."""
-        row = await self._table.get(name)
-        if row is None:
-            raise NotFound(f"No space {name!r}")
-        return self._usage(row)
+    async def usage(self, name: str) -> SpaceRow:
+        """Return what a space holds, and its quota with the limits of the service where it has none of its own.
+
+        Raise `NotFound` if there is none of that name.
+        """
+        return self._limited(await self._table.get(name))
 
     async def change_limits(
         self, name: str, limits: Mapping[str, int | None], *, if_match: Sequence[int | None] | None = None
@@ -93,8 +79,7 @@ class Spaces:
 
         `Changed` unless its version is `if_match`, when given.
         """
-        if not await self._table.change_limits(name, limits, if_match=if_match):
-            raise NotFound(f"No space {name!r}")
+        await self._table.change_limits(name, limits, if_match=if_match)
         await self._refresh(name)
 
     async def remove(
@@ -106,8 +91,7 @@ class Spaces:
         """
         if name == DEFAULT_SPACE:
             raise Conflict(f"The space {name!r} cannot be removed, only its stores")
-        if not await self._table.remove(name, with_stores=with_stores, if_match=if_match):
-            raise NotFound(f"No space {name!r}")
+        await self._table.remove(name, with_stores=with_stores, if_match=if_match)
         self._opened.pop(name, None)
 
     async def _refresh(self, name: str) -> None:
@@ -122,26 +106,28 @@ class Spaces:
         """Read usage and quotas of the spaces in memory, and forget those that were removed."""
 
         async def refresh(name: str) -> None:
-            row = await self._table.get(name)
-            if row is None:
+            try:
+                row = await self._table.get(name)
+            except NotFound:
                 self._opened.pop(name, None)
-            elif (opened := self._opened.get(name)) is not None:
-                opened.room.learn(row)
+            else:
+                if (opened := self._opened.get(name)) is not None:
+                    opened.room.learn(row)
 
         await in_turns(refresh, [*self._opened])
 
-    async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[SpaceUsage]:
+    async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[SpaceRow]:
         """A page of spaces, the default space first; the cursor is the last name of the page before."""
         if cursor is not None and not is_space(cursor):
             raise InvalidInput("this cursor was not given by this service")
-        found: Sequence[SpaceRow] = ()
+        found = list[SpaceRow]()
         if cursor is None:
-            first = await self._table.get(DEFAULT_SPACE)
-            found = [] if first is None else [first]
+            with suppress(NotFound):
+                found.append(await self._table.get(DEFAULT_SPACE))
         last = "" if cursor in {None, DEFAULT_SPACE} else cursor or ""
         rows = await self._table.page(limit + 2, last)
-        found = [*found, *(row for row in rows if row.name != DEFAULT_SPACE)]
-        shown = [self._usage(row) for row in found[:limit]]
+        found += [row for row in rows if row.name != DEFAULT_SPACE]
+        shown = [self._limited(row) for row in found[:limit]]
         return ResultPage(shown, shown[-1].name if len(found) > limit else None)
 
     async def close(self) -> None:
@@ -150,15 +136,13 @@ class Spaces:
         for stores in reversed([*self._opened.values()]):
             await stores.close()
 
-    def _usage(self, row: SpaceRow) -> SpaceUsage:
-        stored_bytes, stores, uploads, requests = row.limits
-        quota = Quota(stored_bytes=stored_bytes, stores=stores, open_uploads=uploads, requests=requests)
-        return SpaceUsage(row.name, row.held, quota.over(self._default.room.defaults), version_of(row.limits, row.held))
+    def _limited(self, row: SpaceRow) -> SpaceRow:
+        return replace(row, quota=row.quota.over(self._default.room.defaults))
 
     async def _open(self, name: str) -> Stores:
-        row = await self._table.get(name) if is_space(name) else None
-        if row is None:
+        if not is_space(name):
             raise NotFound(f"No space {name!r}")
+        row = await self._table.get(name)
         stores = self._default.of_space(name)
         stores.room.learn(row)
         self._opened[name] = stores

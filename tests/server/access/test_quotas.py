@@ -18,12 +18,12 @@ from tests.support.stores import onnx
 from tests.support.things import Filling
 from tests.support.xet import shard_of, xorb_of
 
+from protoslice.catalog.spaces import Quota
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application
 from protoslice.server.context import RequestContext
 from protoslice.server.registries.hub import lfs_parts
-from protoslice.stores.quotas import Quota
 
 MODEL: Final = onnx(30_000)
 OID: Final = sha256(MODEL).hexdigest()

@@ -17,6 +17,7 @@ from tests.support.asgi import ask
 from tests.support.logs import logs_to
 from tests.support.stores import onnx
 
+from protoslice.catalog.spaces import Quota
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.api.views import VIEWS
@@ -24,7 +25,6 @@ from protoslice.server.context import RequestContext
 from protoslice.server.middleware.guarded_route import rows_of
 from protoslice.server.observability.audit import NAME, AuditLog
 from protoslice.server.transport.uvicorn_config import fast_path
-from protoslice.stores.quotas import Quota
 
 READING_POSTS = {
     "/v1/chunks/missing",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from protoslice.errors import ClientLimit, TooMany
-from protoslice.stores.quotas.room import SpaceRoom
+from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.uploads.model import UploadOptions
 from protoslice.stores.uploads.records import UploadRecords
 

@@ -21,7 +21,7 @@ from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.manifest import ObjectExtent
 from protoslice.stores.names import check_request
-from protoslice.stores.quotas.room import SpaceRoom
+from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.uploads.append import AppendContext, Appender
 from protoslice.stores.uploads.arriving import Arriving

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.catalog.spaces import Quota, SpaceRow
 from protoslice.errors import NotFound
 from protoslice.facts import Space
 from protoslice.server.access.decision import Scope
@@ -19,8 +20,7 @@ from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import ChangeSpace, PutSpace
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
-from protoslice.stores.quotas import Quota
-from protoslice.stores.spaces import Spaces, SpaceUsage
+from protoslice.stores.spaces import Spaces
 
 router = GuardedRouter(tags=["spaces"])
 
@@ -146,8 +146,8 @@ _MOST = 100
 """Spaces of a page."""
 
 
-def _fact(usage: SpaceUsage) -> Space:
-    quota, used = usage.quota, usage.used
+def _fact(usage: SpaceRow) -> Space:
+    quota, used = usage.quota, usage.held
     return Space(
         name=usage.name,
         stored_bytes=used.stored_bytes,

@@ -24,13 +24,13 @@ from tests.support.stores import (
 )
 
 from protoslice.catalog import Database, connect, upgrade
-from protoslice.catalog.spaces import LIMITS, Account, Held, SpaceTable
+from protoslice.catalog.spaces import LIMITS, Account, Held, Quota, SpaceTable
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded, SpaceLimit
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import DEFAULT_SPACE
-from protoslice.stores.quotas import Quota, SpaceRoom
+from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.uploads import Body, NewUpload
 
 MODEL = onnx(20_000)
@@ -141,7 +141,6 @@ def test_replicas_on_real_engines_do_not_exceed_a_quota_together(catalogue: str)
 
             sent = sum(await asyncio.gather(*(send(number) for number in range(60))))
             row = await SpaceTable(databases[0]).get(DEFAULT_SPACE)
-            assert row is not None
             assert sent == row.held.stores == len(await visible(replicas[0])) == 12
             sums = await databases[1].read(lambda tx: tx.all(STORED_BYTES))
             assert row.held.stored_bytes == sums[0][0] <= 100_000
@@ -387,7 +386,6 @@ def test_sums_over_all_slots_are_what_a_space_holds() -> None:
         await database.write(lambda tx: Account("a").charge(tx, stored_bytes=-50, stores=-1, logical_bytes=-3))
         await SpaceTable(database).create("a")
         row = await SpaceTable(database).get("a")
-        assert row is not None
         assert row.held == Held(4950 - 50, 99, 2 * 4950 - 3)
         slots = await database.read(lambda tx: tx.all("SELECT count(*) FROM usage WHERE space = 'a'"))
         assert slots[0][0] > 8, "commits of one space seldom wait for each other"

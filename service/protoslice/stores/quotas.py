@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from protoslice.catalog.database import ACTOR
-from protoslice.catalog.spaces import Account, Held, SpaceRow, SpaceTable, check_room, exceeded
+from protoslice.catalog.spaces import Account, Held, Quota, SpaceRow, SpaceTable, check_room, exceeded
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import SpaceLimit
-from protoslice.stores.quotas.model import Quota
+from protoslice.errors import NotFound, SpaceLimit
 
 FRESH_SECONDS: Final = 1.0
 """Seconds for which usage and quota are believed. Commits look again, in their own transaction."""
@@ -47,9 +46,7 @@ class SpaceRoom:
 
     def learn(self, row: SpaceRow) -> None:
         """Take over quota and usage as they were read just now."""
-        stored_bytes, stores, uploads, requests = row.limits
-        own = Quota(stored_bytes=stored_bytes, stores=stores, open_uploads=uploads, requests=requests)
-        self.quota, self._held = own.over(self.defaults), row.held
+        self.quota, self._held = row.quota.over(self.defaults), row.held
         self._read_at = asyncio.get_running_loop().time()
 
     async def refresh(self, *, after_seconds: float = 0.0) -> None:
@@ -94,6 +91,5 @@ class SpaceRoom:
             raise SpaceLimit(exceeded(said, ACTOR.get()))
 
     async def _read(self) -> None:
-        row = await self._table.get(self._space)
-        if row is not None:
-            self.learn(row)
+        with suppress(NotFound):
+            self.learn(await self._table.get(self._space))
