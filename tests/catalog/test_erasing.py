@@ -116,7 +116,7 @@ FACTS: Final[dict[str, list[tuple[Any, ...]]]] = {
     ],
     "SELECT digest FROM manifests": [(f"sha256:{OTHER}",)],
     "SELECT kind, name FROM kept_files WHERE kind <> 'git-clearing'": [
-        ("blob", "sha256:b"), ("file", "changed/a"), ("file", "changed/c"),
+        ("blob", Digest.of(b"b").text), ("file", "changed/a"), ("file", "changed/c"),
     ],
     "SELECT id FROM uploads WHERE state <> 'gone'": [("open",)],
     "SELECT count(*) FROM trash WHERE due > 0": [(2,)],
