@@ -30,7 +30,9 @@ class StoreNames:
         """Id of the store that a reference names; `NotFound` when it names none."""
         if ref.startswith(FOLDERS):
             folder = _folder_of(ref)
-            making = self._making.get((stores, folder), lambda: MlflowArtifacts(stores).freeze(folder), cancellable=True)
+            making = self._making.get(
+                (stores, folder), lambda: MlflowArtifacts(stores).freeze(folder), cancellable=True
+            )
             return await making
         name, _, revision = ref.partition("@")
         head, colon, tag = name.rpartition(":")
