@@ -330,7 +330,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "9: a tag is moved on its condition", "catalog/tags.py",
-        "there and there.version, if_match)", "there and there.version, None)", SIMULATION,
+        "there and there.etag, if_match)", "there and there.etag, None)", SIMULATION,
     ),
     Mutant(
         "12: published bytes are charged", "catalog/stores.py",
