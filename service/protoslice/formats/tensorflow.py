@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from protoslice import _core, schema, varints
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.formats.messages import ProtoFormat, content, contents, numbers, parsed_ends
+from protoslice.formats.messages import ProtoFormat, TensorDraft, content, contents, numbers, parsed, parsed_ends
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.schema import text_of
 from protoslice.sources.ropes import Rope
@@ -24,7 +24,6 @@ from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import (
     Data,
     Encoding,
-    Fault,
     Filled,
     Later,
     Model,
@@ -87,61 +86,49 @@ _LONGEST: Final = 9
 """Bytes of a length, at most."""
 
 
-class TensorProtos:
-    """Reader of the TensorProtos in one proto."""
+def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
+    """The elements of `found`, of TensorFlow's type `number`; missing ones repeat the last, or are zero."""
+    dtype, count = dtype_of(number), element_count(shape)
+    whole = content(proto, found, _CONTENT)
+    if not dtype.bits:
+        return _strings(proto, found, whole, count)
+    if whole is not None and whole.size:
+        return checked(Stored(whole, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN), dtype, shape)
+    if not count:
+        return Stored(_EMPTY)
+    match _typed(proto, found, dtype):
+        case None:
+            return Filled(Stored(_EMPTY))
+        case Later(look):
+            return Later(lambda: _filled(look(), dtype, count))
+        case stored:
+            return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
 
-    def __init__(self, proto: RootProto) -> None:
-        self._proto = proto
-        self._message = schema.bundled().message_class(TENSOR)
 
-    def head(self, found: _core.Finding) -> Any:
-        """The message without its elements; `CorruptModel` if it does not parse."""
-        try:
-            return schema.parsed(self._message, found.skeleton)
-        except DecodeError as error:
-            raise CorruptModel(f"A TensorProto does not parse: {error}", path=found.path) from error
+def _typed(proto: RootProto, found: _core.Finding, dtype: Dtype) -> Stored | Later[Stored] | None:
+    """The values in the field for `dtype`; None if absent."""
+    if dtype.name in _FIXED:
+        return numbers(proto, found, _FIXED[dtype.name], Encoding.PLAIN)
+    if dtype.name in _VARINTS:
+        return numbers(proto, found, _VARINTS[dtype.name], Encoding.VARINT)
+    if dtype.name not in _BYTES:
+        raise Unsupported(f"No field of a TensorProto holds values of type {dtype.name}")
+    values = content(proto, found, _BYTES[dtype.name])
+    return None if values is None else Stored(values, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN)
 
-    def data(self, found: _core.Finding, number: int, shape: Sequence[int]) -> Data:
-        """The elements of `found`, of TensorFlow's type `number`; missing ones repeat the last, or are zero."""
-        dtype, count = dtype_of(number), element_count(shape)
-        whole = content(self._proto, found, _CONTENT)
-        if not dtype.bits:
-            return self._strings(found, whole, count)
-        if whole is not None and whole.size:
-            return checked(Stored(whole, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN), dtype, shape)
-        if not count:
-            return Stored(_EMPTY)
-        match self._typed(found, dtype):
-            case None:
-                return Filled(Stored(_EMPTY))
-            case Later(look):
-                return Later(lambda: _filled(look(), dtype, count))
-            case stored:
-                return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
 
-    def _typed(self, found: _core.Finding, dtype: Dtype) -> Stored | Later[Stored] | None:
-        """The values in the field for `dtype`; None if absent."""
-        if dtype.name in _FIXED:
-            return numbers(self._proto, found, _FIXED[dtype.name], Encoding.PLAIN)
-        if dtype.name in _VARINTS:
-            return numbers(self._proto, found, _VARINTS[dtype.name], Encoding.VARINT)
-        if dtype.name not in _BYTES:
-            raise Unsupported(f"No field of a TensorProto holds values of type {dtype.name}")
-        values = content(self._proto, found, _BYTES[dtype.name])
-        return None if values is None else Stored(values, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN)
+def _strings(proto: RootProto, found: _core.Finding, whole: Rope | None, count: int) -> Strings:
+    if whole is not None and whole.size:
+        return Strings(lambda: _unpacked(whole, count))
+    places = list(contents(proto, found, _STRINGS))
+    if len(places) > count > 0:
+        raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
 
-    def _strings(self, found: _core.Finding, whole: Rope | None, count: int) -> Strings:
-        if whole is not None and whole.size:
-            return Strings(lambda: _unpacked(whole, count))
-        places = list(contents(self._proto, found, _STRINGS))
-        if len(places) > count > 0:
-            raise CorruptModel(f"The shape of a tensor needs {count} strings, but it has {len(places)}")
+    def read() -> Sequence[bytes]:
+        values = [place.read() for place in places[:count]]
+        return _Continued(values or [b""], count)
 
-        def read() -> Sequence[bytes]:
-            values = [place.read() for place in places[:count]]
-            return _Continued(values or [b""], count)
-
-        return Strings(read)
+    return Strings(read)
 
 
 def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
@@ -263,30 +250,25 @@ class _GraphTensors:
     def __init__(self, root: str, proto: RootProto) -> None:
         self._root = root
         self._proto = proto
-        self._protos = TensorProtos(proto)
+        self._message = schema.bundled().message_class(TENSOR)
         self.found = proto.document.find([TENSOR])
         self._functions: dict[str, str] = {}
 
     def tensor(self, number: int) -> Tensor:
         """Tensor `number`, in the order of the proto."""
         found = self.found[number]
-        name, address, kind = self._name(found), f"path:{found.path}", self._kind(found)
-        dtype: Dtype | None = None
-        shape: tuple[int, ...] | None = None
-        data: Data
-        try:
-            head = self._protos.head(found)
-            dtype = known(head.dtype)
-            dims = tuple(dim.size for dim in head.tensor_shape.dim)
-            if head.tensor_shape.unknown_rank:
-                raise CorruptModel("A tensor has an unknown number of dimensions")
-            element_count(dims)
-            shape = dims
-            data = self._protos.data(found, head.dtype, dims)
-        except OF_MODELS as error:
-            error.path = error.path or found.path
-            data = Fault(error)
-        return Tensor(name, address, dtype, shape, kind, self._root, data)
+        draft = TensorDraft(self._name(found), found.path, self._kind(found), self._root)
+        return draft.tensor(lambda draft: self._data(draft, found))
+
+    def _data(self, draft: TensorDraft, found: _core.Finding) -> Data:
+        message = parsed(self._message, found)
+        draft.dtype = known(message.dtype)
+        dims = tuple(dim.size for dim in message.tensor_shape.dim)
+        if message.tensor_shape.unknown_rank:
+            raise CorruptModel("A tensor has an unknown number of dimensions")
+        element_count(dims)
+        draft.shape = dims
+        return _elements(self._proto, found, message.dtype, dims)
 
     def key(self, number: int) -> tuple[str, str]:
         """Return name and address of tensor `number`."""
