@@ -16,7 +16,7 @@ from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Fault, Stored, Tensor
+from protoslice.tensors.model import Stored, Tensor, Unreadable
 
 
 def tensor(name: str, values: Sequence[float] = (1, 2), number: int = 0, dtype: str = "F32") -> Tensor:
@@ -134,5 +134,5 @@ def test_moves_have_distances_and_structural_changes() -> None:
 
 
 def test_tensors_that_cannot_be_read_have_no_distances() -> None:
-    broken = Tensor("a", "path:a", DTYPES["F32"], (2,), "t", None, Fault(CorruptModel("damaged")))
+    broken = Tensor("a", "path:a", DTYPES["F32"], (2,), "t", None, Unreadable(CorruptModel("damaged")))
     assert move(tensor("a"), broken).delta is None

@@ -15,7 +15,7 @@ from protoslice.errors import CorruptModel
 from protoslice.formats.registry import tensors_of
 from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
-from protoslice.tensors.model import Fault
+from protoslice.tensors.model import Unreadable
 
 NET: Any = bundled().message_class("caffe.NetParameter")
 
@@ -66,7 +66,7 @@ def test_a_blob_that_makes_no_sense_is_a_fault_and_the_others_stay(
     net = net_of(**blob)
     net.layer[0].blobs.add(data=[7])
     bad, good = opened(tmp_path, net).matching()
-    assert isinstance(bad.data, Fault)
+    assert isinstance(bad.data, Unreadable)
     with pytest.raises(CorruptModel, match=says) as caught:
         opened(tmp_path, net).read(bad.address)
     assert caught.value.path == "layer[0].blobs[0]"
@@ -142,7 +142,7 @@ def test_raw_data_that_makes_no_sense_is_a_fault(tmp_path: Path, blob: bytes, sa
     (tmp_path / "net.caffemodel").write_bytes(field(100, field(1, b"conv") + field(7, blob)))
     with open_model(tmp_path / "net.caffemodel", type="caffe.NetParameter") as model:
         (tensor,) = model.matching()
-        assert isinstance(tensor.data, Fault)
+        assert isinstance(tensor.data, Unreadable)
         assert says in tensor.data.error.message
 
 

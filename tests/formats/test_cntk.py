@@ -12,7 +12,7 @@ from protoslice import open_model
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
-from protoslice.tensors.model import Fault
+from protoslice.tensors.model import Unreadable
 
 DICTIONARY: Any = bundled().message_class("CNTK.proto.Dictionary")
 Array = Any
@@ -104,7 +104,7 @@ def test_arrays_that_cannot_be_read(tmp_path: Path) -> None:
         "none": "above 2 GiB",
     }
     for name, text in says.items():
-        assert isinstance(model.tensor(name).data, Fault)
+        assert isinstance(model.tensor(name).data, Unreadable)
         with pytest.raises(Unsupported if name == "Sparse" else CorruptModel, match=text):
             model.read(name)
     assert model.read("good").size == 8

@@ -17,7 +17,7 @@ from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel, NotFound, Unsupported
 from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
-from protoslice.tensors.model import Fault, Later
+from protoslice.tensors.model import Deferred, Unreadable
 from protoslice.tensors.statistics import statistics_job
 
 MODEL: Any = bundled().message_class("CoreML.Specification.Model")
@@ -109,7 +109,7 @@ def test_half_floats_of_an_odd_number_of_bytes(tmp_path: Path) -> None:
     model = network()
     model.neuralNetwork.layers.add(name="l").bias.bias.float16Value = b"123"
     (tensor,) = opened(tmp_path, model).matching()
-    assert isinstance(tensor.data, Fault)
+    assert isinstance(tensor.data, Unreadable)
     assert "3 bytes" in tensor.data.error.message
 
 
@@ -225,7 +225,7 @@ def test_a_listing_does_not_look_into_the_blob_file(tmp_path: Path) -> None:
     program = Program()
     program.blob("a", "FLOAT16", (1,), b"12")
     model = opened(tmp_path, program.model, b"nothing that anybody could read")
-    assert isinstance(model.tensor("a").data, Later)
+    assert isinstance(model.tensor("a").data, Deferred)
     with pytest.raises(CorruptModel, match="blob record at byte"):
         model.read("a")
 
@@ -255,7 +255,7 @@ def test_files_elsewhere_are_not_read(tmp_path: Path, name: str) -> None:
     program.blob("a", "FLOAT16", (1,), b"12")
     program.operations[0].attributes["val"].blobFileValue.fileName = name
     tensor = opened(tmp_path, program.model, bytes(program.weights)).tensor("a")
-    assert isinstance(tensor.data, Fault)
+    assert isinstance(tensor.data, Unreadable)
     assert re.search("is stored in|has the location", tensor.data.error.message)
 
 

@@ -14,7 +14,7 @@ import protoslice
 from protoslice.errors import IntegrityError, ProtosliceError, StorageUnavailable
 from protoslice.formats.onnx import Onnx
 from protoslice.sources.ropes import Rope
-from protoslice.tensors.model import Later, Model, Stored, Tensor
+from protoslice.tensors.model import Deferred, Model, Stored, Tensor
 from protoslice.tensors.model import RootProto as Root
 from protoslice.tensors.references import references
 from protoslice.tensors.safetensors_file import safetensors
@@ -49,7 +49,7 @@ def looked_up(source: Flaky) -> Tensor:
         source.read(0, 1)
         return Stored(Rope.of(source))
 
-    return tensor(Later(look), "U8", (source.size,))
+    return tensor(Deferred(look), "U8", (source.size,))
 
 
 @pytest.mark.parametrize("error", [StorageUnavailable, IntegrityError])

@@ -14,7 +14,7 @@ from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError
 from protoslice.library.models import LocalModel
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Fault, MissingFile, Tensor
+from protoslice.tensors.model import MissingFile, Tensor, Unreadable
 from protoslice.tensors.reading import read
 
 CASES = sorted(path.parent.name for path in MODELS.glob("*/expected.json"))
@@ -173,7 +173,7 @@ def _faulty(found: Tensors, error: Json) -> Tensor:
 def test_nothing_outside_of_the_model_is_read(case: str) -> None:
     found = _model(case).tensors
     evil = _named(found, _expected(case)["errors"][0]["where"])
-    assert isinstance(evil.data, Fault)
+    assert isinstance(evil.data, Unreadable)
 
 
 def test_no_case_is_left_out() -> None:

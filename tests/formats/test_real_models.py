@@ -20,7 +20,7 @@ from onnx import numpy_helper
 from protoslice import LocalModel, _core, open_model, schema
 from protoslice.concurrency import finish
 from protoslice.formats.report import report_job
-from protoslice.tensors.model import Fault
+from protoslice.tensors.model import Unreadable
 
 PACKAGES = Path(__file__).parents[2] / ".make" / "models"
 PITCH = "basic_pitch/saved_models/icassp_2022"
@@ -106,7 +106,7 @@ def test_a_saved_model(unpacked: Path) -> None:
                 assert (len(data), _masked(data)) == (entry.size, entry.crc32c)
         constants = [tensor for tensor in model.matching() if tensor.address.startswith("path:")]
         assert len(constants) > 1000
-        assert not [tensor for tensor in constants if isinstance(tensor.data, Fault)]
+        assert not [tensor for tensor in constants if isinstance(tensor.data, Unreadable)]
 
 
 _FIELDS = {1: ("float_val", "<f4"), 2: ("double_val", "<f8"), 3: ("int_val", "<i4"), 9: ("int64_val", "<i8")}

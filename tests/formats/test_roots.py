@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from protoslice.formats.roots import Candidate, likeliest_first, one_by_one
+from protoslice.formats.roots import Candidate, rank, rank_lazily
 
 NAMES = (
     "saved_model.pb",
@@ -40,7 +40,7 @@ def test_files_come_in_the_same_order(seed: int) -> None:
         for path in {chance.choice(("", "d/", "e/")) + chance.choice(NAMES) for _ in range(chance.randrange(12))}
     }
     manifests = MANIFESTS if chance.random() < 0.3 else {}
-    assert list(one_by_one(files, files.__getitem__, manifests)) == likeliest_first(files.values(), manifests)
+    assert list(rank_lazily(files, files.__getitem__, manifests)) == rank(files.values(), manifests)
 
 
 def test_no_file_is_looked_at_whose_name_is_less_likely() -> None:
@@ -51,5 +51,5 @@ def test_no_file_is_looked_at_whose_name_is_less_likely() -> None:
         return Candidate(path, "refused" if path == "__model__" else "proto", 1)
 
     paths = ["assets/vocabulary.txt", "m.onnx", "__model__", "weights.bin"]
-    assert next(one_by_one(paths, look, {})).path == "m.onnx"
+    assert next(rank_lazily(paths, look, {})).path == "m.onnx"
     assert looked == ["__model__", "m.onnx"]

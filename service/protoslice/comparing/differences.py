@@ -17,7 +17,7 @@ from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.layout import OverBudget, distinct_bytes
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Fault, Model, Tensor
+from protoslice.tensors.model import Model, Tensor, Unreadable
 
 _AT_ONCE: Final = 256
 """Tensors per slice of work."""
@@ -170,7 +170,7 @@ class _Models:
         facts, now = _facts(before), _facts(after)
         if facts != now:
             return f"{facts} → {now}"
-        faults = [str(each.data.error) for each in (before, after) if isinstance(each.data, Fault)]
+        faults = [str(each.data.error) for each in (before, after) if isinstance(each.data, Unreadable)]
         if len(faults) == 2 and faults[0] == faults[1]:
             return None
         if faults:

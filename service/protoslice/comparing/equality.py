@@ -13,7 +13,7 @@ from protoslice.concurrency import Job
 from protoslice.facts import Piece
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
-from protoslice.tensors.layout import allow
+from protoslice.tensors.layout import check_budget
 
 CHEAP: Final = 64 << 10
 """Bytes that are cheap to read, even from a service; longer parts are compared by digests if possible."""
@@ -80,7 +80,7 @@ class Equality:
             for at in range(start, start + length, _READ_AT_ONCE):
                 many = min(_READ_AT_ONCE, start + length - at)
                 self.read += 2 * many
-                allow(self.read, self._stored, "compare tensors one by one")
+                check_budget(self.read, self._stored, "compare tensors one by one")
                 if one.read(at, many) != other.read(at, many):
                     return False
                 self._advance(many)

@@ -18,9 +18,9 @@ from protoslice.facts import EqualTensors, Kind, Move, TensorDelta, TensorMove
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.conversion import converted, is_float
 from protoslice.tensors.dtypes import DTYPES, Dtype
-from protoslice.tensors.layout import allow, distinct_bytes, stored_bytes
+from protoslice.tensors.layout import check_budget, distinct_bytes, stored_bytes
 from protoslice.tensors.listing import Tensors, natural
-from protoslice.tensors.model import Fault, Strings, Tensor
+from protoslice.tensors.model import Strings, Tensor, Unreadable
 from protoslice.tensors.reading import read
 from protoslice.tensors.statistics import RUNS, runs_and_repeats, slices_of
 
@@ -139,7 +139,7 @@ def _looks_of_single(
     facts: tuple[dict[int, str], dict[int, str]] = ({}, {})
     for turn, (side, number) in enumerate(_single(pairs), 1):
         tensor = (before, after)[side][number]
-        if tensor.size and not isinstance(tensor.data, Fault):
+        if tensor.size and not isinstance(tensor.data, Unreadable):
             facts[side][number] = _look(tensor)
         if not turn % _AT_ONCE:
             yield
@@ -209,7 +209,7 @@ def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_run
     sides = (one.bytes.core, one.bytes.sources), (other.bytes.core, other.bytes.sources)
     runs, repeated = runs_and_repeats(prod(one.shape), max(map(distinct_bytes, data)) // width, sample, most_runs)
     computed = 2 * width * sum(end - start for start, end in runs)
-    allow(computed, sum(map(stored_bytes, data)), "set a lower `sample`")
+    check_budget(computed, sum(map(stored_bytes, data)), "set a lower `sample`")
     for start, end in runs:
         for first, last in slices_of(start, end, width):
             found.read(*sides, first, last)
@@ -257,7 +257,8 @@ def move_job(
         change = "reshaped"
     else:
         change = "renamed" if before.name != after.name else "compared"
-        if after.size is not None and not isinstance(before.data, Fault) and not isinstance(after.data, Fault):
+        unreadable = any(isinstance(each.data, Unreadable) for each in (before, after))
+        if after.size is not None and not unreadable:
             with suppress(ProtosliceError):  # what cannot be read is listed without figures
                 delta = yield from delta_job(make_ready(before), make_ready(after), sample, _RUNS)
     return TensorMove(

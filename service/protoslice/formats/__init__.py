@@ -6,26 +6,25 @@ from protoslice.tensors.layout import checked
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import (
     Data,
+    Deferred,
     Encoding,
-    Fault,
     Filled,
-    Later,
     Model,
     Stored,
     Strided,
     Strings,
     Tensor,
     Tiled,
+    Unreadable,
 )
 
 __all__ = [
     "DTYPES",
     "Data",
+    "Deferred",
     "Dtype",
     "Encoding",
-    "Fault",
     "Filled",
-    "Later",
     "Model",
     "Rope",
     "Stored",
@@ -34,5 +33,6 @@ __all__ = [
     "Tensor",
     "Tensors",
     "Tiled",
+    "Unreadable",
     "checked",
 ]

@@ -28,7 +28,6 @@ from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import (
     Data,
     Encoding,
-    Fault,
     MissingFile,
     Model,
     Stored,
@@ -36,6 +35,7 @@ from protoslice.tensors.model import (
     Tensor,
     Tile,
     Tiled,
+    Unreadable,
     Use,
 )
 
@@ -150,7 +150,7 @@ class Bundle:
 
     name = "tensor bundle"
 
-    def wants(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         """True when the root is the index of a bundle, or a SavedModel with one among its variables."""
         if model.proto is None:
             return model.detection.kind == "table"
@@ -159,7 +159,7 @@ class Bundle:
     def tensors(self, model: Model) -> BundleTensors:
         """All variables, with the slices of partitioned ones put together; reads the index."""
         index = _index(model)
-        return BundleTensors(model.files, index.removesuffix(_ENDING), model.beside(index))
+        return BundleTensors(model.files, index.removesuffix(_ENDING), model.file(index))
 
 
 def _index(model: Model) -> str:
@@ -281,14 +281,14 @@ class BundleTensors(Tensors):
                 raise CorruptModel(f"{name!r} is stored in slices, which is not possible for strings")
             return _plain(Tiled(tuple(self._tile(name, dtype, entry[1], *each) for each in slices)), entry[1])
         except OF_MODELS as error:
-            return Fault(error)
+            return Unreadable(error)
 
     def _whole(self, name: str, dtype: Dtype, shape: tuple[int, ...], entry: Entry) -> Stored | Strings:
         """The elements of an entry that holds all of them."""
         data, crc = self._bytes(name, entry), entry[5]
         if not dtype.bits:
             return Strings(lambda: self._strings(name, data, prod(shape), entry), data.size)
-        encoding = Encoding.LOOSE if dtype.narrow else Encoding.PLAIN
+        encoding = Encoding.BYTE_PER_ELEMENT if dtype.narrow else Encoding.PLAIN
         if self._bundle.big_endian and dtype.width > 1:
             encoding = Encoding.BIG_ENDIAN
         compare = None if crc is None else lambda: self._compare(name, data, entry)

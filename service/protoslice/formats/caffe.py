@@ -7,7 +7,7 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel
 from protoslice.facts import Kind
-from protoslice.formats.messages import ProtoFormat, TensorDraft, content, fixed_count, numbers, parsed, places_of
+from protoslice.formats.messages import ProtoFormat, TensorBuilder, content, fixed_count, numbers, parsed, places_of
 from protoslice.formats.uses import Look, kind_named, kind_of
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES, element_count
@@ -60,28 +60,28 @@ class Caffe(ProtoFormat):
 
 
 def _tensor(model: Model, proto: RootProto, found: _core.Finding) -> Tensor:
-    draft = TensorDraft(_name(found), found.path, "blob", model.root)
-    return draft.tensor(lambda draft: _data(draft, proto, found))
+    builder = TensorBuilder(_name(found), found.path, "blob", model.root)
+    return builder.tensor(lambda builder: _data(builder, proto, found))
 
 
-def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding) -> Data:
+def _data(builder: TensorBuilder, proto: RootProto, found: _core.Finding) -> Data:
     message = parsed(schema.bundled().message_class(_BLOB), found)
     double, raw = fixed_count(found, _DOUBLES, 8) > 0, None
-    field, width, draft.dtype = (_DOUBLES, 8, DTYPES["F64"]) if double else (_FLOATS, 4, DTYPES["F32"])
+    field, width, builder.dtype = (_DOUBLES, 8, DTYPES["F64"]) if double else (_FLOATS, 4, DTYPES["F32"])
     there = fixed_count(found, field, width)
     if not there and (raw := content(proto, found, _RAW)) is not None:
         if places_of(found, _RAW_TYPE) and not message.HasField("raw_data_type"):
             raise CorruptModel("A blob has raw data of an unknown number type")
-        draft.dtype = DTYPES[_RAW_TYPES[message.raw_data_type]]
-        there, rest = divmod(raw.size, draft.dtype.width)
+        builder.dtype = DTYPES[_RAW_TYPES[message.raw_data_type]]
+        there, rest = divmod(raw.size, builder.dtype.width)
         if rest:
             raise CorruptModel(
-                f"A blob of {draft.dtype.name} has {raw.size} bytes of raw data, which is not a whole number "
+                f"A blob of {builder.dtype.name} has {raw.size} bytes of raw data, which is not a whole number "
                 "of elements"
             )
     shape = _shape(message, found, there)
     due = element_count(shape)
-    draft.shape = shape
+    builder.shape = shape
     if due != there:
         raise CorruptModel(f"The shape of a blob needs {due} values, but it has {there}")
     if raw is not None:

@@ -8,10 +8,10 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.messages import ProtoFormat, TensorDraft, content, elements, numbers, parsed
+from protoslice.formats.messages import ProtoFormat, TensorBuilder, content, elements, numbers, parsed
 from protoslice.tensors.dtypes import DTYPES, element_count
 from protoslice.tensors.listing import HashIndex, Tensors
-from protoslice.tensors.model import Data, Encoding, Later, Model, RootProto, Stored, Tensor
+from protoslice.tensors.model import Data, Deferred, Encoding, Model, RootProto, Stored, Tensor
 
 _ARRAY: Final = "CNTK.proto.NDArrayView"
 _TEXT: Final = "CNTK.proto.DictionaryValue"
@@ -76,20 +76,20 @@ class _Maker:
     def tensor(self, number: int) -> Tensor:
         """Array `number` as a tensor."""
         found = self._found[self._arrays[number]]
-        draft = TensorDraft(self._name(found.path), found.path, "parameter", self._file)
-        return draft.tensor(lambda draft: self._data(draft, self._arrays[number]))
+        builder = TensorBuilder(self._name(found.path), found.path, "parameter", self._file)
+        return builder.tensor(lambda builder: self._data(builder, self._arrays[number]))
 
-    def _data(self, draft: TensorDraft, number: int) -> Data:
+    def _data(self, builder: TensorBuilder, number: int) -> Data:
         found = self._found[number]
         message = parsed(self._array, found)
         # CNTK is column-major: with its dimensions reversed, as CNTK's Python and NumPy show them, it is row-major.
         shape = tuple(reversed(message.shape.shape_dim))
         count = element_count(shape)
-        draft.shape = shape
+        builder.shape = shape
         if message.data_type not in _TYPES:
             raise CorruptModel(f"CNTK has no arrays of data type {message.data_type}")
         name, member, encoding = _TYPES[message.data_type]
-        draft.dtype = DTYPES[name]
+        builder.dtype = DTYPES[name]
         if message.storage_format:
             raise Unsupported("Sparse arrays are not supported, only dense ones")
         data = self._values_of(number, member, encoding)
@@ -97,9 +97,9 @@ class _Maker:
             f"An array of {count} elements has no values in {member}: it is damaged, or belongs to a "
             "model above 2 GiB, whose values CNTK stores after the proto (not supported)"
         )
-        return elements(data, draft.dtype, shape, lack)
+        return elements(data, builder.dtype, shape, lack)
 
-    def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Later[Stored] | None:
+    def _values_of(self, number: int, member: str, encoding: Encoding) -> Stored | Deferred[Stored] | None:
         """Values of the array with that finding number; None if it has none in `member`."""
         path = self._found[number].path
         # The values are a message of their own, whose finding comes directly after that of the array.

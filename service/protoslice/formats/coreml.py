@@ -16,8 +16,7 @@ from protoslice.errors import CorruptModel, Unsupported
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.messages import (
     ProtoFormat,
-    TensorDraft,
-    beside,
+    TensorBuilder,
     content,
     contents,
     elements,
@@ -25,6 +24,7 @@ from protoslice.formats.messages import (
     numbers,
     parsed,
     parsed_ends,
+    resolve_location,
 )
 from protoslice.formats.uses import Kinds, Look, Operator, by_graph, kind_named, kind_of, kinds_in
 from protoslice.schema import text_of
@@ -33,7 +33,7 @@ from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
 from protoslice.tensors.layout import stored_size
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Data, Encoding, Later, Model, RootProto, Stored, Strings, Tensor, Use
+from protoslice.tensors.model import Data, Deferred, Encoding, Model, RootProto, Stored, Strings, Tensor, Use
 
 LARGEST_MANIFEST: Final = 1 << 20
 """Limit in bytes: larger files are not read as manifests."""
@@ -182,15 +182,15 @@ class Constants:
         return f"{self._called(operation)}{'' if key == 'val' else ':' + key}{rest}"
 
     def tensor(self, number: int, owner: int) -> Tensor:
-        """The finding `number` as a tensor, a constant of the operation `owner`; errors become a Fault."""
+        """The finding `number` as a tensor, a constant of the operation `owner`; errors become `Unreadable`."""
         found = self._found[number]
         kind, file = ("blob", None) if _held(found)[-1] == _BLOB else ("immediate", self._model.root)
-        draft = TensorDraft(self.name(number, owner), found.path, kind, file)
+        builder = TensorBuilder(self.name(number, owner), found.path, kind, file)
         try:
             value = parsed(self._value, found)
         except CorruptModel as error:
-            return draft.fault(error)
-        return draft.tensor(lambda draft: self._data(draft, number, value))
+            return builder.unreadable(error)
+        return builder.tensor(lambda builder: self._data(builder, number, value))
 
     def _called(self, operation: _core.Finding) -> str:
         """The name of the first named output of `operation`, else its path."""
@@ -200,10 +200,10 @@ class Constants:
             return operation.path
         return next((output.name for output in outputs if output.name), operation.path)
 
-    def _data(self, draft: TensorDraft, number: int, value: Any) -> Data:
-        dtype, shape = _typed(draft, value)
-        if draft.holder == "blob":
-            return self._outside(draft, value.blobFileValue, dtype, element_count(shape))
+    def _data(self, builder: TensorBuilder, number: int, value: Any) -> Data:
+        dtype, shape = _typed(builder, value)
+        if builder.holder == "blob":
+            return self._outside(builder, value.blobFileValue, dtype, element_count(shape))
         # Immediate values are a message of their own, whose finding comes directly after that of the constant.
         values = self._found[number + 1] if number + 1 < len(self._found) else None
         prefix = f"{self._found[number].path}.immediateValue.tensor."
@@ -224,7 +224,7 @@ class Constants:
                     f"The shape of a constant needs {element_count(shape)} strings, but it has {len(texts)}"
                 )
             return Strings(lambda: [text.read() for text in texts])
-        data: Stored | Later[Stored] | None
+        data: Stored | Deferred[Stored] | None
         if name == "bytes":
             raw = content(self._proto, values, 1)
             data = None if raw is None else Stored(raw, Encoding.PACKED if dtype.narrow else Encoding.PLAIN)
@@ -232,15 +232,15 @@ class Constants:
             data = numbers(self._proto, values, 1, _MEMBERS[name].encoding)
         return elements(data, dtype, shape)
 
-    def _outside(self, draft: TensorDraft, place: Any, dtype: Dtype, count: int) -> Data:
+    def _outside(self, builder: TensorBuilder, place: Any, dtype: Dtype, count: int) -> Data:
         name, offset = place.fileName, place.offset
         if not name.startswith(_MODEL_PATH):
             raise CorruptModel(
                 f"A constant is stored in the file {name[:200]!r}, whose name should start with {_MODEL_PATH}"
             )
-        draft.file = beside(self._model.root, name.removeprefix(_MODEL_PATH))
-        source = self._model.beside(draft.file)
-        return Later(lambda: blob(source, offset, dtype, count))
+        builder.file = resolve_location(self._model.root, name.removeprefix(_MODEL_PATH))
+        source = self._model.file(builder.file)
+        return Deferred(lambda: blob(source, offset, dtype, count))
 
 
 def operations_of(model: Model) -> Kinds:
@@ -266,8 +266,8 @@ def _place(path: str, operation: str) -> tuple[str, ...] | None:
     return None if place is None else place.groups()
 
 
-def _typed(draft: TensorDraft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
-    """Dtype and shape of `value`, also noted in `draft`; `CorruptModel` or `Unsupported` without them."""
+def _typed(builder: TensorBuilder, value: Any) -> tuple[Dtype, tuple[int, ...]]:
+    """Dtype and shape of `value`, also noted in `builder`; `CorruptModel` or `Unsupported` without them."""
     tensor = value.type.tensorType
     if not value.type.HasField("tensorType"):
         raise CorruptModel("A constant does not have a tensor type")
@@ -275,13 +275,13 @@ def _typed(draft: TensorDraft, value: Any) -> tuple[Dtype, tuple[int, ...]]:
         raise CorruptModel("A constant has a dimension of unknown length")
     shape = tuple(each.constant.size for each in tensor.dimensions)
     element_count(shape)
-    draft.shape = shape
+    builder.shape = shape
     if tensor.dataType not in _DTYPES:
         known = tensor.DESCRIPTOR.fields_by_name["dataType"].enum_type.values_by_number
         name = known[tensor.dataType].name if tensor.dataType in known else f"number {tensor.dataType}"
         raise Unsupported(f"Constants of type {name} are not supported: no dtype matches")
-    draft.dtype = DTYPES[_DTYPES[tensor.dataType]]
-    return draft.dtype, shape
+    builder.dtype = DTYPES[_DTYPES[tensor.dataType]]
+    return builder.dtype, shape
 
 
 MODEL: Final = "CoreML.Specification.Model"
@@ -365,19 +365,19 @@ def _fields(found: _core.Finding) -> list[int]:
 
 def _weights(model: Model, proto: RootProto, found: _core.Finding) -> Tensor:
     fields = _fields(found)
-    draft = TensorDraft(_name(found), found.path, "weight", model.root)
-    return draft.tensor(lambda draft: _data(draft, proto, found, fields[0]))
+    builder = TensorBuilder(_name(found), found.path, "weight", model.root)
+    return builder.tensor(lambda builder: _data(builder, proto, found, fields[0]))
 
 
-def _data(draft: TensorDraft, proto: RootProto, found: _core.Finding, field: int) -> Data:
-    draft.dtype = dtype = DTYPES[_BYTES.get(field, "F32")]
+def _data(builder: TensorBuilder, proto: RootProto, found: _core.Finding, field: int) -> Data:
+    builder.dtype = dtype = DTYPES[_BYTES.get(field, "F32")]
     if field == _FLOATS:
-        draft.shape = (fixed_count(found, field, dtype.width),)
+        builder.shape = (fixed_count(found, field, dtype.width),)
         values: Data | None = numbers(proto, found, field, Encoding.PLAIN)
     else:
         data = content(proto, found, field)
         size = 0 if data is None else data.size
-        draft.shape = (size // dtype.width,)
+        builder.shape = (size // dtype.width,)
         if size % dtype.width:
             raise CorruptModel(f"Weights of {dtype.name} have {size} bytes, which is not a whole number of elements")
         values = None if data is None else Stored(data)

@@ -9,7 +9,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.errors import LimitExceeded, NotFound
-from protoslice.formats.messages import Place, TensorDraft, numbers, places_of
+from protoslice.formats.messages import Place, TensorBuilder, numbers, places_of
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors
@@ -38,7 +38,7 @@ class GenericMessages:
 
     name = "fields"
 
-    def wants(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         """True when the root is a proto of a known type."""
         return model.proto is not None and model.type is not None
 
@@ -65,18 +65,18 @@ class _Field:
 
     @cached_property
     def tensor(self) -> Tensor:
-        """The field as a tensor, with a Fault for data if its elements cannot be counted."""
-        return TensorDraft(self.path, self.path, "field", self.file).tensor(self._data)
+        """The field as a tensor, with `Unreadable` for data if its elements cannot be counted."""
+        return TensorBuilder(self.path, self.path, "field", self.file).tensor(self._data)
 
-    def _data(self, draft: TensorDraft) -> Data:
+    def _data(self, builder: TensorBuilder) -> Data:
         if self.kind == "bytes":
             _, _, rope = self.proto.document.view(self.path)
-            draft.dtype, draft.shape = DTYPES["U8"], (rope.size,)
+            builder.dtype, builder.shape = DTYPES["U8"], (rope.size,)
             return Stored(Rope(rope, self.proto.sources))
         name, encoding = _NUMBERS[self.kind]
-        draft.dtype = DTYPES[name]
-        width = draft.dtype.width if encoding is Encoding.PLAIN else None
-        draft.shape = (sum(self._count(*place, width) for place in places_of(self.found, self.number)),)
+        builder.dtype = DTYPES[name]
+        width = builder.dtype.width if encoding is Encoding.PLAIN else None
+        builder.shape = (sum(self._count(*place, width) for place in places_of(self.found, self.number)),)
         values = numbers(self.proto, self.found, self.number, encoding)
         return values or Stored(Rope.joined(()))
 

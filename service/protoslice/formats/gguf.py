@@ -17,7 +17,7 @@ from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
 from protoslice.tensors.layout import stored_size
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Data, Encoding, Fault, Model, Stored, Tensor
+from protoslice.tensors.model import Data, Encoding, Model, Stored, Tensor, Unreadable
 
 FILE_TYPES: Final = {
     0: "F32", 1: "F16", 2: "Q4_0", 3: "Q4_1", 7: "Q8_0", 8: "Q5_0", 9: "Q5_1", 10: "Q2_K", 11: "Q3_K_S", 12: "Q3_K_M",
@@ -290,13 +290,13 @@ class Gguf:
 
     name = "gguf"
 
-    def wants(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         """True when the root is a GGUF file."""
         return model.proto is None and model.type == GGUF and model.root in model.files
 
     def tensors(self, model: Model) -> Tensors:
         """All tensors of the file, or of all splits if its name is that of one."""
-        return joined({path: GgufFile(model.beside(path), path) for path in shards_of(model.root)})
+        return joined({path: GgufFile(model.file(path), path) for path in shards_of(model.root)})
 
 
 class GgufFile:
@@ -321,13 +321,13 @@ class GgufFile:
         return self._header.tensors[number].name
 
     def tensor(self, number: int) -> Tensor:
-        """Tensor `number`; elements beyond the end of the file, or of an unknown type, are a Fault."""
+        """Tensor `number`; elements beyond the end of the file, or of an unknown type, are `Unreadable`."""
         info = self._header.tensors[number]
         data: Data
         try:
             data = self._elements(info)
         except OF_MODELS as error:
-            data = Fault(error)
+            data = Unreadable(error)
         return Tensor(info.name, address_of(info.name), TYPES.get(info.type), info.shape, KIND, self._path, data)
 
     def _elements(self, info: Info) -> Stored:

@@ -10,13 +10,13 @@ from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.formats.messages import ProtoFormat, TensorDraft, content, numbers, parsed
+from protoslice.formats.messages import ProtoFormat, TensorBuilder, content, numbers, parsed
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
 from protoslice.tensors.layout import checked, stored_size
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Data, Encoding, Later, Model, RootProto, Stored, Strided, Tensor, Use
+from protoslice.tensors.model import Data, Deferred, Encoding, Model, RootProto, Stored, Strided, Tensor, Use
 
 _LITERAL: Final = "xla.LiteralProto"
 _CONSTANT: Final = "xla.gpu.GpuExecutableProto.ConstantInfoProto"
@@ -101,7 +101,7 @@ class _Maker:
         try:
             return parsed(self._literal, found).shape.element_type not in _WITHOUT_DATA
         except CorruptModel:
-            return True  # listed, with a Fault for data
+            return True  # listed, with `Unreadable` for data
 
     def called(self, number: int) -> tuple[str, str]:
         """Name and address of the tensor with that finding number."""
@@ -115,12 +115,12 @@ class _Maker:
         found = self._found[number]
         if found.type == _CONTENT:
             return self._of_bytes(number)
-        draft = TensorDraft(_name(found), found.path, _kind(found.path), self._file)
+        builder = TensorBuilder(_name(found), found.path, _kind(found.path), self._file)
         try:
             shape = parsed(self._literal, found).shape
         except CorruptModel as error:
-            return draft.fault(error)
-        return draft.tensor(lambda draft: self._elements(draft, found, shape))
+            return builder.unreadable(error)
+        return builder.tensor(lambda builder: self._elements(builder, found, shape))
 
     def _symbol(self, number: int) -> str | None:
         """The constant's symbol, else its path; None if the finding is not the content of a constant."""
@@ -135,29 +135,29 @@ class _Maker:
             return None
         return name or constant.path
 
-    def _elements(self, draft: TensorDraft, found: _core.Finding, shape: Any) -> Data:
+    def _elements(self, builder: TensorBuilder, found: _core.Finding, shape: Any) -> Data:
         count = element_count(shape.dimensions)
-        draft.shape = tuple(shape.dimensions)
+        builder.shape = tuple(shape.dimensions)
         kind = shape.element_type
         if kind in _BYTES:
             name, field = _BYTES[kind]
-            draft.dtype = DTYPES[name]
-            data: Stored | Later[Stored] = _as_bytes(content(self._proto, found, field), draft.dtype, count)
+            builder.dtype = DTYPES[name]
+            data: Stored | Deferred[Stored] = _as_bytes(content(self._proto, found, field), builder.dtype, count)
         elif kind in _NUMBERS:
             name, field, encoding = _NUMBERS[kind]
-            draft.dtype = DTYPES[name]
-            data = _as_numbers(numbers(self._proto, found, field, encoding), draft.dtype, count)
+            builder.dtype = DTYPES[name]
+            data = _as_numbers(numbers(self._proto, found, field, encoding), builder.dtype, count)
         else:
             raise Unsupported(f"Literals of element type {kind} are not supported")
         if isinstance(data, Stored):
-            checked(data, draft.dtype, draft.shape)
-        return _laid_out(data, draft.shape, shape.layout.minor_to_major)
+            checked(data, builder.dtype, builder.shape)
+        return _laid_out(data, builder.shape, shape.layout.minor_to_major)
 
     def _of_bytes(self, number: int) -> Tensor:
         found, name = self._found[number], self.called(number)[0]
         data = content(self._proto, found, 1) or Rope.joined(())
-        draft = TensorDraft(name, f"{found.path}.data", "constant", self._file, DTYPES["U8"], (data.size,))
-        return draft.tensor(lambda _: Stored(data))
+        builder = TensorBuilder(name, f"{found.path}.data", "constant", self._file, DTYPES["U8"], (data.size,))
+        return builder.tensor(lambda _: Stored(data))
 
 
 def _as_bytes(data: Rope | None, dtype: Dtype, count: int) -> Stored:
@@ -167,10 +167,10 @@ def _as_bytes(data: Rope | None, dtype: Dtype, count: int) -> Stored:
         return Stored(data)
     # XLA writes narrow types one to a byte; older files hold them packed.
     packed = data.size != count and data.size == stored_size(dtype, count, Encoding.PACKED)
-    return Stored(data, Encoding.PACKED if packed else Encoding.LOOSE)
+    return Stored(data, Encoding.PACKED if packed else Encoding.BYTE_PER_ELEMENT)
 
 
-def _as_numbers(data: Stored | Later[Stored] | None, dtype: Dtype, count: int) -> Stored | Later[Stored]:
+def _as_numbers(data: Stored | Deferred[Stored] | None, dtype: Dtype, count: int) -> Stored | Deferred[Stored]:
     if data is None:
         return Stored(Rope.joined(()))
     if dtype.name == "BOOL" and isinstance(data, Stored) and data.bytes.size == count:
@@ -178,7 +178,7 @@ def _as_numbers(data: Stored | Later[Stored] | None, dtype: Dtype, count: int) -
     return data
 
 
-def _laid_out(data: Stored | Later[Stored], shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
+def _laid_out(data: Stored | Deferred[Stored], shape: Sequence[int], minor_to_major: Sequence[int]) -> Data:
     """`data` in the order given by `minor_to_major`: the dimension named first changes fastest."""
     rank = len(shape)
     if not minor_to_major:
@@ -191,8 +191,8 @@ def _laid_out(data: Stored | Later[Stored], shape: Sequence[int], minor_to_major
         return data
     steps = accumulate((shape[number] for number in minor_to_major), mul, initial=1)
     strides = tuple(step for _, step in sorted(zip(minor_to_major, steps, strict=False)))
-    if isinstance(data, Later):
-        return Later(lambda: Strided(data.look(), strides))
+    if isinstance(data, Deferred):
+        return Deferred(lambda: Strided(data.locate(), strides))
     return Strided(data, strides)
 
 

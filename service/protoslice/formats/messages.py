@@ -1,4 +1,4 @@
-"""Formats whose root is a message: fields of messages, drafts whose errors become Faults, locations of other files."""
+"""What formats of messages share: a base class, fields of messages, builders of tensors, locations of other files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import Dtype, element_count
 from protoslice.tensors.layout import checked
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Data, Encoding, Fault, Later, Model, RootProto, Stored, Tensor
+from protoslice.tensors.model import Data, Deferred, Encoding, Model, RootProto, Stored, Tensor, Unreadable
 
 
 class ProtoFormat(ABC):
@@ -25,7 +25,7 @@ class ProtoFormat(ABC):
     package: ClassVar[str]
     """Beginning of the full names of the messages' types, such as `onnx.`."""
 
-    def wants(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         """True when the root is a message of the package."""
         return model.proto is not None and (model.type or "").startswith(self.package)
 
@@ -38,7 +38,7 @@ class ProtoFormat(ABC):
         """All tensors of `model`, whose root is `proto`. Blocks; reads metadata, but no elements."""
 
 
-def beside(root: str, location: str) -> str:
+def resolve_location(root: str, location: str) -> str:
     """The path within the model of the file at `location`, relative to the folder of `root`.
 
     `CorruptModel` for a location that names no file, is absolute, or leads out of that folder.
@@ -86,7 +86,7 @@ def check_ends(size: int, about: str = "") -> None:
 
 
 @dataclass(slots=True)
-class TensorDraft:
+class TensorBuilder:
     """Facts so far about the tensor at `path`."""
 
     name: str
@@ -97,18 +97,18 @@ class TensorDraft:
     shape: tuple[int, ...] | None = None
     details: Callable[[], Mapping[str, object]] | None = None
 
-    def tensor(self, find: Callable[[TensorDraft], Data]) -> Tensor:
-        """The finished tensor, with data from `find`, which may fill in the draft; an error becomes a Fault."""
+    def tensor(self, find: Callable[[TensorBuilder], Data]) -> Tensor:
+        """The finished tensor, with data from `find`, which may fill in the builder; an error becomes `Unreadable`."""
         try:
             data = find(self)
         except OF_MODELS as error:
             error.path = error.path or self.path
-            data = Fault(error)
+            data = Unreadable(error)
         return self._finished(data)
 
-    def fault(self, error: ProtosliceError) -> Tensor:
+    def unreadable(self, error: ProtosliceError) -> Tensor:
         """The finished tensor with `error` for data."""
-        return self._finished(Fault(error))
+        return self._finished(Unreadable(error))
 
     def _finished(self, data: Data) -> Tensor:
         return Tensor(
@@ -141,7 +141,9 @@ def contents(proto: RootProto, found: _core.Finding, number: int) -> Iterator[Ro
             yield Rope(proto.document.at(place[2], place[3]), proto.sources)
 
 
-def numbers(proto: RootProto, found: _core.Finding, number: int, encoding: Encoding) -> Stored | Later[Stored] | None:
+def numbers(
+    proto: RootProto, found: _core.Finding, number: int, encoding: Encoding
+) -> Stored | Deferred[Stored] | None:
     """The values of the numeric field `number`, packed, unpacked or both; None if absent.
 
     `encoding` is PLAIN for fixed-width fields, else the encoding of their varints. `LimitExceeded` for more than 64 MiB
@@ -151,11 +153,11 @@ def numbers(proto: RootProto, found: _core.Finding, number: int, encoding: Encod
     if not places:
         return None
     if any(count > 1 for *_, count in places):
-        return Later(lambda: Stored(_joined(proto, places), encoding))
+        return Deferred(lambda: Stored(_joined(proto, places), encoding))
     return Stored(_joined(proto, places), encoding)
 
 
-def elements(data: Stored | Later[Stored] | None, dtype: Dtype, shape: Sequence[int], lack: str = "") -> Data:
+def elements(data: Stored | Deferred[Stored] | None, dtype: Dtype, shape: Sequence[int], lack: str = "") -> Data:
     """Return the elements in `data` after a check of their size; a tensor without elements needs no data.
 
     Raise `CorruptModel` with `lack` if there is no data for its elements.

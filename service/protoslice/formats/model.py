@@ -5,6 +5,9 @@ from protoslice.sources.ropes import Rope
 from protoslice.tensors.listing import *  # noqa: F403
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import *  # noqa: F403
+from protoslice.tensors.model import Deferred, Unreadable
 
 Bytes = Rope
 Listed = Tensors.of
+Fault = Unreadable
+Later = Deferred

@@ -11,14 +11,14 @@ from protoslice.errors import CorruptModel, Unsupported
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.messages import (
     ProtoFormat,
-    TensorDraft,
-    beside,
+    TensorBuilder,
     content,
     contents,
     elements,
     numbers,
     parsed,
     parsed_ends,
+    resolve_location,
 )
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.sources.ropes import Rope
@@ -110,14 +110,14 @@ class TensorMaker:
         self._message = schema.bundled().message_class(TENSOR)
 
     def tensor(self, found: _core.Finding) -> Tensor:
-        """The TensorProto `found` as a tensor; errors in it become a Fault, raised on reading."""
-        draft = TensorDraft(found.path, found.path, _role(found.path), self._model.root)
+        """The TensorProto `found` as a tensor; errors in it become `Unreadable`, raised on reading."""
+        builder = TensorBuilder(found.path, found.path, _role(found.path), self._model.root)
         try:
             message = parsed(self._message, found)
         except CorruptModel as error:
-            return draft.fault(error)
-        draft.name = message.name or _name(found)
-        return draft.tensor(lambda draft: self._data(draft, found, message))
+            return builder.unreadable(error)
+        builder.name = message.name or _name(found)
+        return builder.tensor(lambda builder: self._data(builder, found, message))
 
     def called(self, found: _core.Finding) -> tuple[str, str]:
         """Name and address of the tensor `found`."""
@@ -127,14 +127,14 @@ class TensorMaker:
             name = found.path
         return name, f"path:{found.path}"
 
-    def _data(self, draft: TensorDraft, found: _core.Finding, message: Any) -> Data:
+    def _data(self, builder: TensorBuilder, found: _core.Finding, message: Any) -> Data:
         element_count(message.dims)
-        draft.shape = tuple(message.dims)
+        builder.shape = tuple(message.dims)
         kind = _kind(message.data_type)
-        draft.dtype = kind.dtype
+        builder.dtype = kind.dtype
         if message.data_location != EXTERNAL:
             return self._inside(found, kind, message.dims)
-        draft.file, data = self._external(message, kind.dtype)
+        builder.file, data = self._external(message, kind.dtype)
         return data
 
     def _inside(self, found: _core.Finding, kind: _Kind, dims: Sequence[int]) -> Data:
@@ -155,8 +155,8 @@ class TensorMaker:
 
     def _external(self, message: Any, dtype: Dtype) -> tuple[str, Data]:
         entries = {entry.key: entry.value for entry in message.external_data}
-        path = beside(self._model.root, entries.get("location", ""))
-        source = self._model.beside(path)
+        path = resolve_location(self._model.root, entries.get("location", ""))
+        source = self._model.file(path)
         offset = _number(entries, "offset", 0)
         length = _number(entries, "length", source.size - offset)
         if length < 0 or offset + length > source.size:

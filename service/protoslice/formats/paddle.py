@@ -15,7 +15,7 @@ from protoslice import _core, schema
 from protoslice.detection import TEXT, magic
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.formats.messages import TensorDraft, beside, check_ends, parsed
+from protoslice.formats.messages import TensorBuilder, check_ends, parsed, resolve_location
 from protoslice.formats.paddle_files import Blob, Heads, details_of, dtype_of, number_of, stored
 from protoslice.formats.uses import Kinds, Look, Operator, kind_named, kinds_in, role_named
 from protoslice.sources.source import RangeSource
@@ -76,7 +76,7 @@ class Variable:
 
 def variables(model: Model) -> list[Variable]:
     """The parameters of the program at the root of `model`, sorted by name, as combined files order them."""
-    declared = _of_json(model.beside(model.root)) if model.proto is None else _of_proto(model)
+    declared = _of_json(model.file(model.root)) if model.proto is None else _of_proto(model)
     first: dict[str, Variable] = {}
     for variable in declared:
         first.setdefault(variable.name, variable)
@@ -136,7 +136,7 @@ def _end(name: str, variable: Variable | None) -> SignatureTensor:
 
 def kinds_of(model: Model) -> Kinds:
     """Return the kinds of parameters by the operators of the program that take them."""
-    return kinds_in(model.proto or json_as_proto(model.beside(model.root)), _OPERATOR, _node)
+    return kinds_in(model.proto or json_as_proto(model.file(model.root)), _OPERATOR, _node)
 
 
 def _node(operator: Any, path: str) -> Operator:
@@ -317,7 +317,7 @@ class Paddle:
 
     name = "paddle"
 
-    def wants(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         """True when the root is a program of Paddle, in protobuf or JSON."""
         return is_json(model) if model.proto is None else model.type == PROGRAM
 
@@ -393,30 +393,30 @@ def _called(variable: Variable) -> tuple[str, str]:
 
 
 def _from_own(model: Model, variable: Variable) -> Tensor:
-    """The tensor of `variable` from the file with its name, whose header is read; errors become a Fault."""
-    draft = TensorDraft(variable.name, variable.path, _KIND, None, variable.dtype, variable.shape)
-    return draft.tensor(lambda draft: _own(model, variable, draft))
+    """The tensor of `variable` from the file with its name, whose header is read; errors become `Unreadable`."""
+    builder = TensorBuilder(variable.name, variable.path, _KIND, None, variable.dtype, variable.shape)
+    return builder.tensor(lambda builder: _own(model, variable, builder))
 
 
-def _own(model: Model, variable: Variable, draft: TensorDraft) -> Data:
-    if draft.shape is not None and min(draft.shape, default=0) < 0:
-        draft.shape = None  # the program leaves a dimension open; the header of the file has the shape
+def _own(model: Model, variable: Variable, builder: TensorBuilder) -> Data:
+    if builder.shape is not None and min(builder.shape, default=0) < 0:
+        builder.shape = None  # the program leaves a dimension open; the header of the file has the shape
     if variable.odd is not None:
         raise Unsupported(f"Variables of Paddle's type number {variable.odd} are not tensors")
-    path = beside(model.root, variable.name)
+    path = resolve_location(model.root, variable.name)
     if path not in model.files:
         together = "" if _MODEL in model.root else f", nor {_combined(model.root)[0]!r} with all parameters"
         raise MissingFile(f"The model has no file {path!r} with this parameter{together}", path)
-    draft.file = path
-    source = model.beside(path)
+    builder.file = path
+    source = model.file(path)
     _refuse_pickle(source, path)
     heads = Heads(source, path)
     blob = heads.next(rows=variable.rows)
     heads.finish()
     if (problem := _misfit(blob, variable)) is not None:
         raise CorruptModel(problem, path=path)
-    draft.dtype, draft.shape = blob.dtype, blob.shape
-    draft.details = partial(details_of, source, path, blob, rows=variable.rows)
+    builder.dtype, builder.shape = blob.dtype, blob.shape
+    builder.details = partial(details_of, source, path, blob, rows=variable.rows)
     return stored(source, blob)
 
 

@@ -17,7 +17,7 @@ from protoslice import schema
 from protoslice.detection import HEAD
 from protoslice.detection.magic import has_rows, is_parameters
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.formats.messages import TensorDraft
+from protoslice.formats.messages import TensorBuilder
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
@@ -223,7 +223,7 @@ class PaddleParameters:
 
     name = "paddle parameters"
 
-    def wants(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         """True when the root is a parameter file."""
         return model.proto is None and model.detection.kind == "paddle"
 
@@ -233,7 +233,7 @@ class PaddleParameters:
         `CorruptModel` for a damaged head and for names that are not as many as the tensors, `LimitExceeded` for more
         than 262,144 tensors.
         """
-        source = model.beside(model.root)
+        source = model.file(model.root)
         rows = has_rows(_head(source))
         starts = _starts(source, model.root, rows=rows)
         if len(starts) == 1 and len(paths := _apart(model)) > 1:
@@ -269,13 +269,13 @@ def _apart(model: Model) -> Sequence[str]:
 
 
 def _in_files(model: Model, paths: Sequence[str]) -> Tensors:
-    """The tensor of each file, by its path below their common folder; an error becomes a Fault."""
+    """The tensor of each file, by its path below their common folder; an error becomes `Unreadable`."""
     folder = posixpath.join(posixpath.commonpath([posixpath.dirname(path) for path in paths]), "")
 
     def make(number: int) -> Tensor:
         name, address = called(number)
-        draft = TensorDraft(name, address.removeprefix("path:"), _KIND, paths[number])
-        return draft.tensor(lambda draft: _alone(model.beside(paths[number]), draft))
+        builder = TensorBuilder(name, address.removeprefix("path:"), _KIND, paths[number])
+        return builder.tensor(lambda builder: _alone(model.file(paths[number]), builder))
 
     def called(number: int) -> tuple[str, str]:
         return paths[number].removeprefix(folder), f"path:tensor[{number}]"
@@ -283,13 +283,13 @@ def _in_files(model: Model, paths: Sequence[str]) -> Tensors:
     return Tensors(len(paths), make, called)
 
 
-def _alone(source: RangeSource, draft: TensorDraft) -> Data:
+def _alone(source: RangeSource, builder: TensorBuilder) -> Data:
     """The elements of the only tensor in a file."""
-    path, rows, heads = str(draft.file), has_rows(_head(source)), Heads(source, str(draft.file))
+    path, rows, heads = str(builder.file), has_rows(_head(source)), Heads(source, str(builder.file))
     blob = heads.next(rows=rows)
     heads.finish()
-    draft.dtype, draft.shape = blob.dtype, blob.shape
-    draft.details = partial(details_of, source, path, blob, rows=rows)
+    builder.dtype, builder.shape = blob.dtype, blob.shape
+    builder.details = partial(details_of, source, path, blob, rows=rows)
     return stored(source, blob)
 
 

@@ -33,7 +33,7 @@ class Format(Protocol):
     def name(self) -> str:
         """Name of the format for users."""
 
-    def wants(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         """True when the format applies to `model`."""
 
     def tensors(self, model: Model) -> Tensors:
@@ -86,8 +86,14 @@ def _used(format: Format, model: Model) -> Tensors:
 
 def formats_of(model: Model) -> Sequence[Format]:
     """The formats that apply to `model`, else the fallback for known message types; may be empty."""
-    found = [each for each in _all() if each.wants(model)]
-    return found or [each for each in (_OTHERWISE,) if each.wants(model)]
+    found = [each for each in _all() if _matches(each, model)]
+    return found or [each for each in (_OTHERWISE,) if _matches(each, model)]
+
+
+def _matches(format: Format, model: Model) -> bool:
+    # Formats of other packages may call it `wants` until 0.3.
+    matches: Callable[[Model], bool] = getattr(format, "wants", None) or format.matches
+    return matches(model)
 
 
 def register(name: str, factory: Callable[[], Format]) -> None:
@@ -127,7 +133,8 @@ def _lacks(factory: Callable[[], Format]) -> str | None:
         made = factory()
     except Exception as error:
         return f"does not load: {brief(error)}"
-    missing = [name for name in ("name", "tensors", "wants") if not hasattr(made, name)]
+    missing = [name for name in ("name", "tensors") if not hasattr(made, name)]
+    missing += [] if hasattr(made, "matches") or hasattr(made, "wants") else ["matches"]
     if missing:
         return f"lacks {', '.join(missing)}"
     check_version(f"the format {made.name!r}", getattr(made, "interface", INTERFACE), INTERFACE)

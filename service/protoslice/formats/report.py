@@ -16,7 +16,7 @@ from protoslice.facts import Damage, DtypeTotal, ModelReport, Role, RoleTotal
 from protoslice.formats.registry import tensors_of
 from protoslice.tensors.layout import parts_of
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Fault, MissingFile, Model, Strings, Tensor
+from protoslice.tensors.model import MissingFile, Model, Strings, Tensor, Unreadable
 from protoslice.tensors.reading import read
 
 Check = Callable[[], object]
@@ -125,7 +125,7 @@ class _Survey:
         else:
             self.passed_over = True
         self._add_up(tensor)
-        fault = tensor.data.error if isinstance(tensor.data, Fault) else None
+        fault = tensor.data.error if isinstance(tensor.data, Unreadable) else None
         if isinstance(fault, MissingFile):
             self.missing[fault.file] = None
         elif tensor.file is not None and tensor.file != root:

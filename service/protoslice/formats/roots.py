@@ -42,7 +42,7 @@ def manifests_of(files: Iterable[Candidate]) -> list[Candidate]:
     return [file for file in files if is_manifest(file.path) and file.size <= LARGEST_MANIFEST]
 
 
-def likeliest_first(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
+def rank(files: Iterable[Candidate], manifests: Mapping[str, bytes]) -> list[Candidate]:
     """The files sorted: known names first, then by kind (protos first), then by size, the largest first.
 
     Of the files of a model in several, that which leads to the others comes first; variants of a file come after it.
@@ -53,10 +53,10 @@ def likeliest_first(files: Iterable[Candidate], manifests: Mapping[str, bytes]) 
     return _sorted(candidates, _declared(manifests), variants_among(file.path for file in candidates))
 
 
-def one_by_one(
+def rank_lazily(
     paths: Iterable[str], look: Callable[[str], Candidate], manifests: Mapping[str, bytes]
 ) -> Iterator[Candidate]:
-    """As `likeliest_first`, lazily: looks at no file whose name is less likely than the last one's."""
+    """As `rank`, lazily: looks at no file whose name is less likely than the last one's."""
     paths, declared = list(paths), _declared(manifests)
     variants = variants_among(paths)
 

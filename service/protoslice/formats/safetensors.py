@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn
 
 from protoslice.detection.magic import INDEX_ENDING, PIPELINE, SAFETENSORS
 from protoslice.errors import CorruptModel, LimitExceeded
-from protoslice.formats.messages import beside
+from protoslice.formats.messages import resolve_location
 from protoslice.formats.weights import (
     ENDING,
     KIND,
@@ -31,7 +31,7 @@ from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
 from protoslice.tensors.layout import checked
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Data, Encoding, Fault, Model, Stored, Tensor
+from protoslice.tensors.model import Data, Encoding, Model, Stored, Tensor, Unreadable
 from protoslice.tensors.safetensors_file import METADATA, PADDING
 
 LARGEST_ENTRY: Final = 1 << 20
@@ -115,14 +115,14 @@ class SafetensorsFile:
         return self._value(found.end())[0]
 
     def tensor(self, number: int) -> Tensor:
-        """Tensor `number`; elements beyond the end of the file, or of an unknown type, are a Fault."""
+        """Tensor `number`; elements beyond the end of the file, or of an unknown type, are `Unreadable`."""
         name, entry = self.name(number), self.entry(number)
         dtype = _DTYPES.get(entry.dtype)
         data: Data
         try:
             data = self._elements(name, entry, dtype)
         except CorruptModel as error:
-            data = Fault(error)
+            data = Unreadable(error)
         return Tensor(name, address_of(name), dtype, entry.shape, KIND, self._path, data)
 
     def _elements(self, name: str, entry: HeaderEntry, dtype: Dtype | None) -> Stored:
@@ -343,7 +343,7 @@ class SafetensorsFormat:
 
     name = "safetensors"
 
-    def wants(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         """True when the root is a safetensors file, an index of shards, or the index of a pipeline."""
         return model.proto is None and model.type == SAFETENSORS and model.root in model.files
 
@@ -353,18 +353,18 @@ class SafetensorsFormat:
             return _of_pipeline(model)
         if model.root.endswith(INDEX_ENDING):
             return _of_index(model)
-        return _joined({path: SafetensorsFile(model.beside(path), path) for path in shards_of(model.root)})
+        return _joined({path: SafetensorsFile(model.file(path), path) for path in shards_of(model.root)})
 
 
 def _of_index(model: Model) -> Tensors:
-    """The tensors of all shards that an index names; Faults for those that it places where they are not."""
-    declared = index_of(model.beside(model.root), model.root)
-    paths = sorted({beside(model.root, each) for each in set(declared.values())})
+    """The tensors of all shards that an index names; `Unreadable` for those that it places where they are not."""
+    declared = index_of(model.file(model.root), model.root)
+    paths = sorted({resolve_location(model.root, each) for each in set(declared.values())})
     if len(paths) > _MOST_FILES:
         raise LimitExceeded(f"The index names {len(paths)} files, but a model may have at most {_MOST_FILES}")
     files = {path: SafetensorsFile(model.files[path], path) for path in paths if path in model.files}
     found = {part.name(number) for part in files.values() for number in range(len(part))}
-    missing = {name: beside(model.root, file) for name, file in declared.items() if name not in found}
+    missing = {name: resolve_location(model.root, file) for name, file in declared.items() if name not in found}
     return _joined(files, missing)
 
 
@@ -383,10 +383,10 @@ def _of_pipeline(model: Model) -> Tensors:
         if path.endswith(ENDING):
             folders.setdefault(posixpath.dirname(path), []).append(path)
     folder = posixpath.dirname(model.root)
-    names = [name for name, what in _json(model.beside(model.root), model.root, _LARGEST_PIPELINE).items() if what]
+    names = [name for name, what in _json(model.file(model.root), model.root, _LARGEST_PIPELINE).items() if what]
     for name in names:
         for path in _of_one_variant(folders.get(posixpath.join(folder, name), ())):
-            files[path] = SafetensorsFile(model.beside(path), path, f"{name}/")
+            files[path] = SafetensorsFile(model.file(path), path, f"{name}/")
             if len(files) > _MOST_FILES:
                 raise LimitExceeded(f"A pipeline may have at most {_MOST_FILES} files")
     return _joined(files) if files else Tensors.of(())

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from protoslice import _core, schema, varints
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.formats.messages import ProtoFormat, TensorDraft, content, contents, numbers, parsed, parsed_ends
+from protoslice.formats.messages import ProtoFormat, TensorBuilder, content, contents, numbers, parsed, parsed_ends
 from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
 from protoslice.schema import text_of
 from protoslice.sources.ropes import Rope
@@ -23,9 +23,9 @@ from protoslice.tensors.layout import checked
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import (
     Data,
+    Deferred,
     Encoding,
     Filled,
-    Later,
     Model,
     RootProto,
     Stored,
@@ -93,19 +93,19 @@ def _elements(proto: RootProto, found: _core.Finding, number: int, shape: Sequen
     if not dtype.bits:
         return _strings(proto, found, whole, count)
     if whole is not None and whole.size:
-        return checked(Stored(whole, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN), dtype, shape)
+        return checked(Stored(whole, Encoding.BYTE_PER_ELEMENT if dtype.narrow else Encoding.PLAIN), dtype, shape)
     if not count:
         return Stored(_EMPTY)
     match _typed(proto, found, dtype):
         case None:
             return Filled(Stored(_EMPTY))
-        case Later(look):
-            return Later(lambda: _filled(look(), dtype, count))
+        case Deferred(look):
+            return Deferred(lambda: _filled(look(), dtype, count))
         case stored:
             return _looked_at(stored, count) if dtype.name == "BOOL" else _filled(stored, dtype, count)
 
 
-def _typed(proto: RootProto, found: _core.Finding, dtype: Dtype) -> Stored | Later[Stored] | None:
+def _typed(proto: RootProto, found: _core.Finding, dtype: Dtype) -> Stored | Deferred[Stored] | None:
     """The values in the field for `dtype`; None if absent."""
     if dtype.name in _FIXED:
         return numbers(proto, found, _FIXED[dtype.name], Encoding.PLAIN)
@@ -114,7 +114,7 @@ def _typed(proto: RootProto, found: _core.Finding, dtype: Dtype) -> Stored | Lat
     if dtype.name not in _BYTES:
         raise Unsupported(f"No field of a TensorProto holds values of type {dtype.name}")
     values = content(proto, found, _BYTES[dtype.name])
-    return None if values is None else Stored(values, Encoding.LOOSE if dtype.narrow else Encoding.PLAIN)
+    return None if values is None else Stored(values, Encoding.BYTE_PER_ELEMENT if dtype.narrow else Encoding.PLAIN)
 
 
 def _strings(proto: RootProto, found: _core.Finding, whole: Rope | None, count: int) -> Strings:
@@ -141,8 +141,8 @@ def _filled(stored: Stored, dtype: Dtype, count: int) -> Stored | Filled:
     return stored if have == count else Filled(stored)
 
 
-def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
-    """Booleans: Later for up to 1 MiB of one-byte varints, whose values may be the elements, else Filled."""
+def _looked_at(stored: Stored, count: int) -> Deferred[Stored | Filled] | Filled:
+    """Booleans: Deferred for up to 1 MiB of one-byte varints, whose values may be the elements, else Filled."""
     if stored.bytes.size != count or count > _LOOKED_AT:
         return Filled(stored)
 
@@ -151,7 +151,7 @@ def _looked_at(stored: Stored, count: int) -> Later[Stored | Filled] | Filled:
         plain = max(stored.bytes.read()) <= 1
         return Stored(stored.bytes) if plain else Filled(stored)
 
-    return Later(look)
+    return Deferred(look)
 
 
 def _unpacked(whole: Rope, count: int) -> Sequence[bytes]:
@@ -257,17 +257,17 @@ class _GraphTensors:
     def tensor(self, number: int) -> Tensor:
         """Tensor `number`, in the order of the proto."""
         found = self.found[number]
-        draft = TensorDraft(self._name(found), found.path, self._kind(found), self._root)
-        return draft.tensor(lambda draft: self._data(draft, found))
+        builder = TensorBuilder(self._name(found), found.path, self._kind(found), self._root)
+        return builder.tensor(lambda builder: self._data(builder, found))
 
-    def _data(self, draft: TensorDraft, found: _core.Finding) -> Data:
+    def _data(self, builder: TensorBuilder, found: _core.Finding) -> Data:
         message = parsed(self._message, found)
-        draft.dtype = known(message.dtype)
+        builder.dtype = known(message.dtype)
         dims = tuple(dim.size for dim in message.tensor_shape.dim)
         if message.tensor_shape.unknown_rank:
             raise CorruptModel("A tensor has an unknown number of dimensions")
         element_count(dims)
-        draft.shape = dims
+        builder.shape = dims
         return _elements(self._proto, found, message.dtype, dims)
 
     def key(self, number: int) -> tuple[str, str]:

@@ -29,7 +29,7 @@ class Warmup:
 
     name = "warm-up requests"
 
-    def wants(self, model: Model) -> bool:
+    def matches(self, model: Model) -> bool:
         """True when the root is a record file of one of these types."""
         return model.proto is None and model.type in _TYPES
 
@@ -38,7 +38,7 @@ class Warmup:
 
         `LimitExceeded` above 10,000 records, `CorruptModel` for a damaged one.
         """
-        source, graphs = model.beside(model.root), list[Tensors]()
+        source, graphs = model.file(model.root), list[Tensors]()
         read = _core.Sources([source])
         records = _core.Records(_core.index_records(read, "tfrecord"))
         if records.count > _MOST_RECORDS:

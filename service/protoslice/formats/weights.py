@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from protoslice.errors import CorruptModel, LimitExceeded
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Fault, MissingFile, Tensor
+from protoslice.tensors.model import MissingFile, Tensor, Unreadable
 
 KIND: Final = "weight"
 ENDING: Final = ".safetensors"
@@ -28,7 +28,7 @@ class TensorFile(Protocol):
         """Name of tensor `number`."""
 
     def tensor(self, number: int, /) -> Tensor:
-        """Tensor `number`; an error in it becomes a Fault."""
+        """Tensor `number`; an error in it becomes `Unreadable`."""
 
 
 def address_of(name: str) -> str:
@@ -95,7 +95,7 @@ def joined(
     missing: Mapping[str, str] | None = None,
     metadata: Mapping[str, str] = MappingProxyType({}),
 ) -> Tensors:
-    """The tensors of all `files` by path, and Faults for those in `missing`: path of the absent file by name.
+    """The tensors of all `files` by path, and `Unreadable` for those in `missing`: path of the absent file by name.
 
     `metadata` are those of the files in common. `CorruptModel` if two tensors have the same name.
     """
@@ -116,7 +116,7 @@ def _of_file(file: TensorFile) -> Tensors:
 
 def _missing(name: str, path: str) -> Tensor:
     error = MissingFile(f"The tensor {name[:200]!r} is in the file {path!r}, which lacks it or is absent", path)
-    return Tensor(name, address_of(name), None, None, KIND, path, Fault(error))
+    return Tensor(name, address_of(name), None, None, KIND, path, Unreadable(error))
 
 
 def _check_names(files: Mapping[str, TensorFile], absent: Sequence[str]) -> None:

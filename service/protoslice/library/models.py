@@ -27,7 +27,7 @@ from protoslice.errors import (
 from protoslice.facts import Neighbourhood, Signature, TensorEntry
 from protoslice.formats.coreml import is_manifest
 from protoslice.formats.registry import formats_of, tensors_of
-from protoslice.formats.roots import Candidate, manifests_of, one_by_one, tried
+from protoslice.formats.roots import Candidate, manifests_of, rank_lazily, tried
 from protoslice.formats.signatures import signatures_of
 from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.graphs import GraphQuery, Graphs, subgraph
@@ -293,7 +293,7 @@ def _likeliest(
             progress(len(found), len(paths))
         return Candidate(path, found[path].kind, files[path].size)
 
-    ranked = one_by_one(paths, look, _manifests(files, paths))
+    ranked = rank_lazily(paths, look, _manifests(files, paths))
     first = next(ranked, None)
     if first is None:
         raise InvalidInput("The directory contains no files")

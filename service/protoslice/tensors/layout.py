@@ -14,7 +14,7 @@ from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import Dtype, element_count, shape_text
-from protoslice.tensors.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tile, Tiled
+from protoslice.tensors.model import Data, Deferred, Encoding, Filled, Stored, Strided, Strings, Tile, Tiled, Unreadable
 from protoslice.tensors.slices import TensorSlice, whole
 
 LEAST: Final = 1 << 30
@@ -27,7 +27,7 @@ class OverBudget(LimitExceeded):
     """More elements than are computed for one request."""
 
 
-def allow(computed: int, stored: int, remedy: str) -> None:
+def check_budget(computed: int, stored: int, remedy: str) -> None:
     """Raise `OverBudget` if a request would compute `computed` bytes from `stored` ones.
 
     `remedy` says what to ask for instead.
@@ -85,7 +85,7 @@ def selected(data: Stored | Filled | Strided | Tiled, dtype: Dtype, shape: Seque
             return _of_tiles(data.tiles, dtype, shape, cut)
 
 
-def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
+def decode_varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
     """`stored` with varints replaced by a computed source, which remembers offsets after one pass.
 
     With `repeat`, the last element stands for all missing ones up to `count`.
@@ -95,7 +95,7 @@ def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False
         case Encoding.VARINT | Encoding.ZIGZAG:
             digits = "truth" if dtype.name == "BOOL" else _DIGITS[stored.encoding]
             elements = Computed.varints(rope, sources, digits, dtype.width, count, repeat=repeat)
-            return Stored(Rope.of(elements), Encoding.LOOSE, stored.compare)
+            return Stored(Rope.of(elements), Encoding.BYTE_PER_ELEMENT, stored.compare)
         case Encoding.PACKED_VARINT if repeat:
             raise Unsupported(
                 "A tensor of bit-packed elements has too few values; repeating its last value is not supported "
@@ -109,14 +109,14 @@ def worked_out(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False
 
 def _plain(stored: Stored, dtype: Dtype, count: int) -> Rope:
     """All `count` elements of `stored`, in PLAIN encoding."""
-    stored = worked_out(stored, dtype, count)
+    stored = decode_varints(stored, dtype, count)
     rope, sources = stored.bytes.core, stored.bytes.sources
     packed = stored.encoding is Encoding.PACKED and dtype.narrow
     _check_size(stored, -(-count * dtype.bits // 8) if packed else count * dtype.width)
     match stored.encoding:
         case Encoding.PACKED if packed:
             return Rope.of(Computed.unpacked(rope, sources, dtype.bits, count, signed=dtype.signed))
-        case Encoding.LOOSE if dtype.narrow:
+        case Encoding.BYTE_PER_ELEMENT if dtype.narrow:
             return _repeated(stored.bytes, dtype, lambda part: Computed.cleaned(*part, dtype.bits, signed=dtype.signed))
         case Encoding.BIG_ENDIAN if dtype.part > 1:
             return Rope.of(Computed.swapped(rope, sources, dtype.part))
@@ -126,7 +126,7 @@ def _plain(stored: Stored, dtype: Dtype, count: int) -> Rope:
 def _filled(first: Stored, dtype: Dtype, count: int) -> Rope:
     """The elements of `first`, the last of which is repeated until there are `count`."""
     if first.encoding in VARINTS:
-        return _plain(worked_out(first, dtype, count, repeat=True), dtype, count)
+        return _plain(decode_varints(first, dtype, count, repeat=True), dtype, count)
     bits = dtype.bits if first.encoding is Encoding.PACKED else 8 * dtype.width
     elements = _plain(first, dtype, first.bytes.size * 8 // bits)
     if elements.size >= count * dtype.width:
@@ -247,7 +247,7 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(reversed(strides)) if shape else ()
 
 
-Placed = Stored | Filled | Strided | Tiled
+Located = Stored | Filled | Strided | Tiled
 """Elements whose location is known."""
 
 
@@ -262,11 +262,11 @@ def parts_of(data: Data) -> Sequence[Stored]:
             return [data.stored]
         case Tiled():
             return [tile.stored for tile in data.tiles]
-        case Later() | Strings() | Fault():
+        case Deferred() | Strings() | Unreadable():
             return []
 
 
-def counted(data: Placed, dtype: Dtype, shape: Sequence[int]) -> Placed:
+def count_varints(data: Located, dtype: Dtype, shape: Sequence[int]) -> Located:
     """`data` with its varints computed to fixed width, after a pass over all of them.
 
     `CorruptModel` unless there are as many varints as elements.
@@ -288,7 +288,7 @@ def counted(data: Placed, dtype: Dtype, shape: Sequence[int]) -> Placed:
 def _counted(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = False) -> Stored:
     if stored.encoding not in VARINTS:
         return stored
-    found = worked_out(stored, dtype, count, repeat=repeat)
+    found = decode_varints(stored, dtype, count, repeat=repeat)
     # Reading the last byte counts all varints: a wrong number is reported here, not in the middle of a response.
     found.bytes.read(max(found.bytes.size - 1, 0))
     return found
@@ -299,7 +299,7 @@ def stored_size(dtype: Dtype, count: int, encoding: Encoding) -> int | None:
     match encoding:
         case Encoding.PACKED:
             return -(-count * dtype.bits // 8)
-        case Encoding.PLAIN | Encoding.LOOSE | Encoding.BIG_ENDIAN:
+        case Encoding.PLAIN | Encoding.BYTE_PER_ELEMENT | Encoding.BIG_ENDIAN:
             return count * dtype.width
         case _:
             return None

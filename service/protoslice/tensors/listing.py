@@ -17,7 +17,7 @@ from protoslice.concurrency import Job
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.facts import TensorEntry
 from protoslice.tensors.dtypes import DTYPES
-from protoslice.tensors.model import Fault, Tensor
+from protoslice.tensors.model import Tensor, Unreadable
 
 _COMPARED: Final = 64
 """Entries of one hash that are compared with the key; beyond, equal hashes count as equal keys."""
@@ -333,7 +333,7 @@ def entry_of(tensor: Tensor) -> TensorEntry:
         file=tensor.file,
         role=use.role,
         kind=use.kind,
-        problem=str(tensor.data.error) if isinstance(tensor.data, Fault) else None,
+        problem=str(tensor.data.error) if isinstance(tensor.data, Unreadable) else None,
     )
 
 
@@ -352,7 +352,7 @@ def row(tensor: Tensor) -> dict[str, Any]:
     return shown
 
 
-class Labels:
+class UniqueNames:
     """Names of tensors in order, and a unique label for each once all are known."""
 
     def __init__(self, reserved: Collection[str] = ()) -> None:

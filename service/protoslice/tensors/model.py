@@ -57,12 +57,15 @@ class Model:
         source = self.files.get(self.root)
         return detect(b"") if source is None else look_at(source, self.root)
 
-    def beside(self, path: str) -> RangeSource:
+    def file(self, path: str) -> RangeSource:
         """The file at `path`, to which the model refers; `MissingFile` if absent."""
         try:
             return self.files[path]
         except KeyError as error:
             raise MissingFile(f"The model refers to the file {path!r}, which is not among its files", path) from error
+
+    beside = file
+    """Its name in formats of other packages, until 0.3."""
 
 
 class Encoding(Enum):
@@ -70,7 +73,7 @@ class Encoding(Enum):
 
     PLAIN = auto()
     """Row-major, little-endian; types narrower than a byte take one byte each, signed ones sign-extended."""
-    LOOSE = auto()
+    BYTE_PER_ELEMENT = auto()
     """As PLAIN, but the upper bits of types narrower than a byte are undefined."""
     BIG_ENDIAN = auto()
     """As PLAIN, with the bytes of each element (of each half of a complex one) in reverse order."""
@@ -126,10 +129,10 @@ class Tiled:
 
 
 @dataclass(frozen=True, slots=True)
-class Later(Generic[Found]):
-    """Elements whose location is known only after `look` has read something."""
+class Deferred(Generic[Found]):
+    """Elements whose location is known only after `locate` has read something."""
 
-    look: Callable[[], Found]
+    locate: Callable[[], Found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,13 +145,13 @@ class Strings:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Unreadable:
     """The error that makes a tensor's elements unreadable."""
 
     error: ProtosliceError
 
 
-Data = Stored | Filled | Strided | Tiled | Later[Stored | Filled | Strided] | Strings | Fault
+Data = Stored | Filled | Strided | Tiled | Deferred[Stored | Filled | Strided] | Strings | Unreadable
 
 
 class Use(NamedTuple):
@@ -167,7 +170,7 @@ class Tensor:
     address: str
     """Unique in the model: `bundle:KEY`, or `path:` and the path from the root proto."""
     dtype: Dtype | None
-    """Data type; None where the model names an unknown type: `data` is then a Fault."""
+    """Data type; None where the model names an unknown type: `data` is then `Unreadable`."""
     shape: tuple[int, ...] | None
     """Lengths per dimension; None where the model has no valid shape."""
     holder: str

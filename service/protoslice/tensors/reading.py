@@ -16,9 +16,9 @@ from protoslice.errors import OF_MODELS, CorruptModel, InvalidInput, LimitExceed
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES, Dtype
-from protoslice.tensors.layout import VARINTS, Placed, counted, parts_of, selected
+from protoslice.tensors.layout import VARINTS, Located, count_varints, parts_of, selected
 from protoslice.tensors.listing import row
-from protoslice.tensors.model import Data, Encoding, Fault, Later, Stored, Strings, Tensor
+from protoslice.tensors.model import Data, Deferred, Encoding, Stored, Strings, Tensor, Unreadable
 from protoslice.tensors.slices import TensorSlice, of_blocks, parsed_slice, whole
 
 _MAGIC: Final = b"\x93NUMPY"
@@ -124,26 +124,26 @@ def tells_facts(tensor: Tensor, form: str) -> bool:
     return form == "lod" or (form == "json" and not has_strings)
 
 
-def is_ready(tensor: Tensor) -> bool:
+def is_resolved(tensor: Tensor) -> bool:
     """True when a read of `tensor` needs no look-up and no pass over varints first."""
-    return not isinstance(tensor.data, Later) and all(part.encoding not in VARINTS for part in parts_of(tensor.data))
+    return not isinstance(tensor.data, Deferred) and all(part.encoding not in VARINTS for part in parts_of(tensor.data))
 
 
-def ready(tensor: Tensor) -> tuple[Tensor, int]:
-    """The tensor with elements located and varints counted, and the approximate bytes of memory it holds."""
+def resolve(tensor: Tensor) -> tuple[Tensor, int]:
+    """The tensor with elements located and varints count_varints, and the approximate bytes of memory it holds."""
     with _blaming(tensor):
         dtype, shape = _known(tensor)
         data = _placed(tensor.data)
-        return replace(tensor, data=counted(data, dtype, shape)), _held(data)
+        return replace(tensor, data=count_varints(data, dtype, shape)), _held(data)
 
 
-def looked_up(tensor: Tensor) -> tuple[Tensor, int]:
+def locate(tensor: Tensor) -> tuple[Tensor, int]:
     """The tensor with elements located, and the approximate bytes of memory it holds.
 
     On a model error the tensor is returned unchanged; reading it raises the error.
     """
     try:
-        data = tensor.data.look() if isinstance(tensor.data, Later) else tensor.data
+        data = tensor.data.locate() if isinstance(tensor.data, Deferred) else tensor.data
     except OF_MODELS:
         return tensor, _LEAST
     return replace(tensor, data=data), _held(data)
@@ -184,7 +184,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
         )
     data = _placed(tensor.data)
     if count and wanted.count:
-        data = counted(data, dtype, shape)
+        data = count_varints(data, dtype, shape)
     # Either checks the number of elements.
     if dtype.block is None:
         elements = selected(data, dtype, shape, wanted)
@@ -202,8 +202,8 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
 
 
 def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
-    """Dtype and shape of a readable tensor; raises the error of a Fault."""
-    if isinstance(tensor.data, Fault):
+    """Dtype and shape of a readable tensor; raises the error of `Unreadable`."""
+    if isinstance(tensor.data, Unreadable):
         raise tensor.data.error.with_traceback(None)
     dtype, shape = tensor.dtype, tensor.shape
     if dtype is None or shape is None:
@@ -213,10 +213,10 @@ def _known(tensor: Tensor) -> tuple[Dtype, tuple[int, ...]]:
     return dtype, shape
 
 
-def _placed(data: Data) -> Placed:
+def _placed(data: Data) -> Located:
     """The elements with their location, looked up if necessary."""
-    found = data.look() if isinstance(data, Later) else data
-    assert not isinstance(found, Strings | Fault), "these have been dealt with"
+    found = data.locate() if isinstance(data, Deferred) else data
+    assert not isinstance(found, Strings | Unreadable), "these have been dealt with"
     return found
 
 

@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from protoslice.errors import OF_MODELS
 from protoslice.sources.source import RangeSource
-from protoslice.tensors.listing import Labels
-from protoslice.tensors.model import Fault, Strings, Tensor
+from protoslice.tensors.listing import UniqueNames
+from protoslice.tensors.model import Strings, Tensor, Unreadable
 from protoslice.tensors.omitted import MOST_NAMED, Omitted
 from protoslice.tensors.reading import ReadableTensor, npy_descr, place, read
 
@@ -51,7 +51,7 @@ class References:
         self._files = files
         self._file_url = file_url
         self._tensor_url = tensor_url
-        self._labels = Labels()
+        self._labels = UniqueNames()
         self._names: list[str] = []
         self._shown: list[_Shown] = []
         self._arrays: dict[str, str] = {}
@@ -131,7 +131,7 @@ def references(
 
 def _reading(tensor: Tensor) -> ReadableTensor | None:
     """The elements of `tensor`; None for strings and for faulty tensors."""
-    if isinstance(tensor.data, Strings | Fault):
+    if isinstance(tensor.data, Strings | Unreadable):
         return None
     try:
         return read(tensor, compare=False)

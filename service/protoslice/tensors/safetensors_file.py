@@ -16,7 +16,7 @@ from protoslice.errors import OF_MODELS, InvalidInput, LimitExceeded, Unsupporte
 from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
 from protoslice.tensors.conversion import Converted, float_type
 from protoslice.tensors.dtypes import DTYPES, Dtype
-from protoslice.tensors.listing import Labels
+from protoslice.tensors.listing import UniqueNames
 from protoslice.tensors.model import Strings, Tensor
 from protoslice.tensors.omitted import Omitted
 from protoslice.tensors.reading import ReadableTensor, read
@@ -186,7 +186,7 @@ class Safetensors:
         self._align = layout.align or 1
         self._most = shard_bytes
         self._metadata = {**_FORMAT, **metadata}
-        self._labels = Labels((METADATA,))
+        self._labels = UniqueNames((METADATA,))
         self._sources = SourceList()
         to = layout.dtype
         self._converted = None if to is None else Converted(DTYPES[to], self._sources)

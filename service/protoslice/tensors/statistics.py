@@ -14,9 +14,9 @@ from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorStatistics
 from protoslice.tensors.conversion import dequantized
 from protoslice.tensors.dtypes import Dtype
-from protoslice.tensors.layout import allow, distinct_bytes, stored_bytes
+from protoslice.tensors.layout import check_budget, distinct_bytes, stored_bytes
 from protoslice.tensors.model import Tensor
-from protoslice.tensors.reading import ReadableTensor, is_ready, read, ready
+from protoslice.tensors.reading import ReadableTensor, is_resolved, read, resolve
 
 SAMPLE: Final = 1 << 24
 """Elements that are looked at, at most, unless the caller says otherwise."""
@@ -33,14 +33,14 @@ def statistics_job(tensor: Tensor, slice_: str | None = None, sample: int | None
     spread evenly; 0 reads all elements. An element that repeats up to the end is read once. `OverBudget` for more
     computed elements than a request may have.
     """
-    tensor = tensor if is_ready(tensor) else ready(tensor)[0]
+    tensor = tensor if is_resolved(tensor) else resolve(tensor)[0]
     # Statistics of quantized elements are those of the numbers that they stand for.
     quantized = tensor.dtype is not None and tensor.dtype.block is not None
     reading = read(dequantized(tensor) if quantized else tensor, slice_, compare=False)
     found = _core.Statistics(_numeric(tensor, reading.dtype).name)
     data, width = reading.bytes, reading.dtype.width
     runs, repeated = runs_and_repeats(prod(reading.shape), distinct_bytes(data) // width, sample)
-    allow(
+    check_budget(
         width * sum(end - start for start, end in runs), stored_bytes(data), "set a lower `sample`, or ask for a slice"
     )
     for start, end in runs:

@@ -17,7 +17,7 @@ from tests.support.tensors import content, stored, tensor
 from protoslice.errors import NotFound
 from protoslice.sources.files import FileSource
 from protoslice.sources.ropes import Rope
-from protoslice.tensors.model import Encoding, Fault, Stored, Strided, Strings, Tensor
+from protoslice.tensors.model import Encoding, Stored, Strided, Strings, Tensor, Unreadable
 from protoslice.tensors.reading import read
 from protoslice.tensors.references import references
 
@@ -29,7 +29,7 @@ def opened(tensors: Iterable[Tensor], folder: Path, files: dict[str, FileSource]
     tensors = list(tensors)
     given = {subject.address: folder / f"given-{number}" for number, subject in enumerate(tensors)}
     for subject in tensors:
-        if not isinstance(subject.data, Strings | Fault):
+        if not isinstance(subject.data, Strings | Unreadable):
             given[subject.address].write_bytes(content(read(subject).bytes))
     made = references(
         tensors, files or {}, file_url=lambda path: str(folder / path), tensor_url=lambda name: str(given[name])
@@ -52,7 +52,7 @@ def test_zarr_reads_every_tensor(tmp_path: Path) -> None:
             tensor(stored(b"\x78", Encoding.PACKED), "I4", [2], name="dense/narrow"),
             tensor(bytes(16), "C128", [1], name="c"),
             tensor(Strings(lambda: [b""]), "STRING", [1], name="words"),
-            tensor(Fault(NotFound("gone")), "F32", [1], name="gone"),
+            tensor(Unreadable(NotFound("gone")), "F32", [1], name="gone"),
         ],
         tmp_path,
         {"weights.bin": file},

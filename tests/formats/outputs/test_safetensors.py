@@ -22,7 +22,7 @@ from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors import safetensors_file as ours
 from protoslice.tensors.dtypes import DTYPES
-from protoslice.tensors.model import Encoding, Fault, Filled, Stored, Strings
+from protoslice.tensors.model import Encoding, Filled, Stored, Strings, Unreadable
 from protoslice.tensors.omitted import Omitted
 
 NAMED = [dtype for dtype in DTYPES.values() if dtype.safetensors]
@@ -132,7 +132,7 @@ def test_what_cannot_be_shown_is_left_out_and_named() -> None:
     tensors = [
         tensor(Strings(lambda: [b"a"]), "STRING", [1], name="s"),
         tensor(bytes(16), "C128", [1], name="c"),
-        tensor(Fault(NotFound("No file")), "F32", [1], name="gone"),
+        tensor(Unreadable(NotFound("No file")), "F32", [1], name="gone"),
         tensor(bytes(3), "F32", [1], name="short"),
         tensor(bytes(4), "F32", [1], name="good"),
     ]

@@ -29,7 +29,7 @@ from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Fault, Model
+from protoslice.tensors.model import Model, Unreadable
 from protoslice.tensors.reading import place, read
 
 Files = dict[str, bytes]
@@ -239,10 +239,10 @@ def test_a_file_of_its_own_goes_wrong_by_itself(tmp_path: Path) -> None:
     del files["b"]
     found = tensors(files, tmp_path)
     wrong = [found[number].data for number in range(2)]
-    assert isinstance(wrong[0], Fault)
+    assert isinstance(wrong[0], Unreadable)
     assert isinstance(wrong[0].error, CorruptModel)
     assert wrong[0].error.path == "a"
-    assert isinstance(wrong[1], Fault)
+    assert isinstance(wrong[1], Unreadable)
     assert isinstance(wrong[1].error, NotFound)
     assert (found[1].dtype, found[1].shape) == (DTYPES["I64"], (4,))
     assert content(read(found[2]).bytes) == GOOD[2].data
@@ -254,13 +254,13 @@ def test_no_name_leads_out_of_the_model(tmp_path: Path) -> None:
     for name in ("../w", "/etc/passwd", "a/../../w", "", "..\\w"):
         found = tensors({"__model__": program([filled(name, "F32", (1,))])}, tmp_path / "model")
         wrong = found[0].data
-        assert isinstance(wrong, Fault), name
+        assert isinstance(wrong, Unreadable), name
         assert isinstance(wrong.error, CorruptModel), name
 
 
 def test_what_is_no_tensor_is_listed_and_cannot_be_read(tmp_path: Path) -> None:
     found = tensors({"__model__": program([], [variable("v", 27)])}, tmp_path)
-    assert isinstance(found[0].data, Fault)
+    assert isinstance(found[0].data, Unreadable)
     with pytest.raises(Unsupported, match="type number 27"):
         read(found[0])
 
@@ -310,9 +310,9 @@ def test_json_without_bounds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_other_json_is_no_program() -> None:
-    assert not Paddle().wants(in_memory({"m.json": b'{"config": {}}'}))
-    assert not Paddle().wants(in_memory({"m.json": b""}))
-    assert Paddle().wants(in_memory({"m.json": json_program([])}))
+    assert not Paddle().matches(in_memory({"m.json": b'{"config": {}}'}))
+    assert not Paddle().matches(in_memory({"m.json": b""}))
+    assert Paddle().matches(in_memory({"m.json": json_program([])}))
 
 
 def in_memory(files: Files) -> Model:

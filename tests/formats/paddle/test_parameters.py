@@ -23,7 +23,7 @@ from protoslice.library.models import root_in
 from protoslice.sources.files import BytesSource, Folder
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors, row
-from protoslice.tensors.model import Fault, Model, Tensor
+from protoslice.tensors.model import Model, Tensor, Unreadable
 from protoslice.tensors.reading import read
 
 Files = dict[str, bytes]
@@ -252,7 +252,7 @@ def test_files_of_one_tensor_each_are_one_model(tmp_path: Path) -> None:
             assert found[parameter.name].file == parameter.name
             assert model.tensor(parameter.name).address == found[parameter.name].address
         fault = found["w_3x"].data
-        assert isinstance(fault, Fault)
+        assert isinstance(fault, Unreadable)
         assert "follow the last tensor" in fault.error.message
 
 

@@ -23,7 +23,7 @@ from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFo
 from protoslice.formats.bundle import Bundle, BundleTensors
 from protoslice.sources.files import BytesSource
 from protoslice.tensors.listing import row
-from protoslice.tensors.model import Fault, Model, Stored, Tensor, Tiled
+from protoslice.tensors.model import Model, Stored, Tensor, Tiled, Unreadable
 from protoslice.tensors.reading import read
 
 NUMBERS = {
@@ -54,7 +54,7 @@ def one(found: BundleTensors, name: str) -> Tensor:
 
 def error_of(found: BundleTensors, name: str) -> ProtosliceError:
     data = one(found, name).data
-    assert isinstance(data, Fault)
+    assert isinstance(data, Unreadable)
     return data.error
 
 

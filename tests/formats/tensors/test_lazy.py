@@ -83,13 +83,13 @@ def model_of(type_: str) -> Model:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The addresses of all tensors that are made."""
     addresses: list[str] = []
-    finished = drafts.TensorDraft._finished
+    finished = drafts.TensorBuilder._finished
 
     def counted(self: Any, data: formats.Data) -> Tensor:
         addresses.append(self.path)
         return finished(self, data)
 
-    monkeypatch.setattr(drafts.TensorDraft, "_finished", counted)
+    monkeypatch.setattr(drafts.TensorBuilder, "_finished", counted)
     return addresses
 
 

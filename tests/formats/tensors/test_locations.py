@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from protoslice.errors import CorruptModel
-from protoslice.formats.messages import beside
+from protoslice.formats.messages import resolve_location
 
 
 @pytest.mark.parametrize(
@@ -21,8 +21,8 @@ from protoslice.formats.messages import beside
     ],
 )
 def test_locations_inside_of_the_folder_are_followed(location: str, path: str) -> None:
-    assert beside("m/model.onnx", location) == path
-    assert beside("model.onnx", location) == path.removeprefix("m/")
+    assert resolve_location("m/model.onnx", location) == path
+    assert resolve_location("model.onnx", location) == path.removeprefix("m/")
 
 
 @pytest.mark.parametrize(
@@ -32,4 +32,4 @@ def test_locations_inside_of_the_folder_are_followed(location: str, path: str) -
 def test_other_locations_are_refused(location: str) -> None:
     for root in ("m/model.onnx", "model.onnx", "a/b/model.onnx"):
         with pytest.raises(CorruptModel, match="External data has the location"):
-            beside(root, location)
+            resolve_location(root, location)

@@ -23,7 +23,19 @@ from protoslice.sources.files import BytesSource, FileSource
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import row
-from protoslice.tensors.model import Data, Encoding, Fault, Filled, Later, Stored, Strided, Strings, Tensor, Tile, Tiled
+from protoslice.tensors.model import (
+    Data,
+    Deferred,
+    Encoding,
+    Filled,
+    Stored,
+    Strided,
+    Strings,
+    Tensor,
+    Tile,
+    Tiled,
+    Unreadable,
+)
 from protoslice.tensors.reading import Place, place, read
 
 Array = np.ndarray[Any, np.dtype[Any]]
@@ -131,11 +143,11 @@ def ways(array: Array, name: str, seed: int) -> dict[str, Data]:
     dtype = DTYPES[name]
     found: dict[str, Data] = {
         "plain": stored(one_by_one(array, name)),
-        "loose": stored(loose(array, name) if dtype.narrow else array.tobytes(), Encoding.LOOSE),
+        "loose": stored(loose(array, name) if dtype.narrow else array.tobytes(), Encoding.BYTE_PER_ELEMENT),
         "packed": stored(as_bits(array, name), Encoding.PACKED),
         "tiled": tiled(array, name, seed),
         "strided": strided(array, name, seed),
-        "later": Later(lambda: stored(one_by_one(array, name))),
+        "later": Deferred(lambda: stored(one_by_one(array, name))),
         "pieces": Stored(in_pieces(one_by_one(array, name), seed)),
     }
     if not dtype.narrow:
@@ -341,12 +353,12 @@ def test_strings_without_number_are_not_listed() -> None:
 def test_the_facts_of_a_tensor_are_json() -> None:
     subject = tensor(bytes(4), "F32", [1])
     assert json.loads(content(read(subject, form="json").bytes)) == json.loads(json.dumps(row(subject)))
-    fault = tensor(Fault(NotFound("No file")), "F32", [1])
+    fault = tensor(Unreadable(NotFound("No file")), "F32", [1])
     assert json.loads(content(read(fault, form="json").bytes))["problem"] == "No file"
 
 
 def test_what_cannot_be_had_says_why() -> None:
-    fault = tensor(Fault(NotFound("No file")), "F32", [1])
+    fault = tensor(Unreadable(NotFound("No file")), "F32", [1])
     for _ in range(2):
         with pytest.raises(NotFound, match="No file"):
             read(fault)

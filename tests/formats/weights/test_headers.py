@@ -17,7 +17,7 @@ from protoslice.formats.headers import message_of
 from protoslice.formats.registry import tensors_of
 from protoslice.sources.files import BytesSource
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Fault, MissingFile, Model
+from protoslice.tensors.model import MissingFile, Model, Unreadable
 from protoslice.tensors.reading import read
 
 ROOTS = {SAFETENSORS: "a.safetensors", GGUF: "a.gguf"}
@@ -103,8 +103,8 @@ def test_spelling_of_a_safetensors_header_is_free() -> None:
 
 def test_a_cut_file_has_the_tensors_that_are_whole() -> None:
     found = tensors(safetensors({"a": entry(0, 4), "b": entry(4, 8)}, 6))
-    assert not isinstance(found[0].data, Fault)
-    assert isinstance(found[1].data, Fault)
+    assert not isinstance(found[0].data, Unreadable)
+    assert isinstance(found[1].data, Unreadable)
     with pytest.raises(CorruptModel, match="ends at byte"):
         read(found[1])
 
@@ -217,7 +217,7 @@ def test_gguf_tensors_that_do_not_fit_are_faults() -> None:
     found = tensors(gguf([], infos, 128), GGUF)
     for number, words in enumerate(("ends at byte", "not aligned to 32", "unknown type 99")):
         data = found[number].data
-        assert isinstance(data, Fault)
+        assert isinstance(data, Unreadable)
         assert words in str(data.error)
     assert read(found[3]).bytes.size == 32
 
@@ -248,7 +248,7 @@ def everything(data: bytes, kind: str) -> None:
     found = tensors(data, kind)
     for number in range(min(len(found), 200)):
         tensor = found[number]
-        if not isinstance(tensor.data, Fault):
+        if not isinstance(tensor.data, Unreadable):
             reading = read(tensor)
             size = reading.bytes.size
             reading.bytes.read(0, min(size, 64))

@@ -101,10 +101,10 @@ async def test_more_elements_than_the_budget_are_refused(target: str) -> None:
 
 
 def test_a_budget_grows_with_the_stored_bytes() -> None:
-    budget.allow(budget.LEAST, 0, "")
-    budget.allow(64 << 30, 1 << 30, "")
+    budget.check_budget(budget.LEAST, 0, "")
+    budget.check_budget(64 << 30, 1 << 30, "")
     with pytest.raises(budget.OverBudget, match="ask for less"):
-        budget.allow((64 << 30) + 1, 1 << 30, "ask for less")
+        budget.check_budget((64 << 30) + 1, 1 << 30, "ask for less")
 
 
 async def test_a_sample_is_bounded_too() -> None:

@@ -21,7 +21,7 @@ from protoslice.stores.reading.tensors.groups import NamedTensors, totals_of
 from protoslice.stores.reading.tensors.searching import NameSearch, page_job
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors, natural
-from protoslice.tensors.model import Fault, Tensor
+from protoslice.tensors.model import Tensor, Unreadable
 
 T = TypeVar("T")
 NAMES = st.lists(st.text("ab12./", min_size=1, max_size=8), max_size=25)
@@ -31,7 +31,7 @@ STEP = re.compile(r"(?<=[^./:])[./:]")
 def tensors(names: Sequence[str]) -> Tensors:
     """Tensors of one byte, two bytes …, with these names."""
     found = [
-        Tensor(name, f"path:t[{n}]", DTYPES["U8"], (n + 1,), "t", None, Fault(CorruptModel("nothing is read")))
+        Tensor(name, f"path:t[{n}]", DTYPES["U8"], (n + 1,), "t", None, Unreadable(CorruptModel("nothing is read")))
         for n, name in enumerate(names)
     ]
     return Tensors.of(found)

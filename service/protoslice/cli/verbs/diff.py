@@ -26,7 +26,7 @@ from protoslice.facts import Difference, TensorDelta
 from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
 from protoslice.tensors.listing import Tensors, single
-from protoslice.tensors.reading import ready
+from protoslice.tensors.reading import resolve
 
 DIFFERENT: Final = 8
 _SAMPLE: Final = 4096
@@ -105,7 +105,7 @@ def _compared(before: str, after: str, root: RootType) -> Iterator[tuple[list[Di
 
 
 def _delta(before: Tensors, after: Tensors, each: Difference) -> TensorDelta:
-    one, other = ready(single(before, each.was))[0], ready(single(after, each.address))[0]
+    one, other = resolve(single(before, each.was))[0], resolve(single(after, each.address))[0]
     return finish(delta_job(one, other, _SAMPLE, _RUNS))
 
 

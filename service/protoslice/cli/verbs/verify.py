@@ -32,7 +32,7 @@ from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
 from protoslice.streams import open_records
 from protoslice.streams.framing import DEFLATED
-from protoslice.tensors.model import Fault, Tensor
+from protoslice.tensors.model import Tensor, Unreadable
 
 NOT_SOUND = 3
 
@@ -170,7 +170,7 @@ def _of_file(name: str, root: RootType) -> Iterator[Check]:
         if model.proto is not None:
             yield _proto(model.model.root, model.proto)
         for tensor in _tensors(model):
-            if isinstance(tensor.data, Fault):
+            if isinstance(tensor.data, Unreadable):
                 if isinstance(tensor.data.error, CorruptModel | NotFound):
                     yield Check("tensor", tensor.name, 0, True, str(tensor.data.error))
             elif compare := comparing(tensor):

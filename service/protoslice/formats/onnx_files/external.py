@@ -28,8 +28,8 @@ from protoslice.formats.onnx_files.messages import (
     wrapped,
 )
 from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
-from protoslice.tensors.model import Encoding, Fault, Stored, Strings, Tensor
-from protoslice.tensors.reading import looked_up, read
+from protoslice.tensors.model import Encoding, Stored, Strings, Tensor, Unreadable
+from protoslice.tensors.reading import locate, read
 
 WEIGHTS: Final = "weights.bin"
 """Name of the file with the weights, as the model refers to it."""
@@ -151,7 +151,7 @@ def _changes(
         # Parsing again is spared if no byte can be the tag of the location.
         external = bool(_LOCATION_TAGS & set(skeleton)) and schema.parsed(kind, skeleton).data_location == EXTERNAL
         # A tensor whose elements cannot be read is left unchanged, unless they are missing in another file.
-        if isinstance(tensor.data, Strings) or (isinstance(tensor.data, Fault) and not external):
+        if isinstance(tensor.data, Strings) or (isinstance(tensor.data, Unreadable) and not external):
             continue
         constant = _PLACED.fullmatch(found[number].path)
         name = constants.names.get(int(constant[1])) if constant and large else None
@@ -212,7 +212,7 @@ def _elements(tensor: Tensor) -> Rope:
     narrow, data = tensor.dtype is not None and tensor.dtype.narrow, tensor.data
     if isinstance(data, Stored) and data.encoding is (Encoding.PACKED if narrow else Encoding.PLAIN):
         return data.bytes
-    return read(looked_up(tensor)[0], form="packed" if narrow else "raw", compare=False).bytes
+    return read(locate(tensor)[0], form="packed" if narrow else "raw", compare=False).bytes
 
 
 def _reference(offset: int, size: int) -> bytes:

@@ -15,7 +15,7 @@ from protoslice.errors import LimitExceeded
 from protoslice.storage import Span
 from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.stored import SUM_BLOCK
-from protoslice.tensors.layout import allow
+from protoslice.tensors.layout import check_budget
 from protoslice.tensors.omitted import Omitted
 
 _PIECES = 1 << 15
@@ -101,7 +101,7 @@ class Representation:
         if computed:
             plain = max(0, self.size - sum(source.size for source in computed))
             stored = plain + sum(source.stored for source in computed)
-            allow(length, stored, "ask for a slice, for fewer tensors, or for a range of bytes")
+            check_budget(length, stored, "ask for a slice, for fewer tensors, or for a range of bytes")
 
     async def pieces(
         self, start: int, end: int, window: Window | None = None

@@ -27,8 +27,8 @@ from protoslice.stores.reading.evidence import ByteEvidence, PieceLists
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.pieces import Pieces
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Later, Model, Tensor
-from protoslice.tensors.reading import is_ready, ready
+from protoslice.tensors.model import Deferred, Model, Tensor
+from protoslice.tensors.reading import is_resolved, resolve
 
 MOST_LISTED: Final = 10_000
 """Differences of a comparison that are listed; all are counted."""
@@ -313,11 +313,11 @@ def _moves_job(
 
 def _ready(tensor: Tensor) -> Tensor:
     """Return the tensor with its elements located; `LimitExceeded` where too many varints would have to be counted."""
-    if is_ready(tensor):
+    if is_resolved(tensor):
         return tensor
-    if not isinstance(tensor.data, Later) and (tensor.size or 0) > _MOST_COUNTED:
+    if not isinstance(tensor.data, Deferred) and (tensor.size or 0) > _MOST_COUNTED:
         raise LimitExceeded("The elements are varints, too many to be counted for a sample")
-    return ready(tensor)[0]
+    return resolve(tensor)[0]
 
 
 def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:

@@ -29,7 +29,7 @@ from protoslice.streams.opening import framing_of_shards, type_of_shards
 from protoslice.streams.records import JoinedRecords, Shard
 from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPart, RecordType
 from protoslice.streams.shards import is_pattern, name_of, shards_among
-from protoslice.tensors.layout import allow
+from protoslice.tensors.layout import check_budget
 
 _PASSES: Final = 8
 _PASSES_OF_CLIENT: Final = 4
@@ -229,7 +229,8 @@ class StoreRecords:
             _, shown, rope = await self._results.get((self._row, "records", etag), lambda: self._worker.bulk(planned))
         else:
             (_, shown, rope), _ = await self._worker.run(planned)
-        allow(rope.size, sum(source.size for source in sources), "ask for fewer records, or for each record only once")
+        stored = sum(source.size for source in sources)
+        check_budget(rope.size, stored, "ask for fewer records, or for each record only once")
         ending = "pb" if form is None else form
         return Representation(
             rope,

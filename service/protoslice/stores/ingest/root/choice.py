@@ -8,7 +8,7 @@ from typing import Final, Protocol
 
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
-from protoslice.formats.roots import Candidate, likeliest_first, manifests_of, tried
+from protoslice.formats.roots import Candidate, manifests_of, rank, tried
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 from protoslice.stores.ingest.receive import Received
@@ -131,7 +131,7 @@ async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> li
         each.path: await _content(await opened(by_path[each.path]), worker)
         for each in await worker.run(lambda: manifests_of(candidates))
     }
-    ranked = await worker.run(lambda: likeliest_first(candidates, contents))
+    ranked = await worker.run(lambda: rank(candidates, contents))
     return [by_path[each.path] for each in ranked]
 
 

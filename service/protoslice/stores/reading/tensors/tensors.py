@@ -26,7 +26,7 @@ from protoslice.tensors.conversion import dequantized
 from protoslice.tensors.listing import Tensors, chosen_job, entry_of, entry_weight, pattern, single, wanted
 from protoslice.tensors.model import Model, Tensor
 from protoslice.tensors.omitted import Omitted, refuse
-from protoslice.tensors.reading import is_ready, looked_up, read, ready, tells_facts
+from protoslice.tensors.reading import is_resolved, locate, read, resolve, tells_facts
 from protoslice.tensors.references import References
 from protoslice.tensors.safetensors_file import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
 from protoslice.tensors.statistics import statistics_job, statistics_text
@@ -133,7 +133,7 @@ class StoreTensors:
 
         def look() -> Representation | Tensor:
             tensor = single(found, called)
-            if shown != "stats" and (is_ready(tensor) or tells_facts(tensor, shown)):
+            if shown != "stats" and (is_resolved(tensor) or tells_facts(tensor, shown)):
                 return self._represented(tensor, slice_text, shown, dequantize=dequantize)
             # Invalid requests fail before the elements are counted.
             read(tensor, slice_text, "raw" if shown == "stats" else shown, compare=False)
@@ -154,10 +154,10 @@ class StoreTensors:
 
     async def _counted(self, tensor: Tensor) -> Tensor:
         """The tensor with its elements located, and its varints counted."""
-        if is_ready(tensor):
+        if is_resolved(tensor):
             return tensor
         key = (self._row, "tensor", self._tags, tensor.address)
-        return await self._results.get(key, lambda: self._worker.bulk(lambda: ready(tensor)))
+        return await self._results.get(key, lambda: self._worker.bulk(lambda: resolve(tensor)))
 
     async def _summed_up(self, tensor: Tensor, slice_text: str | None, sample: int | None) -> Representation:
         """The statistics of a tensor in JSON, made once for all who wait, and for nobody once they left."""
@@ -238,7 +238,7 @@ class StoreTensors:
 
         def add(number: int) -> None:
             nonlocal held
-            tensor, weight = looked_up(found[number])
+            tensor, weight = locate(found[number])
             file.add(tensor)
             held += weight
 
