@@ -185,7 +185,7 @@ async def _calls(bucket: _Bucket, name: str, count: int) -> list[Row]:
         ("PUT of a stored model, its digest given", lambda stores: upload(stores, known, expected_sha256=digest), 0, 8),
         ("list of the 20 newest", lambda stores: stores.list(limit=20), 0, 2),
         ("list of 20 by type", lambda stores: stores.list(StoreQuery(type="seeded.Model"), limit=20), 0, 2),
-        ("list of 20 by the beginning of a tag", lambda stores: stores.family("t", limit=20), 0, 2),
+        ("list of 20 by the beginning of a tag", lambda stores: stores.pages.family("t", limit=20), 0, 2),
         ("collection with nothing to do", _collect, 1, 30),  # looks for multipart uploads that stopped
     )
     return [

@@ -132,7 +132,7 @@ def endurance(folder: Path, scale: float) -> Iterator[Row]:
 async def _seed(catalogue: Path, stores: int) -> None:
     async with opened(MemoryStorage()) as memory:
         made = await upload(memory, _MODEL)
-        like = await memory._manifests.get(made.store.id)
+        like = await memory.manifests.get(made.store.id)
     async with shared_catalogue(catalogue) as database:
         await seed(database, stores, like)
 

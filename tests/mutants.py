@@ -428,7 +428,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "cancellable=cancellable)", "cancellable=False)", "tests/concurrency/test_results.py",
     ),
     Mutant(
-        "20: a damaged store is replaced", "stores/ingest/publisher.py",
+        "20: a damaged store is replaced", "stores/ingest/publishing.py",
         "replaces = None if there is not None else done.row.id", "replaces = None", f"{_CATALOG}/test_stores.py",
     ),
     Mutant(
@@ -551,4 +551,16 @@ CREATE INDEX store_objects_object""", SIMULATION,
     _access("server/http/failures.py", "if problem.refuses:", "if False:"),
     _access("catalog/spaces.py", "type(value) is not int or not 0", "not 0"),
     _access("server/access/oidc/verification.py", "if algorithm not in issuer.algorithms:", "if False:"),
+    Mutant(
+        "rows of a read-only storage stay", "catalog/database.py", "if tx.changed & OF_STORAGE and", "if False and",
+        "tests/server/access/test_read_only.py",
+    ),
+    Mutant(
+        "no object is written in a read-only storage", "stores/shared.py",
+        "        self.database.check_writable()\n", "", "tests/server/access/test_read_only.py",
+    ),
+    Mutant(
+        "a store that was sent again is opened by its own row", "stores/open_stores.py",
+        "(*place, manifest.row), open)", "(*place, 0), open)", "tests/stores/test_open_stores.py",
+    ),
 )  # fmt: skip

@@ -78,7 +78,7 @@ class StoresMachine(RuleBasedStateMachine):
             self.created[store_id] = created.store.created
         self.contents[store_id] = seed
         for name in names:
-            self.tags[name] = (store_id, self.run(self.stores.tag(name)).etag)
+            self.tags[name] = (store_id, self.run(self.stores.tags.get(name)).etag)
         return store_id
 
     @rule(seed=SEEDS)
@@ -141,9 +141,9 @@ class StoresMachine(RuleBasedStateMachine):
     def drop_a_tag(self, name: str) -> None:
         if name not in self.tags:
             with pytest.raises(NotFound):
-                self.run(self.stores.delete_tag(name))
+                self.run(self.stores.tags.remove(name))
         else:
-            self.run(self.stores.delete_tag(name))
+            self.run(self.stores.tags.remove(name))
             del self.tags[name]
 
     @rule(ref=refs)
@@ -184,7 +184,7 @@ class StoresMachine(RuleBasedStateMachine):
         assert restored.tags_taken == tuple(taken)
         for name in names:
             if name not in self.tags:
-                self.tags[name] = (ref, self.run(self.stores.tag(name)).etag)
+                self.tags[name] = (ref, self.run(self.stores.tags.get(name)).etag)
 
     @rule()
     def collect_what_is_old(self) -> None:
@@ -262,7 +262,7 @@ class StoresMachine(RuleBasedStateMachine):
         for store_id, info in found.items():
             names = sorted(name for name, tag in self.tags.items() if tag[0] == store_id)
             assert info.tags == tuple(names)
-        tags = self.run(self.stores.tags()).items
+        tags = self.run(self.stores.tags.page(1000))[0]
         assert {tag.name: (tag.store, tag.etag) for tag in tags} == self.tags
 
 

@@ -165,7 +165,7 @@ def test_a_store_on_a_list_that_has_got_another_tag_costs_no_more(stores: int) -
 @STORES
 def test_a_list_by_the_beginning_of_a_tag_costs_two_statements(stores: int) -> None:
     async def tagged(fresh: Stores) -> None:
-        assert len((await fresh.family("t", limit=20)).items) == 20
+        assert len((await fresh.pages.family("t", limit=20)).items) == 20
 
     found, transactions = calls(tagged, stores=stores)
     assert found.calls == NOTHING
@@ -175,7 +175,7 @@ def test_a_list_by_the_beginning_of_a_tag_costs_two_statements(stores: int) -> N
 @STORES
 def test_a_removal_and_its_undoing_write_nothing_to_the_storage(stores: int) -> None:
     async def back_and_forth(fresh: Stores) -> None:
-        (store,) = [info.id for info in (await fresh.family("net:1", limit=1)).items]
+        (store,) = [info.id for info in (await fresh.pages.family("net:1", limit=1)).items]
         catalogue_of(fresh.storage).count_anew()
         await fresh.delete(store)
         assert catalogue_of(fresh.storage).transactions == {"write": 1}

@@ -123,14 +123,14 @@ def fail_uploads(kind: str, how: dict[str, bool]) -> None:
 @HOW
 def test_deletion(how: dict[str, bool]) -> None:
     async def remove(stores: Stores) -> Removed:
-        return await stores.delete((await stores.tag("old")).store)
+        return await stores.delete((await stores.tags.get("old")).store)
 
     async def judge(fresh: Stores, old: str, result: object) -> None:
         seen = await visible(fresh)
         if isinstance(result, Removed):
             assert old not in seen
             with pytest.raises(NotFound):
-                await fresh.tag("old")
+                await fresh.tags.get("old")
         if old not in seen:
             with pytest.raises(NotFound):
                 await fresh.get("old")
@@ -143,14 +143,14 @@ def test_deletion(how: dict[str, bool]) -> None:
 def test_tagging(how: dict[str, bool]) -> None:
     async def work(stores: Stores) -> bool:
         store = await stores.get("old")
-        tag = await stores.tag("old")
+        tag = await stores.tags.get("old")
         await stores.put_tag("new", store.id, if_none_match=True)
         await stores.put_tag("old", store.id, if_match=tag.etag)
-        await stores.delete_tag("new")
+        await stores.tags.remove("new")
         return True
 
     async def judge(fresh: Stores, old: str, result: object) -> None:
-        names = {tag.name: tag.store for tag in (await fresh.tags()).items}
+        names = {tag.name: tag.store for tag in (await fresh.tags.page(1000))[0]}
         assert names in ({"old": old}, {"old": old, "new": old})
         if result is True:
             assert "new" not in names
@@ -161,12 +161,12 @@ def test_tagging(how: dict[str, bool]) -> None:
 @HOW
 def test_restoring(how: dict[str, bool]) -> None:
     async def remove(stores: Stores) -> Removed:
-        return await stores.delete((await stores.tag("old")).store)
+        return await stores.delete((await stores.tags.get("old")).store)
 
     async def restore(stores: Stores) -> Restored:
         (row,) = await stores.database.read(lambda tx: tx.all("SELECT digest FROM stores WHERE deleted IS NOT NULL"))
         restored = await stores.restore(row[0])
-        await stores.tag("old")
+        await stores.tags.get("old")
         return restored
 
     async def judge(fresh: Stores, old: str, result: object) -> None:
@@ -175,7 +175,7 @@ def test_restoring(how: dict[str, bool]) -> None:
             assert seen[old].tags == ("old",)
         if old not in seen:
             with pytest.raises(NotFound):
-                await fresh.tag("old")
+                await fresh.tags.get("old")
             assert (await fresh.restore(old)).store.tags == ("old",)
 
     asyncio.run(with_each_fault(restore, judge, how, remove))

@@ -81,7 +81,7 @@ async def empty(stores: Stores, disk: Path, ids: list[str]) -> None:
     """Remove two of three stores and collect them, until there is room for another one."""
     with pytest.raises(StorageFull):
         await upload(stores, onnx(3 * MIB, seed=7))
-    await stores.delete_tag("t2")
+    await stores.tags.remove("t2")
     assert (await stores.delete(ids[0])).tags == ("t0",)
     await stores.restore(ids[0])
     await stores.delete(ids[0])

@@ -92,9 +92,9 @@ def test_a_schema_cannot_make_a_type_of_another_mean_something_else() -> None:
     """Names decide nothing: a schema that sorts first and declares the same type differently is not taken."""
 
     async def work(stores: Stores, _: Storage) -> None:
-        await stores.put_schema("mine", things("name", "key"))
+        await stores.schemas.put("mine", things("name", "key"))
         with pytest.raises(Conflict, match=r"mine\.Thing.*'0'.*'mine'"):
-            await stores.put_schema("0", things("key", "name"))
+            await stores.schemas.put("0", things("key", "name"))
         info = (await upload(stores, THING, REQUEST)).store
         assert await read(await (await stores.view(info.id)).merge("name", None, None)) == b"N" * 40
 
@@ -106,14 +106,14 @@ def test_a_store_sent_again_under_another_schema_is_another_store(other: bytes) 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         seen, ids = Seen(), set()
         for data in (things("name", "key"), other, things("name", "key")):
-            await stores.put_schema("mine", data)
+            await stores.schemas.put("mine", data)
             info = (await upload(stores, THING, REQUEST)).store
             ids.add(info.id)
             await seen.look(stores, info.id)
             async with opened(storage) as others:
                 await seen.look(others, info.id)
             await stores.delete(info.id)
-            await stores.delete_schema("mine")
+            await stores.schemas.delete("mine")
         assert len(ids) == 2
         assert len(seen.by_url) > 20
 
@@ -123,10 +123,10 @@ def test_a_store_sent_again_under_another_schema_is_another_store(other: bytes) 
 def test_a_schema_that_is_replaced_changes_no_store() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         seen = Seen()
-        await stores.put_schema("mine", things("name", "key"))
+        await stores.schemas.put("mine", things("name", "key"))
         old = (await upload(stores, THING, REQUEST)).store
         await seen.look(stores, old.id)
-        await stores.put_schema("mine", things("key", "name"))
+        await stores.schemas.put("mine", things("key", "name"))
         new = (await upload(stores, THING, REQUEST)).store
         async with opened(storage) as others:
             for each in (old, new):
@@ -170,7 +170,7 @@ def test_an_upgrade_with_another_bundled_type_changes_no_store(monkeypatch: pyte
 def test_another_planner_makes_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stores: Stores, _: Storage) -> None:
         old = (await upload(stores, onnx(3000))).store
-        monkeypatch.setattr("protoslice.stores.ingest.persist.PLANNER", old.planner + 1 if old.planner else 0)
+        monkeypatch.setattr("protoslice.stores.ingest.publishing.PLANNER", old.planner + 1 if old.planner else 0)
         new = (await upload(stores, onnx(3000))).store
         assert (new.planner, new.id == old.id) == ((old.planner or 0) + 1, False)
 

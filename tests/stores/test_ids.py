@@ -13,7 +13,7 @@ from protoslice.catalog import objects, stores
 from protoslice.catalog.objects import new_id
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
-from protoslice.stores.ingest import persist
+from protoslice.stores.ingest import publishing
 from protoslice.stores.writing.reservations import BLOCK
 
 
@@ -44,7 +44,7 @@ def test_objects_of_another_process_that_have_the_same_ids_are_passed_over(monke
 
 def test_a_store_of_another_process_that_has_the_same_id_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(ours: Stores, _: MemoryStorage) -> None:
-        monkeypatch.setattr(persist, "new_id", lambda: 7)
+        monkeypatch.setattr(publishing, "new_id", lambda: 7)
         ids = count(7)
         monkeypatch.setattr(stores, "new_id", lambda: next(ids))
         for seed in range(3):

@@ -179,7 +179,7 @@ def test_a_restored_store_needs_room_too() -> None:
             await stores.restore(made.id)
         assert set(await visible(stores)) == {other.id}
         with pytest.raises(NotFound):
-            await stores.tag("t")
+            await stores.tags.get("t")
         await stores.delete(other.id)
         assert (await stores.restore(made.id)).store.tags == ("t",)
 

@@ -58,7 +58,7 @@ def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
         assert (await stores.list(StoreQuery(type="unknown"))).items == []
         again = await upload(stores, TREE)
         assert (again.store.id, again.created) == (info.id, False)
-        pieces = await stores.pieces(info.id, limit=1000, cursor=None)
+        pieces = (await stores.pieces.of(await stores.view(info.id))).page(1000, None)
         assert {piece.file for piece in pieces.items} == {path for path, data in TREE.items() if data}
 
     where(work)

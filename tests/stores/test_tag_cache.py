@@ -51,7 +51,7 @@ def test_trust_ends() -> None:
             async with opened(stores.storage) as others:
                 await others.put_tag("a", two)
             assert (await stores.view("a")).info.id == one, "told in the docs"
-            assert (await stores.tag("a")).store == (await stores.get("a")).id == two, "what is told is asked for"
+            assert (await stores.tags.get("a")).store == (await stores.get("a")).id == two, "what is told is asked for"
             loop = asyncio.get_running_loop()
             time = loop.time
             loop.time = lambda: time() + TRUSTING.trust_seconds  # type: ignore[method-assign]
@@ -66,7 +66,7 @@ def test_own_changes_are_seen_at_once() -> None:
             assert (await stores.view("a")).info.id == one
             await stores.put_tag("a", two)
             assert (await stores.view("a")).info.id == two
-            await stores.delete_tag("a")
+            await stores.tags.remove("a")
             with pytest.raises(NotFound):
                 await stores.view("a")
             await stores.put_tag("a", two)
@@ -112,15 +112,15 @@ def test_a_tag_is_set_to_what_a_reference_names() -> None:
         one, two = await some(stores, 2)
         tag, new = await stores.put_tag("a", one)
         assert (new, tag.name, tag.store) == (True, "a", one)
-        assert await stores.tag("a") == tag
+        assert await stores.tags.get("a") == tag
         moved, new = await stores.put_tag("a", two[:20], if_match=tag.etag)
         assert (new, moved.store) == (False, two)
         await stores.put_tag("c", "a")
-        assert (await stores.tag("c")).store == two
+        assert (await stores.tags.get("c")).store == two
         assert (await stores.get(two)).tags == ("a", "c")
-        await stores.delete_tag("a", if_match=moved.etag)
+        await stores.tags.remove("a", if_match=moved.etag)
         with pytest.raises(NotFound, match="'a'"):
-            await stores.delete_tag("a")
+            await stores.tags.remove("a")
 
     in_memory(work)
 
@@ -138,14 +138,11 @@ def test_a_store_of_many_tags_shows_the_first_of_them_and_lists_all() -> None:
         seen: list[str] = []
         cursor: str | None = None
         while True:
-            page = await stores.tags(store=one, limit=7, cursor=cursor)
-            seen += [tag.name for tag in page.items]
-            cursor = page.next
+            page, cursor = await stores.tags.page(7, cursor, store=one)
+            seen += [tag.name for tag in page]
             if cursor is None:
                 break
         assert seen == names[20:]
-        with pytest.raises(NotFound):
-            await stores.tags(store="nothing")
         assert (await stores.delete(one)).tags == tuple(names[20:])
 
     in_memory(work)

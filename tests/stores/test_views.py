@@ -310,7 +310,7 @@ def test_a_page_of_a_tree_whose_type_has_a_long_name() -> None:
     schema = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
 
     async def work(stores: Stores, _: MemoryStorage) -> None:
-        await stores.put_schema("long", schema)
+        await stores.schemas.put("long", schema)
         data = b"".join(field(1, field(1, b"%d" % number)) for number in range(3000))
         store = await stores.view((await upload(stores, {"x": data}, IngestRequest(type="long.Root"))).store.id)
         count = 0

@@ -32,7 +32,7 @@ from protoslice.stores import (
     Stores,
     collection,
 )
-from protoslice.stores.ingest import packs, persist
+from protoslice.stores.ingest import packs, publishing
 from protoslice.stores.manifest import sums_of
 from protoslice.stores.marker import MARKER
 from protoslice.stores.names import DEFAULT_SPACE
@@ -70,7 +70,7 @@ def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iter
     in the manifest; others are objects.
     """
     with (
-        patch.object(persist, "LARGEST_INLINE", largest),
+        patch.object(publishing, "LARGEST_INLINE", largest),
         patch.object(new_objects, "LARGEST_INLINE_SUMS", sums),
         patch.object(packs, "LARGEST_HELD", files),
         patch.object(collector_table, "LARGEST_SUMLESS", sums << 14),  # four bytes for 64 KiB
@@ -313,7 +313,7 @@ async def keys_of(stores: Stores, store: str) -> dict[str, ObjectKey]:
 
     Sums that are objects are called like what they belong to, with `.sums`.
     """
-    manifest = await stores._manifests.get(store)
+    manifest = await stores.manifests.get(store)
     files = {f"file-{number}": location for number, location in enumerate(manifest.objects)}
     if manifest.side is not None:
         files["side"] = manifest.side

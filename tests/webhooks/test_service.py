@@ -152,7 +152,7 @@ def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
             store = await make(stores, b"model")
             await make(stores, b"model")  # is there
             await stores.put_tag("resnet:4", store)
-            await stores.delete_tag("resnet:4")
+            await stores.tags.remove("resnet:4")
             repository = await Repositories(stores).create("ann/resnet")
             first = await change(repository, {"a": b"1"}, title="first")
             await repository.create("tags", "v1")
@@ -232,7 +232,7 @@ def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Receiver) -
             for place in (stores, await spaces.get("team")):
                 store = await make(place, b"model")
                 await place.put_tag("t", store)
-                await place.delete_tag("t")
+                await place.tags.remove("t")
             await deliver(hooks)
             assert receiver.events() == [("tag.set", "t")]
             assert json.loads(receiver.posts[0][1])["source"] == "/spaces/team"
@@ -256,7 +256,7 @@ async def _tag(stores: Stores, data: bytes) -> None:
 
 async def _points_at(stores: Stores, data: bytes) -> bool:
     with suppress(NotFound):
-        return (await stores.tag("t")).store == await make(stores, data)
+        return (await stores.tags.get("t")).store == await make(stores, data)
     return False
 
 
@@ -406,7 +406,7 @@ def test_letters_are_written_in_the_transaction_of_the_change(receiver: Receiver
             await stores.put_tag("t", store)
             with pytest.raises(Conflict):
                 await stores.put_tag("t", store, if_none_match=True)
-            await stores.delete_tag("t")
+            await stores.tags.remove("t")
             counted = database.transactions.copy()
             written = await database.read(lambda tx: tx.all("SELECT count(*) FROM letters"))
         await hooks.close()

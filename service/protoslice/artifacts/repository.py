@@ -268,7 +268,7 @@ class ArtifactRepository:
         )
         if wanted is not None and wanted != digest:
             raise DigestInvalid(f"The manifest has the digest {digest.text}, not {wanted.text}")
-        await self._stores.check_free_space()
+        await self._stores.shared.check_free_space()
         store, missing = await self._gather(manifest)
         stored = StoredManifest(digest, manifest.media_type, data, store)
         if manifest.subject is not None:

@@ -142,6 +142,15 @@ UNAUDITED: Final = frozenset(
 """All other tables."""
 
 
+OF_STORAGE: Final = frozenset(
+    {
+        "commits", "file_digests", "former_names", "kept_files", "manifests", "names", "objects", "repositories",
+        "schemas", "store_objects", "stores", "trash", "upload_objects", "upload_parts", "uploads", "writers", "xorbs",
+    }
+)  # fmt: skip
+"""Tables of what lies in the storage and of its names, which do not change while the storage is read-only."""
+
+
 class Unaudited(Enum):
     """Changes of audited tables that the audit does not need: the only exceptions."""
 
@@ -268,6 +277,8 @@ class Database(ABC):
     """Id of this process in the table of processes."""
     process_secrets: str | None = None
     """Fingerprints of its secrets, as they are kept there."""
+    read_only: str | None = None
+    """Why the storage cannot be written; None for one that can."""
     _is_away = False
     """True from a failure to reach the database until an attempt succeeds: meanwhile nothing waits for it."""
 
@@ -279,7 +290,8 @@ class Database(ABC):
         a transaction that has begun. Raise `DatabaseUnavailable` if the database does not answer in time.
 
         What a request changes in tables of `AUDITED` is not committed unless `work` adds to the audit, or `unaudited`
-        says why it does not: then `RuntimeError` is raised.
+        says why it does not: then `RuntimeError` is raised. While the storage is read-only, nothing but what is
+        computed changes in tables of `OF_STORAGE`: see `check_writable`.
         """
         change, actor, unknown = uuid.uuid4().bytes, ACTOR.get(), list[CommitUnknown]()
 
@@ -288,6 +300,8 @@ class Database(ABC):
             tx.change, tx.actor = change, actor or NOBODY
             tx.of_request = actor is not None and actor.id != LOCAL and unaudited is not Unaudited.COLLECTED
             result = work(tx)
+            if tx.changed & OF_STORAGE and unaudited is not Unaudited.COMPUTED:
+                self.check_writable()
             unrecorded = tx.changed & AUDITED
             if actor is not None and unrecorded and not tx.recorded and unaudited is None:
                 raise RuntimeError(f"A request changed {', '.join(sorted(unrecorded))} and recorded nothing")
@@ -305,6 +319,11 @@ class Database(ABC):
                 raise
 
         return await self._observed("write", attempt)
+
+    def check_writable(self) -> None:
+        """Raise `Unsupported` if the storage is read-only."""
+        if self.read_only is not None:
+            raise Unsupported(f"The service cannot write to its storage: {self.read_only}")
 
     async def write_in_batches(self, step: Callable[[Transaction, int], T]) -> AsyncIterator[T]:
         """Run `step` in one background transaction after the other until its result is false; yield the others.

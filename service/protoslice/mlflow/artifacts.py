@@ -46,7 +46,7 @@ class MlflowArtifacts:
             held += piece
             if len(held) > _SMALL:
                 return await self._put_large(path, bytes(held), pieces)
-        await self._stores.check_free_space()
+        await self._stores.shared.check_free_space()
         return await self._keep(path, KeptFile(size=len(held), data=bytes(held)))
 
     async def naming(self, names: Sequence[NamedStore]) -> set[tuple[str, str]]:

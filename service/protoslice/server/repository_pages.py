@@ -133,7 +133,7 @@ class RepositoryPages:
     async def _sized(self, plain: RepositorySummary, head: RepositoryVersion) -> RepositorySummary:
         """With its head and the facts of that store, unless it has been removed."""
         try:
-            store = await self._stores.outline(head.store)
+            store = (await self._stores.manifests.get(head.store)).as_store()
         except NotFound:
             return plain
         return replace(

@@ -153,7 +153,7 @@ class Services:
                 quiet = AutoCommit(database, spaces.get, settings.draft_quiet_seconds)
                 loops["the search for MLflow folders"] = quiet.look_for_ever
             self.metrics.spaces.watch(spaces)
-            self.metrics.cache.watch(opened.cache)
+            self.metrics.cache.watch(opened.shared.cache)
             rendering = Renderer(
                 processes=settings.render_processes,
                 timeout_seconds=settings.render_timeout_seconds,
@@ -189,7 +189,7 @@ class Services:
 
     async def ready(self) -> None:
         """Raise unless storage and database answer in time and there is enough free space."""
-        await self.stores.ready()
+        await self.stores.shared.ready()
         if self.database is not None:
             await self._pinging.get(None, partial(_ping, self.database))
 
@@ -209,7 +209,7 @@ class Services:
         if self.opened is not None:
             with suppress(ProtosliceError, TimeoutError):
                 async with asyncio.timeout(_PING_SECONDS):
-                    free = await self.opened.free_bytes()
+                    free = await self.opened.shared.free_bytes()
                 found = {} if free is None else {"": free}
         return lambda: found
 

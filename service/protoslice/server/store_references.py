@@ -39,7 +39,7 @@ class StoreReferences:
         removed just before.
         """
         try:
-            await self._stores.outline(store_id)
+            await self._stores.manifests.get(store_id)
         except NotFound:
             return
         except IntegrityError:

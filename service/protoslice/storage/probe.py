@@ -10,13 +10,14 @@ from protoslice.errors import NotFound, StorageError, StorageUnavailable, Unsupp
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
 
+READ_ONLY: Final = "This storage is read-only: it can serve stores, but not accept uploads"
 FOLDER: Final = ObjectKey("probe")
 
 
 async def probe(storage: Storage) -> None:
     """Raise `Unsupported`, with the reason, if `storage` cannot be written; leave no object behind."""
     if not storage.abilities.write:
-        raise Unsupported("This storage is read-only: it can serve stores, but not accept uploads")
+        raise Unsupported(READ_ONLY)
     key = FOLDER / token_hex(16)
     try:
         await _probe(storage, key)

@@ -4,7 +4,7 @@ from protoslice.catalog.tags import StoredTag
 from protoslice.stores.catalog.files import FileRef, StoredPath
 from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.collection import GarbageReport
-from protoslice.stores.ingest.base import ComparedSink, UploadBase
+from protoslice.stores.ingest.base import ComparedSink, UploadBase, base_of
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow
 from protoslice.stores.objects.representation import Representation
@@ -35,5 +35,6 @@ __all__ = [
     "Stores",
     "TextView",
     "UploadBase",
+    "base_of",
     "follow",
 ]

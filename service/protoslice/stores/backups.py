@@ -127,6 +127,7 @@ async def _is_due(storage: Storage) -> bool:
 
 
 async def _dump(database: Database, storage: Storage, keep: int) -> None:
+    database.check_writable()
     async with Hold(database), _temporary() as folder:
         if not await _is_due(storage):
             return

@@ -14,6 +14,7 @@ from protoslice.catalog import Database, connect, file_of, open_database, upgrad
 from protoslice.catalog.schema import version_of
 from protoslice.errors import NotFound, StorageUnavailable, Unsupported
 from protoslice.storage import ObjectKey, Storage, open_storage
+from protoslice.storage.probe import READ_ONLY
 from protoslice.uris import USER_INFO, local_path
 
 MARKER: Final = ObjectKey("protoslice.json")
@@ -137,6 +138,8 @@ async def open_both(uri: str, options: Mapping[str, str], url: str | None) -> As
     if is_missing(uri):
         raise NotFound(_no_stores(uri))
     async with open_storage(uri, options) as storage, open_catalogue(storage, uri, url, create=False) as database:
+        if not storage.abilities.write:
+            database.read_only = READ_ONLY
         await check_storage(storage, database, mark=False)
         yield storage, database
 

@@ -2,15 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from protoslice.catalog.spaces import NO_QUOTA, Quota
-from protoslice.defaults import MAX_UPLOAD_BYTES, OPEN_STORES, OPEN_STORES_BYTES, SPACE_WATERMARK_BYTES, WORKER_THREADS
+from protoslice.defaults import (
+    MAX_OPEN_UPLOADS,
+    MAX_UPLOAD_BYTES,
+    OPEN_STORES,
+    OPEN_STORES_BYTES,
+    SPACE_WATERMARK_BYTES,
+    UPLOAD_BEGIN_SECONDS,
+    UPLOAD_LIFETIME_SECONDS,
+    UPLOAD_PART_BYTES,
+    WORKER_THREADS,
+)
+from protoslice.errors import LimitExceeded
 from protoslice.storage.wrappers.metered import LATE_CALLS
 from protoslice.stores.cache import CacheOptions
-from protoslice.stores.ingest.root.rules import RulesByType
-from protoslice.stores.uploads import UploadOptions
+
+RulesByType = Mapping[str, Sequence[str]]
+"""Rules by full name of the root's type."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadOptions:
+    """Limits and lifetimes of uploads."""
+
+    max_bytes: int = MAX_UPLOAD_BYTES
+    max_open: int = MAX_OPEN_UPLOADS
+    max_open_per_client: int = 0
+    """Open uploads of one client, at most; 0 is no limit."""
+    begin_seconds: float = UPLOAD_BEGIN_SECONDS
+    """Seconds that an upload without bytes is kept."""
+    lifetime_seconds: float = UPLOAD_LIFETIME_SECONDS
+    """Seconds that an idle upload, or the result of a finished one, is kept."""
+    part_bytes: int = UPLOAD_PART_BYTES
+    """Size of a part, and so the most that a killed process loses of unacknowledged bytes."""
+
+    def kept_seconds(self, *, begun: bool) -> float:
+        """Seconds that an upload is kept after a change: one without bytes for the smaller of the two lifetimes."""
+        return self.lifetime_seconds if begun else min(self.begin_seconds, self.lifetime_seconds)
+
+    def check_size(self, size: int) -> None:
+        """Raise `LimitExceeded` when `size` is beyond the limit."""
+        if size > self.max_bytes:
+            raise LimitExceeded(f"The upload is too large: at most {self.max_bytes} bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -133,8 +133,7 @@ class Spaces:
     async def close(self) -> None:
         """Close the stores of all spaces."""
         await self._opening.idle()
-        for stores in reversed([*self._opened.values()]):
-            await stores.close()
+        await self._default.close()
 
     def _limited(self, row: SpaceRow) -> SpaceRow:
         return replace(row, quota=row.quota.over(self._default.room.defaults))

@@ -85,7 +85,7 @@ async def test_work_stops_when_its_client_has_left(
         stores = app.services.stores
         store = (await upload(stores, onnx(10, 1_000_000))).store.id
         work = Work(body.replace(b"ID", store.encode()))
-        monkeypatch.setattr(stores._worker, "bulk", work)
+        monkeypatch.setattr(stores.worker, "bulk", work)
         await asyncio.wait_for(app(scope_of(method, path.format(id=store)), work.receive, work.send), 10)
         assert work.ended
         assert work.sent == []

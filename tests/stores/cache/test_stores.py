@@ -39,8 +39,8 @@ def test_the_same_range_again_asks_the_bucket_for_nothing(on_disk: bool, tmp_pat
             for _ in range(2):
                 view = (await stores.view(info.id)).file("model.onnx")
                 assert await read(view, 1_000_000, 1_004_096) == MODEL[1_000_000:1_004_096]
-                assert stores.cache is not None
-                await stores.cache.written()
+                assert stores.shared.cache is not None
+                await stores.shared.cache.written()
             bucket.requests.clear()
             view = (await stores.view(info.id)).file("model.onnx")
             assert view.read_cached(1_000_000, 1_004_096) == MODEL[1_000_000:1_004_096], "by the fast path too"
@@ -62,12 +62,12 @@ def test_a_whole_file_again_asks_the_bucket_for_nothing_and_half_of_it_for_the_r
         async with opened(bucket, options(tmp_path if on_disk else None)) as stores:
             view = (await stores.view(info.id)).file("model.onnx")
             assert await read(view, 0, 1_000_000) == MODEL[:1_000_000]
-            assert stores.cache is not None
-            await stores.cache.written()
-            before = stores.cache.counts.missed_bytes
+            assert stores.shared.cache is not None
+            await stores.shared.cache.written()
+            before = stores.shared.cache.counts.missed_bytes
             assert await read(view) == MODEL
-            assert stores.cache.counts.missed_bytes - before <= len(MODEL) - 1_000_000 + (1 << 20)
-            await stores.cache.written()
+            assert stores.shared.cache.counts.missed_bytes - before <= len(MODEL) - 1_000_000 + (1 << 20)
+            await stores.shared.cache.written()
             bucket.requests.clear()
             assert await read(view) == MODEL
             assert bucket.requests == []
@@ -113,6 +113,6 @@ def test_a_local_storage_has_no_cache(tmp_path: Path) -> None:
     async def work() -> None:
         for storage in (MemoryStorage(), FileStorage(str(tmp_path))):
             async with opened(storage) as stores:
-                assert stores.cache is None
+                assert stores.shared.cache is None
 
     asyncio.run(work())

@@ -63,14 +63,14 @@ def test_lists_by_tag_and_type() -> None:
         one = (await upload(stores, onnx(1, seed=1), IngestRequest(tags=("net:1", "other")))).store.id
         two = (await upload(stores, onnx(1, seed=2), IngestRequest(tags=("net:2",)))).store.id
         odd = (await upload(stores, {"odd": b"\x92\x4e\x03abc"})).store.id
-        assert [info.id for info in (await stores.family("net:")).items] == [one, two]
-        assert [info.id for info in (await stores.family("net:1")).items] == [one]
-        assert [info.id for info in (await stores.family("none")).items] == []
+        assert [info.id for info in (await stores.pages.family("net:")).items] == [one, two]
+        assert [info.id for info in (await stores.pages.family("net:1")).items] == [one]
+        assert [info.id for info in (await stores.pages.family("none")).items] == []
         assert [info.id for info in (await stores.list(StoreQuery(type="onnx.ModelProto"))).items] == [two, one]
         assert [info.id for info in (await stores.list(StoreQuery(type="unknown"))).items] == [odd]
-        assert [info.id for info in (await stores.family("oth", type="onnx.ModelProto")).items] == [one]
-        page = await stores.family("net:", limit=1)
-        assert [info.id for info in (await stores.family("net:", limit=1, cursor=page.next)).items] == [two]
+        assert [info.id for info in (await stores.pages.family("oth", type="onnx.ModelProto")).items] == [one]
+        page = await stores.pages.family("net:", limit=1)
+        assert [info.id for info in (await stores.pages.family("net:", limit=1, cursor=page.next)).items] == [two]
 
     in_memory(work)
 
@@ -115,14 +115,14 @@ def test_pages_of_tags() -> None:
         seen: list[str] = []
         cursor: str | None = None
         while True:
-            page = await stores.tags(limit=3, cursor=cursor)
-            seen.extend(tag.name for tag in page.items)
-            if (cursor := page.next) is None:
+            page, cursor = await stores.tags.page(3, cursor)
+            seen.extend(tag.name for tag in page)
+            if cursor is None:
                 break
         assert sorted(seen) == sorted(names)
         for bad in ("a/b", ""):
             with pytest.raises(InvalidInput):
-                await stores.tags(cursor=bad)
+                await stores.tags.page(3, bad)
 
     in_memory(work)
 
@@ -136,7 +136,7 @@ def test_tags_that_come_and_go_disturb_no_reader() -> None:
             while not done:
                 await stores.put_tag(name, two)
                 await stores.put_tag(name, one)
-                await stores.delete_tag(name)
+                await stores.tags.remove(name)
                 await asyncio.sleep(0)
 
         async with opened(storage) as others:
@@ -145,10 +145,10 @@ def test_tags_that_come_and_go_disturb_no_reader() -> None:
             for _ in range(60):
                 assert "fixed" in (await others.get(one)).tags
                 assert {info.id for info in (await others.list()).items} == {one, two}
-                assert "fixed" in {tag.name for tag in (await others.tags()).items}
+                assert "fixed" in {tag.name for tag in (await others.tags.page(1000))[0]}
                 await asyncio.sleep(0)
                 with suppress(NotFound):
-                    assert (await others.tag("a")).store in {one, two}
+                    assert (await others.tags.get("a")).store in {one, two}
             done = True
             await asyncio.gather(*tasks)
 
@@ -176,9 +176,9 @@ def test_stores_and_tags_that_go_between_a_list_and_its_reading(purged: bool) ->
                 interruption.arm(number)
                 listed = [info.id for info in (await ours.list()).items]
                 assert listed in ([last, gone, kept], [last, kept])
-                by_tag = {info.id for info in (await ours.family("t-")).items}
+                by_tag = {info.id for info in (await ours.pages.family("t-")).items}
                 assert {kept, last} <= by_tag <= {kept, last, gone}
-                assert {tag.store for tag in (await ours.tags()).items} >= {kept, last}
+                assert {tag.store for tag in (await ours.tags.page(1000))[0]} >= {kept, last}
         return interruption.reached
 
     asyncio.run(at_every_call(at, 3))

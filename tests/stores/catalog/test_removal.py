@@ -42,7 +42,7 @@ def test_a_store_that_is_deleted_is_gone_with_its_tags() -> None:
         await stores.view(ids[0])
         assert (await stores.delete(ids[0])).tags == ("a",)
         assert set(await visible(stores)) == {ids[1]}
-        assert [tag.name for tag in (await stores.tags()).items] == ["b"]
+        assert [tag.name for tag in (await stores.tags.page(1000))[0]] == ["b"]
         for call in (stores.get, stores.view, stores.delete):
             with pytest.raises(NotFound):
                 await call(ids[0])
@@ -109,7 +109,7 @@ def test_an_upload_whose_double_is_deleted_meanwhile_makes_the_store() -> None:
                     assert again.store.id == info.id
                     if again.created:
                         await assert_whole(ours, again.store)
-                        assert (await ours.tag("t")).store == info.id
+                        assert (await ours.tags.get("t")).store == info.id
                     made.append(again.created)
             return interruption.reached
 
@@ -159,7 +159,7 @@ def test_a_store_that_was_sent_again_counts_as_restored_and_gets_its_tags() -> N
         restored = await stores.restore(info.id)
         assert (restored.store.id, restored.store.tags, restored.tags_taken) == (info.id, ("a",), ())
         assert len(await visible(stores)) == 1
-        await stores.delete_tag("a")
+        await stores.tags.remove("a")
         assert (await stores.restore(info.id)).store.tags == (), "once"
 
     in_memory(work)
@@ -174,7 +174,7 @@ def test_tags_that_others_have_taken_are_told_and_stay() -> None:
         await stores.put_tag("b", two)
         restored = await stores.restore(one)
         assert (restored.store.tags, restored.tags_taken) == (("a", "c"), ("b",))
-        assert (await stores.tag("b")).store == two
+        assert (await stores.tags.get("b")).store == two
 
     in_memory(work)
 
@@ -205,9 +205,9 @@ def test_what_is_not_read_of_a_removed_store() -> None:
         wanted = {info.files[0].sha256 or "": info.size}
         assert await stores.locate(wanted, None)
         await stores.delete(info.id)
-        assert [*(await stores.family("net")).items, *(await stores.list(StoreQuery(type=info.type))).items] == []
+        assert [*(await stores.pages.family("net")).items, *(await stores.list(StoreQuery(type=info.type))).items] == []
         assert await stores.locate(wanted, None) == []
-        assert (await stores.tags()).items == []
+        assert (await stores.tags.page(1000))[0] == []
         for ref in (info.id, info.id[:12], "net:1"):
             with pytest.raises(NotFound):
                 await stores.get(ref)

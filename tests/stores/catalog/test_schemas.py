@@ -33,25 +33,25 @@ def descriptor_set(*names: str) -> bytes:
 def test_schemas() -> None:
     async def work(stores: Stores, _: Storage) -> None:
         data = descriptor_set("A", "B")
-        info, new = await stores.put_schema("mine", data)
+        info, new = await stores.schemas.put("mine", data)
         assert (new, info.messages, info.size) == (True, 2, len(data))
-        assert await stores.schema("mine") == (info, data)
-        info, new = await stores.put_schema("mine", descriptor_set("A"))
+        assert await stores.schemas.get("mine") == (info, data)
+        info, new = await stores.schemas.put("mine", descriptor_set("A"))
         assert (new, info.messages) == (False, 1)
-        await stores.put_schema("other", data)
-        assert [item.name for item in (await stores.schemas()).items] == ["mine", "other"]
-        page = await stores.schemas(limit=1)
-        assert [item.name for item in (await stores.schemas(limit=1, cursor=page.next)).items] == ["other"]
-        await stores.delete_schema("mine")
-        for call in (stores.schema, stores.delete_schema):
+        await stores.schemas.put("other", data)
+        assert [item.name for item in (await stores.schemas.page()).items] == ["mine", "other"]
+        page = await stores.schemas.page(limit=1)
+        assert [item.name for item in (await stores.schemas.page(limit=1, cursor=page.next)).items] == ["other"]
+        await stores.schemas.delete("mine")
+        for call in (stores.schemas.get, stores.schemas.delete):
             with pytest.raises(NotFound, match="'mine'"):
                 await call("mine")
         with pytest.raises(InvalidInput):
-            await stores.put_schema("a/b", data)
+            await stores.schemas.put("a/b", data)
         with pytest.raises(InvalidInput):
-            await stores.put_schema("bad", b"\xff\xff")
+            await stores.schemas.put("bad", b"\xff\xff")
         with pytest.raises(NotFound):
-            await stores.schema("bad")
+            await stores.schemas.get("bad")
 
     in_memory(work)
     in_files(work)
@@ -59,10 +59,10 @@ def test_schemas() -> None:
 
 def test_a_store_keeps_the_schema_it_was_made_with() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await stores.put_schema("mine", descriptor_set("Thing"))
+        await stores.schemas.put("mine", descriptor_set("Thing"))
         request = IngestRequest(type="mine.Thing")
         info = (await upload(stores, {"x": b"\x0a\x03abc"}, request)).store
-        await stores.delete_schema("mine")
+        await stores.schemas.delete("mine")
         async with opened(storage) as others:
             assert await read(await (await others.view(info.id)).merge("data", None, None)) == b"abc"
             with pytest.raises(Unsupported, match=r"mine\.Thing"):
@@ -88,17 +88,17 @@ async def taken(stores: Stores, type_name: str) -> str:
 
 def test_a_type_is_declared_in_one_way() -> None:
     async def work(stores: Stores, _: Storage) -> None:
-        await stores.put_schema("b", one_type("mine.A", "x", "y"))
-        await stores.put_schema("c", one_type("mine.A", "x", "y", file_name="other.proto"))
+        await stores.schemas.put("b", one_type("mine.A", "x", "y"))
+        await stores.schemas.put("c", one_type("mine.A", "x", "y", file_name="other.proto"))
         for name in ("a", "d"):
             with pytest.raises(
                 Conflict, match=rf"mine\.A is declared differently by the schema '{name}' and the schema 'b'"
             ):
-                await stores.put_schema(name, one_type("mine.A", "y", "x"))
+                await stores.schemas.put(name, one_type("mine.A", "y", "x"))
             with pytest.raises(NotFound):
-                await stores.schema(name)
-        await stores.delete_schema("c")
-        created = (await stores.put_schema("b", one_type("mine.A", "y", "x")))[1]
+                await stores.schemas.get(name)
+        await stores.schemas.delete("c")
+        created = (await stores.schemas.put("b", one_type("mine.A", "y", "x")))[1]
         assert not created, "under its own name a type may change"
 
     in_memory(work)
@@ -106,13 +106,13 @@ def test_a_type_is_declared_in_one_way() -> None:
 
 def test_what_is_bundled_means_what_it_means() -> None:
     async def work(stores: Stores, _: Storage) -> None:
-        await stores.put_schema("all", bundled_bytes())
+        await stores.schemas.put("all", bundled_bytes())
         with pytest.raises(
             Conflict, match=r"onnx\.ModelProto is declared differently by the schema 'mine' and what is bundled"
         ):
-            await stores.put_schema("mine", one_type("onnx.ModelProto", "x"))
+            await stores.schemas.put("mine", one_type("onnx.ModelProto", "x"))
         # Sets bring those of the compiler that made them, which change with its version.
-        await stores.put_schema("mine", one_type("google.protobuf.FieldOptions", "x"))
+        await stores.schemas.put("mine", one_type("google.protobuf.FieldOptions", "x"))
 
     in_memory(work)
 
@@ -131,7 +131,7 @@ def test_of_two_who_declare_a_type_at_the_same_time_one_is_refused(tmp_path: Pat
             ways = {"a": ("x", "y"), "b": ("y", "x")}
             found = await asyncio.gather(
                 *(
-                    stores.put_schema(name, one_type("mine.A", *ways[name]))
+                    stores.schemas.put(name, one_type("mine.A", *ways[name]))
                     for stores, name in zip(replicas, ways, strict=True)
                 ),
                 return_exceptions=True,
@@ -139,7 +139,7 @@ def test_of_two_who_declare_a_type_at_the_same_time_one_is_refused(tmp_path: Pat
             refused = [each for each in found if isinstance(each, Conflict)]
             assert len(refused) == 1, found
             assert "mine.A is declared differently by the schema" in str(refused[0])
-            assert len((await replicas[0].schemas()).items) == 1
+            assert len((await replicas[0].schemas.page()).items) == 1
             await taken(replicas[1], "mine.A")
 
     asyncio.run(work())
@@ -156,8 +156,8 @@ def test_an_extension_that_one_schema_knows_is_no_matter_of_names() -> None:
         return descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
 
     async def work(stores: Stores, _: Storage) -> None:
-        await stores.put_schema("b", extended("note"))
-        await stores.put_schema("a", extended())
+        await stores.schemas.put("b", extended("note"))
+        await stores.schemas.put("a", extended())
         with pytest.raises(Conflict, match=r"mine\.A is declared differently by the schema 'a' .* the schema 'b'"):
             await taken(stores, "mine.A")
 
@@ -184,7 +184,7 @@ def test_a_set_is_parsed_once_however_often_it_is_looked_into(parsed: list[bytes
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         for name, data in sets.items():
-            await stores.put_schema(name, data)
+            await stores.schemas.put(name, data)
         parsed.clear()
         for _ in range(3):
             with pytest.raises(Unsupported, match=r"no\.Such"):
@@ -197,7 +197,7 @@ def test_a_set_is_parsed_once_however_often_it_is_looked_into(parsed: list[bytes
             await asyncio.gather(*(others.view(ids[0]) for _ in range(5)))
             assert len(parsed) == 1, "what the store is read by is kept with it"
             parsed.clear()
-            both = asyncio.gather(*(others.schemas() for _ in range(2)))
+            both = asyncio.gather(*(others.schemas.page() for _ in range(2)))
             assert [len(page.items) for page in await both] == [6, 6]
             assert sorted(parsed) == sorted(sets.values()), "each of them, once, by two who ask at once"
 
@@ -206,7 +206,7 @@ def test_a_set_is_parsed_once_however_often_it_is_looked_into(parsed: list[bytes
 
 def test_stores_of_one_type_share_what_they_are_read_by(parsed: list[bytes]) -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await stores.put_schema("mine", one_type("mine.A", "x"))
+        await stores.schemas.put("mine", one_type("mine.A", "x"))
         request = IngestRequest(type="mine.A")
         ids = [(await upload(stores, {"x": bytes([10, 1, 65 + each])}, request)).store.id for each in range(4)]
         parsed.clear()
@@ -233,7 +233,7 @@ def test_no_more_is_held_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
     async def work(stores: Stores, _: Storage) -> None:
         for number in range(12):
             fields = (f"a_field_of_some_length_{each}" for each in range(300))
-            await stores.put_schema(f"s{number}", one_type(f"mine.T{number}", *fields))
+            await stores.schemas.put(f"s{number}", one_type(f"mine.T{number}", *fields))
             await taken(stores, f"mine.T{number}")
         ((results, keys),) = held.items()
         assert len(keys) == 24
@@ -250,12 +250,12 @@ def test_all_schemas_together_have_room_for_so_much(
 
     async def work(stores: Stores, _: Storage) -> None:
         for number in range(3):
-            await stores.put_schema(f"s{number}", one_type(f"mine.T{number}", "x"))
+            await stores.schemas.put(f"s{number}", one_type(f"mine.T{number}", "x"))
         with pytest.raises(LimitExceeded, match=said):
-            await stores.put_schema("s3", one_type("mine.T3", "x"))
-        await stores.put_schema("s2", one_type("mine.T3", "x"))
-        await stores.delete_schema("s1")
-        await stores.put_schema("s3", one_type("mine.T4", "x"))
+            await stores.schemas.put("s3", one_type("mine.T3", "x"))
+        await stores.schemas.put("s2", one_type("mine.T3", "x"))
+        await stores.schemas.delete("s1")
+        await stores.schemas.put("s3", one_type("mine.T4", "x"))
 
     in_memory(work)
 
@@ -264,10 +264,10 @@ def test_a_schema_that_no_program_of_ours_would_take_harms_no_other() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         records = SchemaRecords(catalogue_of(storage), DEFAULT_SPACE)
         await records.put("a", one_type("mine." + "A" * 2000, "x"), {})
-        await stores.put_schema("b", one_type("mine.B", "x"))
+        await stores.schemas.put("b", one_type("mine.B", "x"))
         await taken(stores, "mine.B")
-        assert [(info.name, info.messages) for info in (await stores.schemas()).items] == [("a", 0), ("b", 1)]
-        await stores.delete_schema("a")
+        assert [(info.name, info.messages) for info in (await stores.schemas.page()).items] == [("a", 0), ("b", 1)]
+        await stores.schemas.delete("a")
 
     in_memory(work)
 
@@ -280,7 +280,7 @@ def test_a_type_that_reaches_too_much_is_refused_before_it_is_written() -> None:
     large = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await stores.put_schema("large", large)
+        await stores.schemas.put("large", large)
         with pytest.raises(LimitExceeded, match="1048576 bytes"):
             await taken(stores, f"{file.package}.M0")
         await taken(stores, f"{file.package}.M9999")

@@ -401,7 +401,7 @@ def test_large_facts_about_a_store_go_with_it(monkeypatch: pytest.MonkeyPatch) -
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, {"model.onnx": DATA, "more": bytes(3 << 20)})).store
-        await stores.pieces(info.id, limit=1, cursor=None)
+        (await stores.pieces.of(await stores.view(info.id))).page(1, None)
         assert len(await objects_in(storage)) == 3, "two files, and the table of pieces"
         await collect_garbage(storage, grace_seconds=0)
         assert len(await objects_in(storage)) == 3

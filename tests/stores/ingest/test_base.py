@@ -13,7 +13,7 @@ from tests.support.stores import collect_a_day_later, in_memory, opened, read, u
 from protoslice import _core
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
-from protoslice.stores import Created, IngestRequest, OpenStore, StoreOptions, Stores
+from protoslice.stores import Created, IngestRequest, OpenStore, StoreOptions, Stores, UploadBase, base_of
 from protoslice.stores.ingest.sharing import LEAST_SHARED, MOST_EXTENTS, Layout, Sharing
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 
@@ -42,7 +42,7 @@ async def sent(
     """The store of a file that is compared with what the tag points at."""
     async with await stores.ingest(TAGGED) as ingest:
         sink = await ingest.file(path, told=told)
-        base = await stores.bases.of(TAGGED.tags) if find is None else stores.bases.found_by(find)
+        base = await base_of(stores, TAGGED.tags) if find is None else UploadBase(find, stores.worker)
         assert base is not None
         async with base.comparing(sink, path) as compared:
             for at in range(0, len(data), PIECE):
@@ -181,9 +181,9 @@ def test_an_only_file_may_have_another_name() -> None:
     in_memory(work, ALWAYS)
 
 
-async def base_of(stores: Stores, tag: str) -> OpenStore | None:
+async def store_of_base(stores: Stores, tag: str) -> OpenStore | None:
     """The base of an upload with this tag."""
-    base = await stores.bases.of((tag,))
+    base = await base_of(stores, (tag,))
     return None if base is None else await base.store()
 
 
@@ -192,14 +192,14 @@ def test_the_last_version_of_a_name_is_the_base() -> None:
         one, two, other = [(await upload(stores, {"a": b"%d" % number})).store.id for number in range(3)]
         for tag, store in (("m:10", one), ("m:9", two), ("mm:1", other), ("m", other)):
             await stores.put_tag(tag, store)
-        found = await base_of(stores, "m:11")
+        found = await store_of_base(stores, "m:11")
         assert found is not None
         assert found.info.id == two
-        await stores.delete_tag("m:9")
-        found = await base_of(stores, "m:11")
+        await stores.tags.remove("m:9")
+        found = await store_of_base(stores, "m:11")
         assert found is not None
         assert found.info.id == one
-        assert await base_of(stores, "n:1") is None
+        assert await store_of_base(stores, "n:1") is None
 
     in_memory(work, ALWAYS)
 
@@ -236,7 +236,7 @@ def test_an_upload_finds_its_base_once() -> None:
             found += 1
             return before
 
-        base = stores.bases.found_by(find)
+        base = UploadBase(find, stores.worker)
         async with await stores.ingest(IngestRequest()) as ingest:
             for path, data in files.items():
                 async with base.comparing(await ingest.file(path), path) as compared:

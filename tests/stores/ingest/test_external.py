@@ -25,6 +25,7 @@ from protoslice.errors import (
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, ObjectKey, ObjectStat, Span, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest import external
+from protoslice.stores.objects import external as objects_external
 
 MODEL = onnx(100, 70_000, 3_000_000, 10)
 
@@ -94,7 +95,7 @@ def test_chunked_protos_in_place(tmp_path: Path) -> None:
 def test_indexing_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Call] = []
     monkeypatch.setattr(
-        external, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        objects_external, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     uri = put(tmp_path, "model.onnx", onnx(*[2_000_000] * 10))
 
@@ -114,7 +115,7 @@ def test_indexing_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_object_is_looked_at_once_however_many_files_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Call] = []
     monkeypatch.setattr(
-        external, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        objects_external, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     model, notes = put(tmp_path, "model.onnx", onnx(100)), put(tmp_path, "notes", b"a text")
     files = {f"{n}": notes for n in range(50)} | {"model.onnx": model} | {f"more/{n}": notes for n in range(50)}
@@ -147,7 +148,7 @@ def test_objects_that_never_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             raise AssertionError
 
     monkeypatch.setattr(external, "SECONDS", 0.05)
-    monkeypatch.setattr(external, "open_source", lambda root, *_, **__: Silent(str(tmp_path)))
+    monkeypatch.setattr(objects_external, "open_source", lambda root, *_, **__: Silent(str(tmp_path)))
     uri = put(tmp_path, "model.onnx", MODEL)
 
     async def work(stores: Stores, storage: Storage) -> None:
@@ -331,7 +332,7 @@ class Waits(MemoryStorage):
 def test_parts_of_like_sizes_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
     async def run() -> None:
         bucket = Waits()
-        monkeypatch.setattr(external, "open_source", lambda *_, **__: bucket)
+        monkeypatch.setattr(objects_external, "open_source", lambda *_, **__: bucket)
         await bucket.put(ObjectKey("model.onnx"), onnx(*sizes))
         async with opened(MemoryStorage(), StoreOptions(register_prefixes=("s3://bucket",))) as stores:
             info = (await stores.register({"model.onnx": "s3://bucket/model.onnx"}, IngestRequest())).store

@@ -455,10 +455,10 @@ def test_a_descriptor_set_that_was_uploaded_gives_types() -> None:
         request = IngestRequest(type="mine.Thing", min_chunk=1000)
         with pytest.raises(Unsupported, match=r"mine\.Thing"):
             await upload(stores, {"thing": thing}, request)
-        info, new = await stores.put_schema("mine", data)
+        info, new = await stores.schemas.put("mine", data)
         assert (info.name, info.size, info.messages, new) == ("mine", len(data), 1, True)
         created = await upload(stores, {"thing": thing}, request)
-        await stores.delete_schema("mine")
+        await stores.schemas.delete("mine")
         store = await stores.view(created.store.id)
         assert await read(await store.merge("name", None, None)) == b"name"
         await assert_whole(stores, created.store)

@@ -178,7 +178,7 @@ def test_tags_are_set_and_others_told() -> None:
         first = (await upload(stores, MODEL, IngestRequest(tags=("a",)))).store
         again = await told(stores, MODEL, IngestRequest(tags=("b",)))
         assert again.store.tags == ("a", "b")
-        assert (await stores.tag("b")).store == first.id
+        assert (await stores.tags.get("b")).store == first.id
 
     in_memory(work)
 

@@ -181,7 +181,7 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
                 derived,
                 results,
                 passes,
-                stores._own_type,
+                stores.schemas.own_type,
             )
         await worker.close()
 

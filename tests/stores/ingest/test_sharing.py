@@ -71,7 +71,7 @@ def test_sums_come_along_with_files_that_are_taken(apart: bool) -> None:
     async def work(stores: Stores, storage: Storage) -> None:
         first = (await upload(stores, {"a": BIG, "notes.txt": NOTES, "more.txt": NOTES * 2})).store.id
         refs = dict(await stores.files(first))
-        found = await stores._files.find(sha(BIG))
+        found = await stores.files_by_digest.find(sha(BIG))
         assert found == refs["a"], "a file that is found by its digest has its sums too"
         second = await taken(stores, {"big": found, "notes.txt": refs["notes.txt"]}, {"new": b"new"})
         await stores.delete(first)
@@ -142,8 +142,8 @@ def test_files_stay_when_the_store_that_they_came_with_is_removed(restored: bool
         assert len(left) == 2, "what is shared, and what is new"
         assert await read((await stores.view(second)).file("big")) == BIG
         assert await in_time(storage) == [second]
-        assert await stores._files.find(sha(BIG)) == refs["big"], "its store is gone, and its objects are not"
-        assert await stores._files.find(sha(MODEL)) is None
+        assert await stores.files_by_digest.find(sha(BIG)) == refs["big"], "its store is gone, and its objects are not"
+        assert await stores.files_by_digest.find(sha(MODEL)) is None
         await stores.delete(second)
         assert await collected(storage) == []
         assert await keys_in(storage) == ["protoslice.json"]
@@ -177,13 +177,13 @@ def test_a_commit_that_comes_too_late_for_one_of_several_files_is_refused() -> N
 
 def test_a_file_is_found_by_its_digest() -> None:
     async def work(stores: Stores, storage: Storage) -> None:
-        assert await stores._files.find(sha(BIG)) is None
+        assert await stores.files_by_digest.find(sha(BIG)) is None
         first = (await upload(stores, {"big": BIG, "notes.txt": NOTES})).store.id
-        found = await stores._files.find(sha(BIG))
+        found = await stores.files_by_digest.find(sha(BIG))
         assert found == (await stores.files(first))["big"]
-        assert await stores._files.find(sha(NOTES)) is None, f"it has less than {LEAST_FOUND} bytes"
+        assert await stores.files_by_digest.find(sha(NOTES)) is None, f"it has less than {LEAST_FOUND} bytes"
         with pytest.raises(InvalidInput, match="64 hex digits"):
-            await stores._files.find("../" + sha(BIG))
+            await stores.files_by_digest.find("../" + sha(BIG))
 
     in_memory(work)
 
@@ -195,10 +195,10 @@ def test_a_damaged_store_finds_nothing_and_hides_no_other() -> None:
         sql = "UPDATE stores SET manifest = :data WHERE digest = :store"
         async with opened(storage) as fresh:
             await stores.database.write(lambda tx: tx.run(sql, data=b"{}", store=second))
-            assert await fresh._files.find(sha(BIG)) == (await stores.files(first))["big"]
+            assert await fresh.files_by_digest.find(sha(BIG)) == (await stores.files(first))["big"]
             await stores.database.write(lambda tx: tx.run(sql, data=b"{}", store=first))
         async with opened(storage) as fresh:
-            assert await fresh._files.find(sha(BIG)) is None
+            assert await fresh.files_by_digest.find(sha(BIG)) is None
 
     in_memory(work)
 

@@ -16,7 +16,7 @@ from tests.support.stores import collect_garbage, derived_in, in_files, onnx, op
 from protoslice.server.api.encoding import encode_items
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.ingest import external
+from protoslice.stores.objects import external as objects_external
 from protoslice.stores.objects.read_memo import MemoizedReads
 from protoslice.stores.objects.stored import SUM_BLOCK
 
@@ -38,7 +38,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Every call for objects in place, which lie below the temporary folder."""
     calls: list[Call] = []
     monkeypatch.setattr(
-        external, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        objects_external, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     return calls
 

@@ -24,9 +24,9 @@ MIB = 1 << 20
 def compared(before: bytes, after: bytes) -> StoreComparison:
     async def work(stores: Stores, _: object) -> StoreComparison:
         one, other = [(await upload(stores, data)).store.id for data in (before, after)]
-        found = await stores.compare(one, other)
-        assert await stores.compare(one, other) is found, "made once"
-        back = await stores.compare(other, one)
+        found = await stores.comparisons.of(await stores.view(one), await stores.view(other))
+        assert await stores.comparisons.of(await stores.view(one), await stores.view(other)) is found, "made once"
+        back = await stores.comparisons.of(await stores.view(other), await stores.view(one))
         assert sum(back.counts.values()) == sum(found.counts.values()), "the same both ways"
         return found
 
@@ -73,7 +73,10 @@ def test_what_is_one_stored_extent_is_not_read() -> None:
         first = (await upload(stores, old)).store.id
         second = await followed(stores, first, [(0, end), new[end : end + 8], (end + 8, len(old))], new)
         alone = (await upload(stores, new + b"\x10\x00")).store.id
-        shared, copied = await stores.compare(first, second), await stores.compare(first, alone)
+        shared, copied = (
+            await stores.comparisons.of(await stores.view(first), await stores.view(second)),
+            await stores.comparisons.of(await stores.view(first), await stores.view(alone)),
+        )
         assert [each[1:] for each in changes(shared)] == [("file", "model.onnx"), ("tensor", "weight-0")]
         return shared.read, copied.read
 
@@ -150,12 +153,12 @@ def test_a_comparison_is_resumed_where_its_caller_left_it(way: str) -> None:
         so_far = list[tuple[int, int]]()
         for _ in range(1000):
             if way == "leaves":
-                leaving = asyncio.create_task(stores.compare(one, other))
+                leaving = asyncio.create_task(stores.comparisons.of(await stores.view(one), await stores.view(other)))
                 await asyncio.sleep(0)
                 leaving.cancel()
                 await asyncio.wait([leaving])
             try:
-                return await stores.compare(one, other, wait=0), so_far
+                return await stores.comparisons.of(await stores.view(one), await stores.view(other), wait=0), so_far
             except Unfinished as unfinished:
                 so_far.append((unfinished.read, unfinished.size))
         raise AssertionError("each call begins from the start")
@@ -176,8 +179,8 @@ def test_a_comparison_that_fails_is_begun_again_by_the_next_call(monkeypatch: py
         with monkeypatch.context() as patch:
             patch.setattr(comparisons, "steps_of_differences", _failing)
             with pytest.raises(CorruptModel):
-                await stores.compare(*ids)
-        return await stores.compare(*ids)
+                await stores.comparisons.of(*[await stores.view(each) for each in ids])
+        return await stores.comparisons.of(*[await stores.view(each) for each in ids])
 
     assert changes(in_memory(work))[0] == ("changed", "file", "model.onnx")
 
@@ -190,7 +193,9 @@ def _failing(*_: object) -> Iterator[None]:
 def delta(before: bytes, after: bytes, sample: int | None = None) -> TensorDelta:
     async def work(stores: Stores, _: object) -> TensorDelta:
         one, other = [(await upload(stores, data)).store.id for data in (before, after)]
-        return await stores.tensor_delta(one, other, "weight-0", "weight-0", sample)
+        return await stores.comparisons.delta(
+            await stores.view(one), await stores.view(other), "weight-0", "weight-0", sample
+        )
 
     return in_memory(work)
 

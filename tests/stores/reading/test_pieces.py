@@ -46,7 +46,7 @@ REQUEST = IngestRequest(min_chunk=60_000)
 async def pieces_of(stores: Stores, ref: str, limit: int = 1000) -> list[Piece]:
     found, cursor = list[Piece](), None
     while True:
-        page = await stores.pieces(ref, limit=limit, cursor=cursor)
+        page = (await stores.pieces.of(await stores.view(ref))).page(limit, cursor)
         found += page.items
         cursor = page.next
         if cursor is None:
@@ -170,7 +170,7 @@ def test_they_are_found_by_digest() -> None:
         with pytest.raises(NotFound):
             await stores.locate(wanted, ["nothing"])
         with pytest.raises(InvalidInput):
-            await stores.pieces(store.id, limit=3, cursor="-1")
+            (await stores.pieces.of(await stores.view(store.id))).page(3, "-1")
 
     in_memory(work)
 

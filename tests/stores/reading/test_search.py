@@ -68,7 +68,7 @@ async def with_pieces(stores: Stores, seeds: Sequence[int], name: str = "m.bin")
     """Id of a store of files of a piece each, whose table has been made."""
     files = {f"{name}.{number}": piece(seed) for number, seed in enumerate(seeds)}
     store = (await upload(stores, files)).store.id
-    await stores.pieces(store, limit=1, cursor=None)
+    (await stores.pieces.of(await stores.view(store))).page(1, None)
     return store
 
 
@@ -205,7 +205,7 @@ def test_a_store_that_came_again_is_found_once_its_table_is_made() -> None:
         await stores.delete(store)
         again = await upload(stores, {f"m.bin.{number}": piece(number) for number in range(6)})
         assert (again.created, again.store.id) == (True, store)
-        await stores.pieces(store, limit=1, cursor=None)
+        (await stores.pieces.of(await stores.view(store))).page(1, None)
         await collect_a_day_later(storage)
         assert len(await stores.locate(asked(range(6)), None)) == 6
 

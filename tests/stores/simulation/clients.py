@@ -200,7 +200,7 @@ class Client:
         name, seen = self.random.choice(TAGS), None
         if self.random.random() < 0.6:
             with suppress(NotFound):
-                seen = (await self.ask("default", lambda stores: stores.tag(name))).etag
+                seen = (await self.ask("default", lambda stores: stores.tags.get(name))).etag
         moves = (self._move(name, seen) for _ in range(1 if seen is None else self.random.choice((1, 2))))
         for found in await asyncio.gather(*moves, return_exceptions=True):
             if isinstance(found, Exception):
@@ -221,13 +221,16 @@ class Client:
         """Remove a tag."""
         name = self.random.choice(TAGS)
         deeds = [self.ledger.tag("default", name, None)]
-        await self.noted(deeds, self.ask("default", lambda stores: stores.delete_tag(name)), NotFound)
+        await self.noted(deeds, self.ask("default", lambda stores: stores.tags.remove(name)), NotFound)
 
     async def cut(self) -> None:
         """Ask for the pieces of a store, which are facts derived from it."""
         space, content = self.place()
         with suppress(NotFound, IntegrityError):
-            await self.ask(space, lambda stores: stores.pieces(self.ids[content.name], limit=10, cursor=None))
+            await self.ask(space, lambda stores: self._cut(stores, self.ids[content.name]))
+
+    async def _cut(self, stores: Stores, store: str) -> None:
+        await stores.pieces.of(await stores.view(store))
 
     async def pause(self) -> None:
         """Do nothing for a time."""

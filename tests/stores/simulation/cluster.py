@@ -128,7 +128,7 @@ class Cluster:
             await last.collect()
 
     async def _has_lease(self, replica: Replica) -> bool:
-        reserved = await replica.stores._reservations.take("default")
+        reserved = await replica.stores.shared.reservations.take("default")
         sql = "SELECT 1 FROM writers WHERE id = :id"
         return bool(self.catalogue.run(lambda tx: tx.all(sql, id=reserved.writer), "ROLLBACK"))
 

@@ -103,7 +103,7 @@ async def _check_life(stores: Stores, content: Content) -> None:
             if again:
                 await sent(stores, content, IngestRequest())
             await stores.restore(store)
-            if "last" not in {tag.name for tag in (await stores.tags()).items}:
+            if "last" not in {tag.name for tag in (await stores.tags.page(1000))[0]}:
                 raise Violation(f"{content.name} was not restored with its tag")
         if {path: await read((await stores.view(store)).file(path)) for path in content.files} != content.files:
             raise Violation(f"{content.name} has other bytes")
@@ -120,7 +120,7 @@ async def _check_usage(cluster: Cluster, space: str) -> None:
 
 
 async def _check_tags(stores: Stores, ledger: Ledger) -> None:
-    tags = {tag.name: tag.store for tag in (await stores.tags()).items}
+    tags = {tag.name: tag.store for tag in (await stores.tags.page(1000))[0]}
     for name in TAGS:
         if tags.get(name) not in ledger.stores_of("default", name):
             raise Violation(f"tag {name} is at {tags.get(name)}, not at {ledger.stores_of('default', name)}")

@@ -18,6 +18,7 @@ from protoslice.storage.interface import Buffer, Writer
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.collection import collect_garbage
+from protoslice.stores.shared import Shared
 from protoslice.stores.uploads import UploadOptions
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class Replica:
         self.death: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.database = _ReplicaDatabase(self)
         self.storage = _ReplicaStorage(self)
-        self.stores = Stores(self.storage, self.database, OPTIONS, refused=None)
+        self.stores = Stores(Shared(self.storage, self.database, OPTIONS))
         self.collecting = asyncio.create_task(self._collect())
 
     def die(self) -> None:

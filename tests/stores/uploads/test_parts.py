@@ -37,8 +37,9 @@ from protoslice.errors import IntegrityError, NotFound, Unsupported
 from protoslice.schema import from_descriptor_set
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
+from protoslice.stores.catalog.schemas import Types
 from protoslice.stores.collection import Usage
-from protoslice.stores.ingest.inspection import Inspection, Types
+from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.manifest import Manifest, ObjectLocation, sums_of
 from protoslice.stores.objects.joined import open_file_object
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
@@ -466,7 +467,7 @@ def test_a_type_of_an_uploaded_schema() -> None:
     file.message_type.add(name="Thing").field.add(name="x", number=1, type=9, label=1)
 
     async def work(stores: Stores, _: MemoryStorage) -> None:
-        await stores.put_schema("own", files.SerializeToString())
+        await stores.schemas.put("own", files.SerializeToString())
         found = await send(stores, data, [90_000], request=IngestRequest(type="own.Thing"))
         info = (await stores.view(found.store or "")).info
         assert info.type == "own.Thing"

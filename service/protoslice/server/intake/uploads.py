@@ -22,7 +22,7 @@ from protoslice.server.intake.bodies import files_of
 from protoslice.server.middleware.body_limits import TAR, upload_type
 from protoslice.server.problems import problem_of_error
 from protoslice.server.services import Services
-from protoslice.stores import ComparedSink, Created, IngestRequest, OpenStore, Sink, UploadBase, follow
+from protoslice.stores import ComparedSink, Created, IngestRequest, OpenStore, Sink, UploadBase, base_of, follow
 
 _SEVERAL: Final = {"multipart/form-data", TAR}
 
@@ -42,7 +42,7 @@ async def take_in(
     fields = read_fields(request.scope)
     if base is not None:
         services.require(Scope.READ)
-    over = await services.stores.bases.of(wanted.tags, base)
+    over = await base_of(services.stores, wanted.tags, base)
     async with counted(services, request):
         try:
             return await _take_in(request, services, wanted, upload_type(fields, form), filename, over)

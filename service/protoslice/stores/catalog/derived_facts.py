@@ -77,17 +77,18 @@ class DerivedFacts:
 
     async def save(self, name: str, data: bytes, *, pieces: Collection[bytes] = ()) -> None:
         """Write a fact, and the `pieces` by which its store is found; errors are ignored, as losing one costs time."""
-        sources, objects = self._sources, self._sources.new_objects()
-        try:
-            with suppress(ProtosliceError):
-                sealed = await sources.worker.sized(len(data), lambda: seal(data))
-                if len(data) <= LARGEST_ROW:
-                    await sources.records.put(self._row, name, sealed, pieces=pieces)
-                    return
+        sources = self._sources
+        with suppress(ProtosliceError):
+            sealed = await sources.worker.sized(len(data), lambda: seal(data))
+            if len(data) <= LARGEST_ROW:
+                await sources.records.put(self._row, name, sealed, pieces=pieces)
+                return
+            objects = sources.new_objects()
+            try:
                 key = await objects.put(sealed)
                 (own,) = objects.own([object_id(key.text)], counted=False)
                 with objects.publishing():
                     await sources.records.put(self._row, name, None, own=own, pieces=pieces)
                 objects.kept([own])
-        finally:
-            objects.end()
+            finally:
+                objects.end()

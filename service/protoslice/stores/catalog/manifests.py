@@ -64,6 +64,13 @@ class Manifests:
             raise NotFound(f"No store has an id that starts with {prefix!r}")
         return found[0]
 
+    async def whole_id(self, prefix: str) -> str:
+        """Return the only id of a store, or else of a removed one, that begins with `prefix`; `NotFound`."""
+        try:
+            return await self.starting_with(prefix)
+        except NotFound:
+            return await self.removed(prefix)
+
     async def removed(self, prefix: str) -> str:
         """Return the only id of a removed store that begins with `prefix`; see `starting_with`."""
         found = await self._table.starting_with(prefix, removed=True)

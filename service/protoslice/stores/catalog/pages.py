@@ -52,7 +52,7 @@ class StorePages:
             await self._table.keep(manifest.id)
         return manifest.as_store(tags, uploader, description)
 
-    async def describe(self, store_id: str, text: str, *, if_match: str | None) -> Store:
+    async def describe(self, store_id: str, text: str, *, if_match: str | None = None) -> Store:
         """Set the description of a store, and return the store; raise `NotFound` if there is none."""
         if not await self._table.describe(store_id, text, if_match=if_match):
             raise NotFound(f"No store {store_id}")
@@ -82,7 +82,9 @@ class StorePages:
         found = [Removed(digest, tuple(json.loads(tags)), moment_of(time) + kept) for time, _, digest, tags in fitting]
         return ResultPage(found, "{}-{}".format(*fitting[-1][:2]) if len(fitting) < len(rows) else None)
 
-    async def family(self, tag: str, *, type: str | None, limit: int, cursor: str | None) -> ResultPage[Store]:
+    async def family(
+        self, tag: str, *, type: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> ResultPage[Store]:
         """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first.
 
         Such a page may hold fewer stores than there is room for, or none, and yet be followed by another.

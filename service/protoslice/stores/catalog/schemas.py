@@ -17,7 +17,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import Results
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound, StorageUnavailable
-from protoslice.facts import Schema
+from protoslice.facts import UNKNOWN, Schema
 from protoslice.schema import MessageTypes, TypeSchema
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.paging import ResultPage
@@ -49,6 +49,21 @@ class StoredSchema(Schema):
     etag: str
 
 
+@dataclass(frozen=True, slots=True)
+class Types:
+    """Types available to an ingest: `own`, an uploaded type, and the bundled types."""
+
+    own: TypeSchema | None = None
+
+    def of(self, name: str) -> TypeSchema:
+        """Schema of the type `name`; `Unsupported` when it is unknown."""
+        return self.own if self.own is not None and self.own.name == name else schema.bundled().kept(name)
+
+    def flat(self, name: str) -> _core.Schema:
+        """Schema of the type `name` in the core's form."""
+        return self.of(name).flat
+
+
 class _Changed(Exception):
     """A schema was replaced or removed since the listing."""
 
@@ -64,7 +79,7 @@ class Schemas:
         self._knowing: SingleFlight[tuple[str, str], _Known] = SingleFlight()
         self._results = results
 
-    async def page(self, limit: int, cursor: str | None) -> ResultPage[StoredSchema]:
+    async def page(self, limit: int = 100, cursor: str | None = None) -> ResultPage[StoredSchema]:
         """A page of the schemas, by name."""
         rows = await self._records.page("" if cursor is None else check_schema_name(cursor), limit + 1)
         infos = [await self._info(row) for row in rows[:limit]]
@@ -109,6 +124,18 @@ class Schemas:
             with suppress(_Changed):
                 return await self._find(type_name)
         raise StorageUnavailable(f"the schemas that declare {type_name} are being changed by other requests: try again")
+
+    async def types(self, type_name: str | None) -> Types:
+        """Types for an ingest that asks for `type_name`; `Unsupported` when neither bundled nor uploaded."""
+        if type_name is None or type_name == UNKNOWN or type_name in schema.bundled():
+            return Types()
+        own = await self.find(type_name)
+        # When no uploaded set declares it, the bundled set raises and suggests similar names.
+        return Types(own or await self._worker.run(lambda: schema.bundled().schema(type_name)))
+
+    async def own_type(self, name: str) -> TypeSchema | None:
+        """Schema of an uploaded type; None for a bundled one. `Unsupported` when there is neither."""
+        return (await self.types(name)).own
 
     async def _find(self, type_name: str) -> TypeSchema | None:
         found: dict[str, tuple[str, TypeSchema]] = {}

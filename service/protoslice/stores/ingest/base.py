@@ -23,7 +23,7 @@ from protoslice.stores.ingest.sharing import LEAST_SHARED, worth_sharing
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import SUM_BLOCK
 from protoslice.stores.reading.opened import OpenStore
-from protoslice.stores.tag_cache import TagCache
+from protoslice.stores.shared import Space
 
 _WINDOW: Final = 4 << 20
 """Bytes that are compared at a time, a multiple of a block."""
@@ -34,34 +34,23 @@ FindBase = Callable[[], Awaitable[OpenStore | None]]
 """Finds the store that files are compared with; None when there is none."""
 
 
-class Bases:
-    """Bases of uploads to the stores that `view` opens."""
+async def base_of(space: Space, tags: Sequence[str], named: str | None = None) -> UploadBase | None:
+    """The base of an upload: the store `named`, else by the first tag; None for an upload without either.
 
-    def __init__(self, view: Callable[[str], Awaitable[OpenStore]], tags: TagCache, worker: Worker) -> None:
-        self._view = view
-        self._tags = tags
-        self._worker = worker
+    `NotFound` when no store is `named` so.
+    """
+    if named is not None:
+        base = UploadBase(partial(space.view, named), space.worker)
+        await base.store()  # told before anything of the body is read
+        return base
+    return UploadBase(partial(_by_tag, space, tags[0]), space.worker) if tags else None
 
-    async def of(self, tags: Sequence[str], named: str | None = None) -> UploadBase | None:
-        """The base of an upload: the store `named`, else by the first tag; None for an upload without either.
 
-        `NotFound` when no store is `named` so.
-        """
-        if named is not None:
-            base = self.found_by(partial(self._view, named))
-            await base.store()  # told before anything of the body is read
-            return base
-        return self.found_by(partial(self._by_tag, tags[0])) if tags else None
-
-    def found_by(self, find: FindBase) -> UploadBase:
-        """The base of an upload that `find` gives, when a file needs it."""
-        return UploadBase(find, self._worker)
-
-    async def _by_tag(self, tag: str) -> OpenStore | None:
-        with suppress(NotFound):
-            store = await self._tags.version_before(tag)
-            return None if store is None else await self._view(store)
-        return None
+async def _by_tag(space: Space, tag: str) -> OpenStore | None:
+    with suppress(NotFound):
+        store = await space.tags.version_before(tag)
+        return None if store is None else await space.open_store(store)
+    return None
 
 
 class UploadBase:

@@ -1,133 +1,85 @@
-"""External objects: registered by URI, read by range, pinned to an entity tag and size."""
+"""Registration of external objects: a store over objects that stay where they are."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import Final
 
-from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.detection import HEAD, detect
-from protoslice.errors import (
-    Conflict,
-    InvalidInput,
-    LimitExceeded,
-    NotFound,
-    SourceDenied,
-    StorageDenied,
-    StorageUnavailable,
-    Unsupported,
-)
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound, StorageUnavailable, Unsupported
 from protoslice.facts import File
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
-from protoslice.storage import ObjectKey, Storage
-from protoslice.storage.prefixes import allowed
-from protoslice.storage.sources import check_prefixes, open_source
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
-from protoslice.storage.wrappers.metered import LATE_CALLS, LateCallLimit
-from protoslice.stores.ingest.inspection import Scan, Types
+from protoslice.stores.catalog.schemas import Types
+from protoslice.stores.ingest.inspection import Scan
 from protoslice.stores.ingest.packs import FilePlace
-from protoslice.stores.ingest.persist import drafted
+from protoslice.stores.ingest.publishing import drafted, publish
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.root.choice import Root, choose_root
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
-from protoslice.stores.ingest.root.rules import RulesByType
-from protoslice.stores.manifest import Manifest, ObjectLocation
-from protoslice.stores.names import FilePaths
+from protoslice.stores.manifest import ObjectLocation
+from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.objects.read_memo import MemoizedReads
-from protoslice.stores.objects.stored import CHANGED, StoredObject
-from protoslice.stores.requests import IngestRequest
-from protoslice.stores.writing.new_objects import NewObjects
-from protoslice.uris import parse_root
+from protoslice.stores.requests import Created, IngestRequest
+from protoslice.stores.shared import Space
 
-T = TypeVar("T")
 SECONDS: Final = 600
 """Seconds that reading objects for one registration may take."""
 REQUESTS: Final = 100_000
 """Reads of the root for one registration, at most."""
 
 
-class ExternalObjects:
-    """Storages of external objects, restricted to the operator's prefixes and networks."""
+async def register(space: Space, files: Mapping[str, str], request: IngestRequest) -> Created:
+    """Create a store over external objects in allowed places; `files` maps paths to URIs.
 
-    def __init__(
-        self,
-        prefixes: Sequence[str],
-        networks: Sequence[str],
-        kept_rules: RulesByType,
-        *,
-        options: Mapping[str, Mapping[str, str]] | None = None,
-        late_calls: int = LATE_CALLS,
-    ) -> None:
-        """`options`: those that the storages of a scheme are opened with, by scheme.
-
-        `late_calls`: limit of late calls of each storage.
-        """
-        check_prefixes(prefixes)
-        self._options = options or {}
-        self._late_calls = late_calls
-        self._prefixes = tuple(prefixes)
-        self._networks = tuple(networks)
-        self._kept_rules = kept_rules
-        self._storages: dict[str, Storage] = {}
-
-    async def close(self) -> None:
-        """Close the opened storages."""
-        while self._storages:
-            await self._storages.popitem()[1].close()
-
-    async def open(self, stored: ObjectLocation, worker: Worker) -> StoredObject:
-        """Open an external object; `Conflict` when it is missing or has another entity tag or size."""
-        storage, key = self._place(stored.uri or "")
-        try:
-            stat = await storage.stat(key)
-        except NotFound as error:
-            raise Conflict(CHANGED) from error
-        if (stat.etag, stat.size) != (stored.etag, stored.size):
-            raise Conflict(CHANGED)
-        # Without an open file, so that a replaced file is noticed at the next read.
-        return StoredObject(storage, key, stored, None, None, worker)
-
-    async def index(
-        self,
-        files: Mapping[str, str],
-        request: IngestRequest,
-        types: Types,
-        worker: Worker,
-        objects: NewObjects,
-    ) -> Manifest:
-        """Manifest of a store over `files` (path to URI), ready to be published.
-
-        Raises `StorageUnavailable` when reading takes more than `SECONDS`.
-        """
+    Raises `StorageUnavailable` when reading takes more than `SECONDS`.
+    """
+    check_request(request)
+    await space.room.check(stores=1)
+    await space.shared.check_free_space()
+    registration = _Registration(space, request, await space.schemas.types(request.type))
+    objects = space.new_objects()
+    try:
         try:
             async with asyncio.timeout(SECONDS):
-                received, root = await self._received(files, request, types, worker)
+                received, root = await registration.received(files)
         except TimeoutError as error:
             raise StorageUnavailable(
                 f"Reading the objects took more than {SECONDS} seconds: nothing was stored"
             ) from error
-        request = replace(request, source="register")
-        return await drafted(request, received, root, objects=objects, worker=worker)
+        described = replace(request, source="register")
+        manifest = await drafted(described, received, root, objects=objects, worker=space.worker)
+        return await publish(space, manifest, request, objects)
+    finally:
+        objects.end()
 
-    async def _received(
-        self, files: Mapping[str, str], request: IngestRequest, types: Types, worker: Worker
-    ) -> tuple[list[Received], Root]:
+
+class _Registration:
+    """The files of one registration."""
+
+    def __init__(self, space: Space, request: IngestRequest, types: Types) -> None:
+        self._external = space.shared.external
+        self._kept_rules = space.shared.options.rules
+        self._worker = space.worker
+        self._request = request
+        self._types = types
+
+    async def received(self, files: Mapping[str, str]) -> tuple[list[Received], Root]:
         """The files in their order, and the root chosen among them."""
-        places = await worker.run(lambda: self._by_place(files))
+        places = await self._worker.run(lambda: self._by_place(files))
         looked = await map_concurrently(lambda place: self._look(*place), places.items())
         found = {received.info.path: received for each in looked for received in each}
         received = [found[path] for path in files]
         root = await choose_root(
             received,
-            request,
-            opened=lambda file: self.open(file.stored, worker),
-            worker=worker,
-            prepare=lambda file: self._prepare(file, request, types, worker),
+            self._request,
+            opened=lambda file: self._external.open(file.stored, self._worker),
+            worker=self._worker,
+            prepare=self._prepare,
         )
         return received, root
 
@@ -140,7 +92,7 @@ class ExternalObjects:
             raise InvalidInput("No files given")
         found: dict[str, list[str]] = {}
         for path, uri in files.items():
-            found.setdefault(allowed(uri, self._prefixes).uri, []).append(path)
+            found.setdefault(self._external.canonical(uri), []).append(path)
         paths = FilePaths()
         for path in files:
             paths.add(path)
@@ -148,7 +100,7 @@ class ExternalObjects:
 
     async def _look(self, uri: str, paths: Sequence[str]) -> list[Received]:
         """The files that use the object at `uri`, after one `stat` and one read of its head."""
-        storage, key = self._place(uri)
+        storage, key = self._external.place(uri)
         try:
             stat = await storage.stat(key)
         except NotFound:
@@ -162,9 +114,8 @@ class ExternalObjects:
             found.append(Received(File(path, stat.size, None), FilePlace(stored), detection, scan))
         return found
 
-    async def _prepare(
-        self, root: Received, request: IngestRequest, types: Types, worker: Worker
-    ) -> tuple[Prepared | None, None]:
+    async def _prepare(self, root: Received) -> tuple[Prepared | None, None]:
+        request, worker = self._request, self._worker
         kind, type_name = root.detection.kind, root.detection.type_name
         if kind == "text" and type_name is not None and request.type is None:
             raise Unsupported(
@@ -172,38 +123,19 @@ class ExternalObjects:
             )
         if kind == "refused" and request.type is None:
             raise NotARoot(root.detection.why)
-        opened = await self.open(root.stored, worker)
+        opened = await self._external.open(root.stored, worker)
         opened.memoize_reads(0, MemoizedReads())
         source = _Bounded(opened)
         try:
             prepared = await worker.bulk(
-                lambda: prepare_root(source, root, _NoSide(), types, request, kept_rules=self._kept_rules, texts=False)
+                lambda: prepare_root(
+                    source, root, _NoSide(), self._types, request, kept_rules=self._kept_rules, texts=False
+                )
             )
             return prepared, None
         finally:
             source.end()
             opened.close()
-
-    def _place(self, uri: str) -> tuple[Storage, ObjectKey]:
-        place = allowed(uri, self._prefixes)
-        storage = self._storages.get(place.root)
-        if storage is None:
-            options = self._options.get(parse_root(place.root).scheme)
-            storage = open_source(place.root, options, networks=self._networks, prefixes=self._prefixes)
-            if not storage.abilities.open_file:
-                storage = LateCallLimit(storage, self._late_calls)
-            storage = self._storages[place.root] = _Source(storage)
-        return storage, place.key
-
-
-class _Source(InterceptedStorage):
-    """Source of registered objects, whose refusals are its owner's and not those of the service's storage."""
-
-    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        try:
-            return await call()
-        except StorageDenied as error:
-            raise SourceDenied(f"Cannot read the source of a registered object: {error.message}") from None
 
 
 class _Bounded:

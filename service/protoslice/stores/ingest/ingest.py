@@ -8,22 +8,20 @@ from types import TracebackType
 from typing import Self, TypeVar
 
 from protoslice.catalog.database import ACTOR
-from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.detection import HEAD
 from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.facts import File
 from protoslice.identity import store_id
-from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.catalog.files import FileRef, FilesByDigest
-from protoslice.stores.ingest.inspection import Inspection, Types
+from protoslice.storage import ObjectKey
+from protoslice.stores.catalog.files import FileRef
+from protoslice.stores.catalog.schemas import Types
+from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.packs import FilePlace, Packs
-from protoslice.stores.ingest.persist import drafted, policy_of
-from protoslice.stores.ingest.publisher import Publisher
+from protoslice.stores.ingest.publishing import drafted, find_existing, policy_of, publish
 from protoslice.stores.ingest.receive import OTHER_DIGEST, FileSink, Received
 from protoslice.stores.ingest.root.choice import HeldFile, Opened, Root, choose_root
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
-from protoslice.stores.ingest.root.rules import RulesByType
 from protoslice.stores.ingest.root.side import StoredSide
 from protoslice.stores.ingest.sharing import Sharing, worth_sharing
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
@@ -31,57 +29,39 @@ from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
 from protoslice.stores.requests import Created, IngestRequest
-from protoslice.stores.writing.new_objects import NewObjects
+from protoslice.stores.shared import Space
 
 T = TypeVar("T")
 
 _DAMAGED = "Another store's copy of this file is damaged: send the file without its digest"
 
 
-class IntakeOptions:
-    """Collaborators and limits of an ingest."""
-
-    __slots__ = ("files", "kept_rules", "limit", "objects", "storage", "types", "verify", "worker")
-
-    def __init__(
-        self,
-        storage: Storage,
-        objects: NewObjects,
-        files: FilesByDigest,
-        worker: Worker,
-        types: Types,
-        *,
-        limit: int,
-        verify: bool,
-        kept_rules: RulesByType,
-    ) -> None:
-        self.storage = storage
-        self.objects = objects
-        self.files = files
-        self.worker = worker
-        self.types = types
-        self.limit = limit
-        self.verify = verify
-        self.kept_rules = kept_rules
-
-
 class Ingest:
     """One ingest, used as a context manager; unless committed it leaves nothing but garbage."""
 
-    def __init__(self, options: IntakeOptions, request: IngestRequest, publisher: Publisher) -> None:
-        self._options = options
+    def __init__(self, space: Space, request: IngestRequest, types: Types) -> None:
+        self._space = space
+        self._options = space.shared.options
+        self._worker = space.worker
         self._request = request
-        self._publisher = publisher
-        self._objects = options.objects
-        self._packs = Packs(options.objects, options.worker)
+        self._types = types
+        self._objects = space.new_objects()
+        self._packs = Packs(self._objects, space.worker)
         self._files: list[Received] = []
         self._paths = FilePaths()
         self._sink: FileSink | None = None
-        self._left = options.limit
+        self._left = self._options.max_upload_bytes
         self._sharing = Sharing()
         actor = ACTOR.get()
         self._looks = actor is None or actor.reads
         """False for a caller who may not know what is there: all that it sends is written."""
+
+    @classmethod
+    async def begin(cls, space: Space, request: IngestRequest) -> Self:
+        """A new ingest; `QuotaExceeded` or `StorageFull` where no store may be added."""
+        await space.room.check(stores=1)
+        await space.shared.check_free_space()
+        return cls(space, request, await space.schemas.types(request.type))
 
     async def __aenter__(self) -> Self:
         check_request(self._request)
@@ -101,12 +81,11 @@ class Ingest:
         `told` is its SHA-256, where the sender knows it: a file of 1 MiB or more that is there already is not written.
         """
         self._check_room(path)
-        options = self._options
         self._sink = FileSink(
             path,
             self._packs,
-            worker=options.worker,
-            inspection=Inspection(path, self.wanted_type(path), options.types),
+            worker=self._worker,
+            inspection=Inspection(path, self.wanted_type(path), self._types),
             limit=self._left,
             find=None if told is None or not self._looks else lambda: self._shareable(told.hex()),
         )
@@ -131,7 +110,7 @@ class Ingest:
 
         Raises `LimitExceeded` beyond the ingest's limit, `Conflict` when objects of one are gone or damaged.
         """
-        shared = await self._options.worker.run(lambda: _shared(files))  # a commit may name ten thousand files
+        shared = await self._worker.run(lambda: _shared(files))  # a commit may name ten thousand files
         try:
             await self._share_all(shared)
             for path in (path for path in files if path not in shared):
@@ -192,19 +171,19 @@ class Ingest:
             root = await self._root()
             # A root that had to be decoded is written by now.
             written = self._objects.has_written
-            found = None if written else await self._publisher.known(self._id(root), self._request)
+            found = None if written else await find_existing(self._space, self._id(root), self._request)
             if found is not None:
                 return found
         if all(file.place.stored is None for file in self._files):  # not beside objects, which are read otherwise
             self._packs.hold()
         await self._packs.commit()
         root = root or await self._root()
-        draft = await drafted(self._request, self._files, root, objects=self._objects, worker=self._options.worker)
-        return await self._publisher.publish(draft, self._request, self._objects)
+        draft = await drafted(self._request, self._files, root, objects=self._objects, worker=self._worker)
+        return await publish(self._space, draft, self._request, self._objects)
 
     async def _root(self) -> Root:
         return await choose_root(
-            self._files, self._request, opened=self._file, worker=self._options.worker, prepare=self._prepare
+            self._files, self._request, opened=self._file, worker=self._worker, prepare=self._prepare
         )
 
     def _id(self, root: Root) -> str:
@@ -250,7 +229,7 @@ class Ingest:
 
     async def _shareable(self, sha256: str) -> FileRef | None:
         """A file with this SHA-256 that is worth sharing and wholly there; None when none is known."""
-        found = await self._options.files.find(sha256)
+        found = await self._space.files_by_digest.find(sha256)
         there = found is not None and _shared({"": found}) and await self._has_all(found.location)
         return found if there else None
 
@@ -258,7 +237,7 @@ class Ingest:
         """True when no object is missing or cut off, as one that a sender now brings anew may be."""
         sizes = {each.key: each.size for each in location.objects if each.key is not None}
         with suppress(NotFound):
-            stats = await map_concurrently(lambda key: self._options.storage.stat(ObjectKey(key)), sizes)
+            stats = await map_concurrently(lambda key: self._space.storage.stat(ObjectKey(key)), sizes)
             return [stat.size for stat in stats] == [*sizes.values()]
         return False
 
@@ -276,10 +255,10 @@ class Ingest:
 
     async def _taken(self, path: str, ref: FileRef, source: StoredFile) -> Received:
         """A file of another store, inspected by its head."""
-        inspection = Inspection(path, self.wanted_type(path), self._options.types)
+        inspection = Inspection(path, self.wanted_type(path), self._types)
         size = min(HEAD, ref.size)
         head = (await source.fetch([source.covering((0, size))]))[0][:size] if size else b""
-        detection, scan = await self._options.worker.run(lambda: inspection.look(head))
+        detection, scan = await self._worker.run(lambda: inspection.look(head))
         return Received(File(path, ref.size, ref.sha256), FilePlace(ref.location), detection, scan, is_shared=True)
 
     async def _prepare(self, root: Received) -> tuple[Prepared | None, ObjectLocation | None]:
@@ -287,19 +266,13 @@ class Ingest:
         if root.detection.kind == "refused" and self._request.type is None:
             raise NotARoot(root.detection.why)
         # Decoded bytes count towards the limit like uploaded ones.
-        room = max(0, options.limit - sum(file.info.size for file in self._files))
-        side = StoredSide(
-            options.storage,
-            self._objects,
-            options.worker,
-            room=room,
-            verify=options.verify,
-        )
+        room = max(0, options.max_upload_bytes - sum(file.info.size for file in self._files))
+        side = StoredSide(self._space.storage, self._objects, self._worker, room=room, verify=options.verify_reads)
         source = await self._file(root)
         try:
-            prepared = await options.worker.run(
+            prepared = await self._worker.run(
                 lambda: prepare_root(
-                    source, root, side, options.types, self._request, kept_rules=options.kept_rules, texts=True
+                    source, root, side, self._types, self._request, kept_rules=options.rules, texts=True
                 )
             )
             return prepared, side.stored
@@ -316,9 +289,8 @@ class Ingest:
         return (await open_file_objects([stored], self._open_object))[0]
 
     async def _open_object(self, stored: ObjectLocation) -> StoredObject:
-        options = self._options
-        sums = self._packs.sums.get(stored.key)
-        return await open_object(options.storage, stored, options.worker, verify=options.verify, sums=sums)
+        sums, verify = self._packs.sums.get(stored.key), self._options.verify_reads
+        return await open_object(self._space.storage, stored, self._worker, verify=verify, sums=sums)
 
 
 def _shared(files: Mapping[str, FileRef]) -> dict[str, FileRef]:

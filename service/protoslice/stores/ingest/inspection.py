@@ -8,29 +8,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from protoslice import _core, errors, schema
+from protoslice import _core, errors
 from protoslice.detection import HEAD, Detection, detect
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import UNKNOWN
+from protoslice.stores.catalog.schemas import Types
 from protoslice.stores.envelope import seal, unseal
 
 SCANNED = ("proto", "unknown")
 _VERSION = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Types:
-    """Types available to an ingest: `own`, an uploaded type, and the bundled types."""
-
-    own: schema.TypeSchema | None = None
-
-    def of(self, name: str) -> schema.TypeSchema:
-        """Schema of the type `name`; `Unsupported` when it is unknown."""
-        return self.own if self.own is not None and self.own.name == name else schema.bundled().kept(name)
-
-    def flat(self, name: str) -> _core.Schema:
-        """Schema of the type `name` in the core's form."""
-        return self.of(name).flat
 
 
 @dataclass(slots=True)

@@ -1,9 +1,10 @@
 """Resumable uploads, without HTTP: begun, continued after interruptions, joined, made into stores."""
 
+from protoslice.stores.options import UploadOptions
 from protoslice.stores.uploads.arriving import Arrived, ArrivingRequest
 from protoslice.stores.uploads.body import Body, Checksum, Hash
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, Superseded, WrongOffset
-from protoslice.stores.uploads.model import Failure, NewUpload, State, Upload, UploadOptions
+from protoslice.stores.uploads.model import Failure, NewUpload, State, Upload
 from protoslice.stores.uploads.service import Uploads
 
 __all__ = [

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from time import monotonic
 
-from protoslice.concurrency.executor import Worker
 from protoslice.errors import ProtosliceError
 from protoslice.stores.clock import now
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.writers import Batches, SummedObject
+from protoslice.stores.shared import Space
 from protoslice.stores.uploads.model import SavedInspection, Upload
-from protoslice.stores.uploads.records import VersionedUpload
-from protoslice.stores.writing.new_objects import NewObjects
+from protoslice.stores.uploads.parts import change, compact
+from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 
 LARGEST_PART = 1 << 30
 PARTS_PER_DOUBLING = 64
@@ -28,18 +28,6 @@ Bounds what a resume reads again.
 """
 
 
-@dataclass(frozen=True, slots=True)
-class AppendContext:
-    """Collaborators of an `Appender`."""
-
-    new_objects: Callable[[], NewObjects]
-    worker: Worker
-    part_bytes: int
-    change: Callable[[VersionedUpload, Upload, NewObjects], Awaitable[VersionedUpload]]
-    compact: Callable[[VersionedUpload], Awaitable[VersionedUpload]]
-    """Merges small parts, such as those of many checkpoints."""
-
-
 class Appender:
     """Appends to one upload; the next part is written while the one before is committed and recorded.
 
@@ -48,15 +36,17 @@ class Appender:
 
     def __init__(
         self,
-        context: AppendContext,
+        space: Space,
+        records: UploadRecords,
         held: VersionedUpload,
         inspection: Inspection | None,
         *,
         watch: Callable[[bytes | memoryview], None] | None = None,
         apart: bool = False,
     ) -> None:
-        self._context = context
-        self._objects = context.new_objects()
+        self._space = space
+        self._records = records
+        self._objects = space.new_objects()
         self._held = held
         self._upload = held.upload
         self._inspection = inspection
@@ -92,7 +82,7 @@ class Appender:
             return
         async with self._turn:
             await self._settled()
-            self._held = await self._context.change(self._held, self._held.upload, self._objects)
+            self._held = await change(self._space, self._records, self._held, self._held.upload, self._objects)
             self._upload = replace(self._upload, expires=self._held.upload.expires)
             self._settle_in()
 
@@ -140,7 +130,7 @@ class Appender:
         try:
             await self._land_all()
             if self._held.upload != before and not self._held.upload.is_whole:
-                self._held = await self._context.compact(self._held)
+                self._held = await compact(self._space, self._records, self._held)
                 self._upload = self._held.upload
         except BaseException:
             self._failed = True
@@ -173,7 +163,7 @@ class Appender:
         if self._part is None:
             self._part = await SummedObject.open(self._objects)
         part = self._part
-        digesting = asyncio.ensure_future(self._context.worker.run(lambda: self._digest(part, batch)))
+        digesting = asyncio.ensure_future(self._space.worker.run(lambda: self._digest(part, batch)))
         try:
             await part.write(batch)
         finally:
@@ -194,7 +184,9 @@ class Appender:
 
     def _enough(self) -> int:
         """Size at which the current part ends; grows with the upload to limit the number of parts."""
-        return max(self._context.part_bytes, min(self._upload.offset // PARTS_PER_DOUBLING, LARGEST_PART))
+        return max(
+            self._space.shared.options.uploads.part_bytes, min(self._upload.offset // PARTS_PER_DOUBLING, LARGEST_PART)
+        )
 
     async def _settled(self) -> None:
         """Wait until the part before is recorded."""
@@ -216,7 +208,7 @@ class Appender:
             await self._record(upload)
 
     async def _record(self, upload: Upload) -> None:
-        self._held = await self._context.change(self._held, upload, self._objects)
+        self._held = await change(self._space, self._records, self._held, upload, self._objects)
         self._upload = self._held.upload
 
     async def _state(self) -> tuple[int, bytes] | None:
@@ -224,7 +216,7 @@ class Appender:
         inspection, saved = self._inspection, self._upload.saved
         if inspection is None or (saved and inspection.size < saved.after + STATE_SHARE * saved.bytes):
             return None
-        state = await self._context.worker.run(inspection.save)
+        state = await self._space.worker.run(inspection.save)
         return None if state is None else (inspection.size, state)
 
     async def _with_state(self, upload: Upload, after: int, state: bytes) -> Upload:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from protoslice.errors import ClientLimit, TooMany
+from protoslice.stores.options import UploadOptions
 from protoslice.stores.quotas import SpaceRoom
-from protoslice.stores.uploads.model import UploadOptions
 from protoslice.stores.uploads.records import UploadRecords
 
 

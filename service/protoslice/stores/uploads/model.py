@@ -11,14 +11,7 @@ from protoslice import errors
 from protoslice.catalog.database import time_of
 from protoslice.catalog.objects import object_id
 from protoslice.catalog.uploads import UploadRow
-from protoslice.defaults import (
-    MAX_OPEN_UPLOADS,
-    MAX_UPLOAD_BYTES,
-    UPLOAD_BEGIN_SECONDS,
-    UPLOAD_LIFETIME_SECONDS,
-    UPLOAD_PART_BYTES,
-)
-from protoslice.errors import IntegrityError, LimitExceeded, ProtosliceError
+from protoslice.errors import IntegrityError, ProtosliceError
 from protoslice.stores.clock import microseconds
 from protoslice.stores.manifest import ObjectLocation, stored_from_dict
 from protoslice.stores.requests import IngestRequest
@@ -28,37 +21,6 @@ NAMELESS = "model.pb"
 
 State = Literal["open", "complete", "stored", "failed", "gone"]
 """`complete` is a partial upload, ready to be joined; `gone` has been removed or has expired."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UploadOptions:
-    """Limits and lifetimes of uploads."""
-
-    max_bytes: int = MAX_UPLOAD_BYTES
-    max_open: int = MAX_OPEN_UPLOADS
-    max_open_per_client: int = 0
-    """Open uploads of one client, at most; 0 is no limit."""
-    begin_seconds: float = UPLOAD_BEGIN_SECONDS
-    """Seconds that an upload without bytes is kept."""
-    lifetime_seconds: float = UPLOAD_LIFETIME_SECONDS
-    """Seconds that an idle upload, or the result of a finished one, is kept."""
-    part_bytes: int = UPLOAD_PART_BYTES
-    """Size of a part, and so the most that a killed process loses of unacknowledged bytes."""
-
-    @property
-    def unbegun_seconds(self) -> float:
-        """Seconds that an upload without bytes is kept: the smaller of the two lifetimes."""
-        return min(self.begin_seconds, self.lifetime_seconds)
-
-    def kept_seconds(self, upload: Upload) -> float:
-        """Seconds that an upload is kept after a change."""
-        begun = upload.offset > 0 or upload.state != "open"
-        return self.lifetime_seconds if begun else self.unbegun_seconds
-
-    def check_size(self, size: int) -> None:
-        """Raise `LimitExceeded` when `size` is beyond the limit."""
-        if size > self.max_bytes:
-            raise LimitExceeded(f"The upload is too large: at most {self.max_bytes} bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +111,11 @@ class Upload:
     def is_whole(self) -> bool:
         """True when all bytes are durable."""
         return self.offset == self.length
+
+    @property
+    def is_begun(self) -> bool:
+        """True when it has bytes, or is open no longer."""
+        return self.offset > 0 or self.state != "open"
 
     @property
     def filename(self) -> str:

@@ -11,11 +11,14 @@ from protoslice.detection import HEAD
 from protoslice.errors import ProtosliceError
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.ingest.inspection import Inspection, Types
+from protoslice.stores.catalog.schemas import Types
+from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.joined import open_file_object, opened_parts
+from protoslice.stores.shared import Space
 from protoslice.stores.uploads.model import Upload
+from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 from protoslice.stores.writing.new_objects import NewObjects
 
 RUN = 16
@@ -75,19 +78,39 @@ async def bytes_of(
             yield await worker.run(lambda at=at: source.read(at, min(BATCH, stop - at)))  # type: ignore[misc]
 
 
-async def compacted(
-    storage: Storage, objects: NewObjects, worker: Worker, upload: Upload, *, part_bytes: int
-) -> Upload:
+async def change(
+    space: Space, records: UploadRecords, held: VersionedUpload, upload: Upload, objects: NewObjects | None = None
+) -> VersionedUpload:
+    """Replace an upload, which is kept for as long as the options say; see `UploadRecords.change`."""
+    keep_seconds = space.shared.options.uploads.kept_seconds(begun=upload.is_begun)
+    return await records.change(held, upload, keep_seconds=keep_seconds, objects=objects)
+
+
+async def compact(space: Space, records: UploadRecords, held: VersionedUpload) -> VersionedUpload:
+    """Merge small parts at the end of an upload until there are fewer than `RUN` of a size class."""
+    while True:
+        before, objects = held.upload, space.new_objects()
+        try:
+            async with records.unless_changed(held):
+                changed = await _compacted(space, objects, before)
+            if changed is before:
+                return held
+            held = await change(space, records, held, changed, objects)
+        finally:
+            objects.end()
+
+
+async def _compacted(space: Space, objects: NewObjects, upload: Upload) -> Upload:
     """The upload with the small parts at its end merged into one, if there are `RUN` or more.
 
     Else `upload` itself.
     """
-    run = _small_run(upload.parts, part_bytes)
+    run = _small_run(upload.parts, space.shared.options.uploads.part_bytes)
     if run < RUN:
         return upload
     target = await SummedObject.open(objects)
     try:
-        async with aclosing(bytes_of(storage, worker, upload.parts[-run:])) as pieces:
+        async with aclosing(bytes_of(space.storage, space.worker, upload.parts[-run:])) as pieces:
             async for piece in pieces:
                 target.sums.update(piece)
                 await target.write(piece)

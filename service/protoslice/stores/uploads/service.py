@@ -4,81 +4,60 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, ProtosliceError
 from protoslice.file_names import check_file_path
-from protoslice.storage import Storage
 from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.clock import now
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.manifest import ObjectExtent
 from protoslice.stores.names import check_request
-from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.requests import Created, IngestRequest
-from protoslice.stores.uploads.append import AppendContext, Appender
+from protoslice.stores.shared import Space
+from protoslice.stores.uploads.append import Appender
 from protoslice.stores.uploads.arriving import Arriving
 from protoslice.stores.uploads.body import Body
 from protoslice.stores.uploads.composing import Composer
 from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
 from protoslice.stores.uploads.limits import check_open_uploads
-from protoslice.stores.uploads.model import NewUpload, Upload, UploadOptions
-from protoslice.stores.uploads.parts import bytes_of, compacted, feed_parts, resumed_inspection
+from protoslice.stores.uploads.making import digests_of, fill, make_store, stored
+from protoslice.stores.uploads.model import NewUpload, Upload
+from protoslice.stores.uploads.parts import bytes_of, change, compact, feed_parts, resumed_inspection
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload, new_upload_id
-from protoslice.stores.uploads.store_maker import Ingesting, StoreMaker, Typing, digests_of
 from protoslice.stores.uploads.upload_lock import LockHolder, UploadLocks
-from protoslice.stores.writing.new_objects import NewObjects
 
 
 class Uploads:
-    """Resumable uploads of one storage."""
+    """Resumable uploads of one space."""
 
-    def __init__(
-        self,
-        storage: Storage,
-        records: Callable[[str | None], UploadRecords],
-        worker: Worker,
-        new_objects: Callable[[], NewObjects],
-        ingest: Ingesting,
-        types: Typing,
-        options: UploadOptions,
-        room: SpaceRoom,
-    ) -> None:
-        """`records` gives the uploads of a client, or of all for None, and `new_objects` those of one request."""
-        self.options = options
-        self._storage = storage
-        self._worker = worker
-        self._new_objects = new_objects
-        self._types = types
-        self._making = StoreMaker(storage, worker, ingest, types, options)
-        self._records_of = records
-        self._records = records(None)
-        self.arriving = Arriving(storage, worker, self._records)
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.options = space.shared.options.uploads
+        self._records = UploadRecords(space.database, space.room.account)
+        self.arriving = Arriving(space.storage, space.worker, self._records)
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
-        self._context = AppendContext(new_objects, worker, options.part_bytes, self._change, self._compacted)
-        self._space = room
 
     def begun_by(self, client: str | None) -> Uploads:
         """Uploads as they are for a client, who sees those alone that it has begun; None sees all."""
         if client is None:
             return self
         seen = copy.copy(self)
-        seen._records = self._records_of(client)
+        seen._records = UploadRecords(self._space.database, self._space.room.account, client)
         return seen
 
     async def create(self, wanted: NewUpload) -> Upload:
         """Create an upload; one of length 0 is completed at once."""
         await self._check(wanted)
         await self._check_open(wanted.client)
-        held = await self._records.create(self._new(wanted), keep_seconds=self.options.unbegun_seconds)
+        held = await self._records.create(self._new(wanted), keep_seconds=self.options.kept_seconds(begun=False))
         return (await self._completed(held)).upload
 
     async def get(self, upload_id: str) -> Upload:
@@ -102,7 +81,7 @@ class Uploads:
                     raise AlreadyComplete
                 return held.upload
             if length != held.upload.length:
-                held = await self._change(held, replace(held.upload, length=length))
+                held = await change(self._space, self._records, held, replace(held.upload, length=length))
             return (await self._completed(await self._append(held, holder, body))).upload
 
     async def compose(self, upload_id: str, extents: Sequence[ObjectExtent], expires: datetime) -> Upload:
@@ -116,9 +95,9 @@ class Uploads:
                 return held.upload
             inspection = await self._inspection(held.upload)
             assert inspection is not None, "an upload that is composed has a path"
-            objects = self._new_objects()
+            objects = self._space.new_objects()
             try:
-                composer = Composer(self._storage, objects, self._worker, held.upload, inspection, extents)
+                composer = Composer(self._space.storage, objects, self._space.worker, held.upload, inspection, extents)
                 done = replace(await composer.compose(), state="complete", expires=expires)
                 return (await self._records.change(held, done, objects=objects)).upload
             finally:
@@ -129,7 +108,7 @@ class Uploads:
         held = await self._finished(upload_id)
         if held.upload.expires > now() + timedelta(seconds=self.options.lifetime_seconds / 2):
             return held.upload
-        return (await self._change(held, held.upload)).upload
+        return (await change(self._space, self._records, held, held.upload)).upload
 
     async def remove(self, upload_id: str) -> None:
         """Remove an upload. Stores made of it stay."""
@@ -145,11 +124,11 @@ class Uploads:
         found = await self._all_finished(upload_ids)
         parts = [found[upload_id].upload for upload_id in upload_ids]
         new = self._new(wanted)
-        made = await self._making.make({new.filename: parts}, new.request, digests_of(new))
+        made = await make_store(self._space, {new.filename: parts}, new.request, digests_of(new))
         await self._note_use(found.values())
         length = sum(part.offset for part in parts)
         done = replace(new, joined=tuple(upload_ids), length=length, state="stored", store=made.store.id)
-        return (await self._records.create(done, keep_seconds=self.options.kept_seconds(done))).upload
+        return (await self._records.create(done, keep_seconds=self.options.kept_seconds(begun=True))).upload
 
     async def assemble(
         self,
@@ -167,7 +146,7 @@ class Uploads:
         parts = {
             check_file_path(path): [found[each].upload for each in upload_ids] for path, upload_ids in files.items()
         }
-        made = await self._making.make(parts, request, digests or {}, taken)
+        made = await make_store(self._space, parts, request, digests or {}, taken)
         await self._note_use(found.values())
         return made
 
@@ -175,7 +154,7 @@ class Uploads:
         """Add a file of an expected SHA-256 to an ingest, made of one upload or of consecutive ones."""
         found = await self._all_finished(upload_ids)
         uploads = [found[each].upload for each in upload_ids]
-        await self._making.fill(ingest, {path: uploads}, IngestRequest(), {path: sha256})
+        await fill(self._space, ingest, {path: uploads}, IngestRequest(), {path: sha256})
         await self._note_use(found.values())
 
     async def put_part(self, mark: str, pieces: AsyncIterator[bytes], client: str, *, size: int | None = None) -> str:
@@ -199,7 +178,7 @@ class Uploads:
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """Bytes of a complete upload, which stays as it is."""
         upload = (await self._finished(upload_id)).upload
-        async with aclosing(bytes_of(self._storage, self._worker, upload.parts)) as pieces:
+        async with aclosing(bytes_of(self._space.storage, self._space.worker, upload.parts)) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -209,7 +188,7 @@ class Uploads:
             path=wanted.path,
             request=wanted.request,
             created=now(),
-            expires=now() + timedelta(seconds=self.options.unbegun_seconds),
+            expires=now() + timedelta(seconds=self.options.kept_seconds(begun=False)),
             client=wanted.client,
             length=wanted.length,
             partial=wanted.partial,
@@ -223,10 +202,10 @@ class Uploads:
         if wanted.path is not None:
             check_file_path(wanted.path)
         if not wanted.partial:
-            await self._types(wanted.request.type)
+            await self._space.schemas.types(wanted.request.type)
         self.options.check_size(wanted.length or 0)
         written = 0 if wanted.composed else wanted.length or 0
-        await self._space.check(stored_bytes=written, stores=0 if wanted.partial else 1)
+        await self._space.room.check(stored_bytes=written, stores=0 if wanted.partial else 1)
 
     def _check_place(self, upload: Upload, body: Body) -> int | None:
         """Total length as far as known with this body, or None; raises unless the body fits the upload."""
@@ -260,7 +239,7 @@ class Uploads:
         async with self._records.unless_changed(held):
             inspection = await self._inspection(upload)
         watch = body.checksum.update if body.checksum is not None else None
-        appender = Appender(self._context, held, inspection, watch=watch, apart=body.is_checked)
+        appender = Appender(self._space, self._records, held, inspection, watch=watch, apart=body.is_checked)
         try:
             size = await self._take(appender, holder, upload, body)
             if body.is_checked:
@@ -270,17 +249,17 @@ class Uploads:
         finally:
             await appender.abort()
         # A whole upload is never compacted: any replica may be making a store of its parts.
-        return held if held.upload.is_whole else await self._compacted(held)
+        return held if held.upload.is_whole else await compact(self._space, self._records, held)
 
     async def _inspection(self, upload: Upload) -> Inspection | None:
         """Inspection of the bytes so far; None for a partial upload without a path, never a file by itself."""
         if upload.path is None and upload.partial:
             return None
-        types = await self._types(upload.wanted_type)
+        types = await self._space.schemas.types(upload.wanted_type)
         found = await resumed_inspection(
-            self._storage, self._worker, upload, types, path=upload.filename, wanted=upload.wanted_type
+            self._space.storage, self._space.worker, upload, types, path=upload.filename, wanted=upload.wanted_type
         )
-        await feed_parts(self._storage, self._worker, found, upload.parts)
+        await feed_parts(self._space.storage, self._space.worker, found, upload.parts)
         return found
 
     async def _take(self, appender: Appender, holder: LockHolder, upload: Upload, body: Body) -> int:
@@ -301,20 +280,6 @@ class Uploads:
         self._check_end(body, upload.offset + size, upload.length)
         return size
 
-    async def _compacted(self, held: VersionedUpload) -> VersionedUpload:
-        while True:
-            before, objects = held.upload, self._new_objects()
-            try:
-                async with self._records.unless_changed(held):
-                    changed = await compacted(
-                        self._storage, objects, self._worker, before, part_bytes=self.options.part_bytes
-                    )
-                if changed is before:
-                    return held
-                held = await self._change(held, changed, objects)
-            finally:
-                objects.end()
-
     async def _completed(self, held: VersionedUpload) -> VersionedUpload:
         """Complete an upload whose bytes are all there.
 
@@ -323,14 +288,16 @@ class Uploads:
         upload = held.upload
         if upload.state != "open" or not upload.is_whole:
             return held
-        done = replace(upload, state="complete") if upload.partial else await self._making.stored(upload)
+        done = replace(upload, state="complete") if upload.partial else await stored(self._space, upload)
         try:
-            held = await self._change(held, done)
+            held = await change(self._space, self._records, held, done)
         except Conflict:
             found = await self._records.read(upload.id)
             if found.upload.state != "open":
                 return found  # another replica completed the upload
-            held = await self._change(found, done)  # a request only looked at it: it was whole already
+            held = await change(
+                self._space, self._records, found, done
+            )  # a request only looked at it: it was whole already
         return held
 
     async def _current(self, upload_id: str) -> VersionedUpload:
@@ -383,11 +350,5 @@ class Uploads:
             note, [held for held in uploads if held.upload.state == "complete" and not held.upload.used]
         )
 
-    async def _change(
-        self, held: VersionedUpload, upload: Upload, objects: NewObjects | None = None
-    ) -> VersionedUpload:
-        keep_seconds = self.options.kept_seconds(upload)
-        return await self._records.change(held, upload, keep_seconds=keep_seconds, objects=objects)
-
     async def _check_open(self, client: str) -> None:
-        await check_open_uploads(self._records, self.options, self._space, client)
+        await check_open_uploads(self._records, self.options, self._space.room, client)

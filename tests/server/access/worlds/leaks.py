@@ -107,9 +107,9 @@ def _opened_by_id(patch: pytest.MonkeyPatch) -> None:
     """An opened store is found by its id alone."""
     plain = OpenStores.get_fresh
 
-    def found(self: OpenStores, store_id: str) -> Any:
+    def found(self: OpenStores, space: str, store_id: str) -> Any:
         rows = [row for (_, id), row in self._rows.items() if id == store_id]
-        return next(filter(None, (self._results.find((row, "store")) for row in rows)), plain(self, store_id))
+        return next(filter(None, (self._results.find((row, "store")) for row in rows)), plain(self, space, store_id))
 
     patch.setattr(OpenStores, "get_fresh", found)
 

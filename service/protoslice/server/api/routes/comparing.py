@@ -83,7 +83,8 @@ async def get_diff(
         return TextView.of(encode_fact(diff), next=following)
 
     async def made() -> TextView:
-        found = await services.stores.compare(before, ref, checksums=checksums, wait=wait)
+        one, other = await services.stores.view(before), await services.stores.view(ref)
+        found = await services.stores.comparisons.of(one, other, checksums=checksums, wait=wait)
         return await services.stores.worker.sized(most * _DIFFERENCE_BYTES, lambda: view_of(found))
 
     try:
@@ -123,7 +124,8 @@ async def list_moves(
     most = min(limit, services.settings.max_page_items)
 
     async def made() -> TextView:
-        found = await services.stores.moves(before, ref, sample, most, cursor)
+        one, other = await services.stores.view(before), await services.stores.view(ref)
+        found = await services.stores.comparisons.moves(one, other, sample, most, cursor)
         page = replace(found, next=bound(request, found.next))
         text = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(page))
         return TextView.of(text, next=page.next)
@@ -155,7 +157,8 @@ async def get_tensor_delta(
     """Return the distances of two tensors of the same type and shape: maximum, mean and cosine."""
 
     async def made() -> TextView:
-        found = await services.stores.tensor_delta(before, ref, was or name, name, sample)
+        one, other = await services.stores.view(before), await services.stores.view(ref)
+        found = await services.stores.comparisons.delta(one, other, was or name, name, sample)
         # Floats in the spelling of Python, which the entity tags of earlier releases are made of.
         return TextView.of(encode_json(asdict(found)))
 

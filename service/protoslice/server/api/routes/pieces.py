@@ -15,6 +15,7 @@ from protoslice.server.api.request_bodies import AskMissing
 from protoslice.server.api.routes.json_views import lasting_headers
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
+from protoslice.stores import ResultPage
 
 router = GuardedRouter(tags=["chunks"])
 
@@ -64,6 +65,8 @@ async def list_pieces(
     """
     store = await services.stores.view(ref)
     most, headers = min(limit, services.settings.max_page_items), lasting_headers(request, store, ref)
-    return await view_answer(
-        request, services, store, lambda: services.stores.pieces(store.info.id, limit=most, cursor=cursor), headers
-    )
+
+    async def made() -> ResultPage[Piece]:
+        return (await services.stores.pieces.of(store)).page(most, cursor)
+
+    return await view_answer(request, services, store, made, headers)

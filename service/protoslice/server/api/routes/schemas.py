@@ -31,7 +31,7 @@ _ETAG = {"etag": header("Entity tag of the descriptor set.")}
 
 
 async def _current(request: Request, services: Services) -> Current:
-    found, _ = await services.stores.schema(request.path_params["name"])
+    found, _ = await services.stores.schemas.get(request.path_params["name"])
     return Current(EntityTag.of(found.etag), found.etag)
 
 
@@ -46,7 +46,7 @@ async def list_schemas(
     limit: Limit = 100,
 ) -> Response:
     """List schemas by name."""
-    page = await services.stores.schemas(limit=min(limit, services.settings.max_page_items), cursor=cursor)
+    page = await services.stores.schemas.page(min(limit, services.settings.max_page_items), cursor)
     return page_answer(request, page, encode_items(page.items, Schema))
 
 
@@ -62,7 +62,7 @@ async def list_schemas(
 )
 async def get_schema(request: Request, services: Given, name: str) -> Response:
     """Return the serialized `FileDescriptorSet` as uploaded."""
-    info, data = await services.stores.schema(name)
+    info, data = await services.stores.schemas.get(name)
     etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
     whole = Head(etag, f"{name}.binpb", "application/protobuf", message_type).of(data)
     terms = Terms(location=url_of(request.scope, f"/v1/schemas/{name}"), max_ranges=0, private=services.gate.closed)
@@ -90,7 +90,7 @@ async def put_schema(request: Request, services: Given, name: str, condition: Un
     """Store a serialized `FileDescriptorSet`, so that its message types can be used with `type=`."""
     if media_type_of(read_fields(request.scope), _TYPES[0]) not in _TYPES:
         raise HttpProblem(MEDIA, "Send the descriptor set as application/protobuf", offers=list(_TYPES))
-    info, created = await services.stores.put_schema(
+    info, created = await services.stores.schemas.put(
         name, await request.body(), if_match=condition.version, if_none_match=condition.absent
     )
     headers = {"location": url_of(request.scope, f"/v1/schemas/{name}")} if created else {}
@@ -101,5 +101,5 @@ async def put_schema(request: Request, services: Given, name: str, condition: Un
 @endpoint(router, "DELETE /v1/schemas/{name}", SCHEMAS, status=204, fails=(404, 409, 422), summary="Remove a schema")
 async def delete_schema(services: Given, name: str, condition: Unchanged) -> Response:
     """Remove a schema; stores that use it keep their copy."""
-    await services.stores.delete_schema(name, if_match=condition.version)
+    await services.stores.schemas.delete(name, if_match=condition.version)
     return Response(status_code=204)

@@ -141,7 +141,7 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
     if tag is None:
         page = await services.stores.list(query, limit=most, cursor=cursor)
     elif query == StoreQuery(type=type):
-        page = await services.stores.family(tag, type=type, limit=most, cursor=cursor)
+        page = await services.stores.pages.family(tag, type=type, limit=most, cursor=cursor)
     else:
         raise InvalidInput("Parameter tag cannot be combined with a search: use name in its place")
     found = await StoreReferences(services.stores).named(page.items) if names else page.items
@@ -183,7 +183,7 @@ async def describe_store(
     """Set the description of a store. Its files never change."""
     store = await services.stores.get(ref)
     services.require(Scope.WRITE, tags=store.tags or [store.id])  # a token for some tags describes only their stores
-    described = await services.stores.describe(store.id, body.description, if_match=condition.version)
+    described = await services.stores.pages.describe(store.id, body.description, if_match=condition.version)
     return await large_answer(request, services.stores, await _body(services, described))
 
 

@@ -21,6 +21,7 @@ from protoslice.server.api.request_bodies import PutTag
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
+from protoslice.stores import ResultPage
 
 router = GuardedRouter(tags=["tags"])
 
@@ -28,7 +29,7 @@ _ETAG = {"etag": header("Changes whenever the tag is set.")}
 
 
 async def _current(request: Request, services: Services) -> Current:
-    found = await services.stores.tag(request.path_params["tag"])
+    found = await services.stores.tags.get(request.path_params["tag"])
     return Current(EntityTag.of(found.etag), found.etag, {"store": found.store})
 
 
@@ -44,7 +45,9 @@ async def list_tags(
     limit: Limit = 100,
 ) -> Response:
     """List tags, sorted by name."""
-    page = await services.stores.tags(store=store, limit=min(limit, services.settings.max_page_items), cursor=cursor)
+    stores, most = services.stores, min(limit, services.settings.max_page_items)
+    store_id = None if store is None else (await stores.manifests.get(await stores.resolve(store))).id
+    page = ResultPage(*await stores.tags.page(most, cursor, store=store_id))
     return page_answer(request, page, encode_items(page.items, Tag))
 
 
@@ -60,7 +63,7 @@ async def list_tags(
 )
 async def get_tag(request: Request, services: Given, tag: str) -> Response:
     """Get the store that a tag points at."""
-    found = await services.stores.tag(tag)
+    found = await services.stores.tags.get(tag)
     return json_answer(request, encode_fact(found, Tag), etag=EntityTag.of(found.etag))
 
 
@@ -109,5 +112,5 @@ async def put_tag(
 )
 async def delete_tag(services: Given, tag: str, condition: Unchanged) -> Response:
     """Remove a tag; its store is kept."""
-    await services.stores.delete_tag(tag, if_match=condition.version)
+    await services.stores.tags.remove(tag, if_match=condition.version)
     return Response(status_code=204)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from protoslice import _core, schema
 from protoslice.errors import ProtosliceError
 from protoslice.library.opening import open_proto
+from protoslice.stores.options import RulesByType
 from protoslice.stores.requests import IngestRequest
-
-RulesByType = Mapping[str, Sequence[str]]
-"""Rules by full name of the root's type."""
 
 
 def check_kept(kept: RulesByType) -> None:

@@ -66,7 +66,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
         services.require(Scope.ADMIN, EVERY_SPACE)
     if subject is not None and is_id_prefix(subject) and not is_id(subject):
         with suppress(NotFound):
-            subject = await services.stores.whole_id(subject)
+            subject = await services.stores.manifests.whole_id(subject)
     table = AuditTable(services.stores.database, EVERY_SPACE if every_space else space_of(request.scope))
     query = AuditQuery(who=who, what=what, subject=subject, since=microseconds_of(since), until=microseconds_of(until))
     most = min(limit, services.settings.max_page_items)
