@@ -11,7 +11,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run wheels reproducible pins alerts chart test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
+.PHONY: help dev run wheels image reproducible pins alerts chart test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,12 @@ wheels: .venv/ready .venv/core ## build sdist and wheels into dist/ (MACHINES: x
 	$(PIP) install --constraint constraints.txt ziglang twine check-wheel-contents auditwheel abi3audit
 	$(BIN)/python -m tools.package_build dist $(MACHINES)
 	$(BIN)/python -m tests.wheels dist
+
+image: .venv/ready ## build the image with the wheel in dist/, run it with a read-only root, and report its size; BASE names another base
+	@command -v buildah >/dev/null && command -v podman >/dev/null && command -v runc >/dev/null && command -v debootstrap >/dev/null \
+		|| apt-get install --yes --no-install-recommends buildah podman runc debootstrap
+	@mkdir -p .make
+	PYTHONUNBUFFERED=1 $(BIN)/python -m tests.image dist $(BASE)
 
 reproducible: .venv/ready .venv/core ## build the packages twice, in different folders, and compare their bytes
 	$(PIP) install --constraint constraints.txt ziglang
