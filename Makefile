@@ -11,7 +11,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run wheels image reproducible pins alerts chart test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
+.PHONY: help dev run wheels bills image reproducible pins alerts chart test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -76,6 +76,10 @@ wheels: .venv/ready .venv/core ## build sdist and wheels into dist/ (MACHINES: x
 	$(PIP) install --constraint constraints.txt ziglang twine check-wheel-contents auditwheel abi3audit
 	$(BIN)/python -m tools.package_build dist $(MACHINES)
 	$(BIN)/python -m tests.wheels dist
+
+bills: .venv/ready ## write the bill of materials of the image into dist/, for the wheel there, and check all licences
+	$(PIP) install --constraint constraints.txt cyclonedx-bom
+	$(BIN)/python -m tools.bills dist
 
 image: .venv/ready ## build the image with the wheel in dist/, run it with a read-only root, and report its size; BASE names another base
 	@command -v buildah >/dev/null && command -v podman >/dev/null && command -v runc >/dev/null && command -v debootstrap >/dev/null \

@@ -29,6 +29,7 @@ NAME: Final = re.compile(r"protoslice-[^-]+-cp311-abi3-(?P<systems>.+)\.whl")
 PACKED: Final = {
     "wheel": {f"protoslice/{name}" for name in ("server/pages/built/first.json", "build.txt", "_core.abi3.so")},
     "sdist": {"constraints.txt", "core/crates.txt", "core/Cargo.lock", "tools/package_build.py", "LICENSE"}
+    | {"service/page.cyclonedx.json"}
     | {f"service/protoslice/{name}" for name in ("server/pages/built/first.json", "build.txt")},
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ this file where nothing else is installed.
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 CRATES: Final = ROOT / "core" / "crates.txt"
 LOCK: Final = ROOT / "core" / "Cargo.lock"
 PAGE: Final = ROOT / "service" / "protoslice" / "server" / "pages" / "built" / "first.json"
+BILL: Final = ROOT / "service" / "page.cyclonedx.json"
+"""The page's bill of materials, which its build writes; a wheel carries it next to that of the crates."""
 COMMIT: Final = ROOT / "service" / "protoslice" / "build.txt"
 DESCRIBE: Final = ("git", "describe", "--tags", "--match", "v*", "--long", "--always", "--dirty", "--abbrev=9")
 SYSTEMS: Final = {"x86_64": "manylinux2014", "aarch64": "manylinux_2_28"}
@@ -77,7 +80,8 @@ def dist(machines: list[str]) -> None:
         target = f"{machine}-unknown-linux-gnu"
         _run(
             *maturin, "build", "--release", "--locked", "--zig", "--target", target,
-            "--compatibility", SYSTEMS[machine], "pypi", "--out", str(out), environment=_reproducible(),
+            "--compatibility", SYSTEMS[machine], "pypi", "--sbom-include", str(BILL), "--out", str(out),
+            environment=_reproducible(),
         )  # fmt: skip
     for wheel in out.glob("*.whl"):
         remove_paths(wheel, ROOT)
@@ -105,7 +109,7 @@ def build_wheel(directory: str, settings: Settings = None, metadata: str | None 
     import maturin
 
     _page()
-    _prepare()
+    _prepare("--sbom-include", str(BILL))
     return str(maturin.build_wheel(directory, settings, metadata))
 
 
@@ -150,10 +154,12 @@ def prepare_metadata_for_build_wheel(directory: str, settings: Settings = None) 
 prepare_metadata_for_build_editable = prepare_metadata_for_build_wheel
 
 
-def _prepare() -> None:
+def _prepare(*options: str) -> None:
     lock()
     os.environ.update(_reproducible())
-    os.environ["MATURIN_PEP517_ARGS"] = f"--locked {os.environ.get('MATURIN_PEP517_ARGS', '')}".strip()
+    os.environ["MATURIN_PEP517_ARGS"] = shlex.join(
+        ["--locked", *options, *shlex.split(os.environ.get("MATURIN_PEP517_ARGS", ""))]
+    )
 
 
 def _locked() -> Crates:
@@ -172,7 +178,7 @@ def _page() -> None:
     """Build the page, if the sources of it are here; end if there is none afterwards."""
     if (ROOT / "web").exists():
         _run("sh", "web/build.sh", sys.executable, cwd=ROOT)
-    if not PAGE.exists():
+    if not (PAGE.exists() and BILL.exists()):
         sys.exit("The web page is missing, and so are its sources: build from a checkout or from a complete sdist.")
 
 

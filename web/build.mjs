@@ -36,3 +36,20 @@ for (const name of await readdir(OUT)) {
 }
 await writeFile(join(OUT, "first.json"), JSON.stringify(first));
 console.log(`${String(total).padStart(7)}  in all, as br`);
+
+// The bill of materials: each package of which something is in the page, with its licence. The wheel carries it.
+const locked = JSON.parse(await readFile(join(import.meta.dirname, "package-lock.json"), "utf8")).packages;
+const inputs = [...Object.keys(metafile.inputs), ...Object.keys(worker.metafile.inputs)];
+const folders = inputs.flatMap((path) => path.match(/^.*node_modules\/(@[^/]+\/)?[^/]+/)?.[0] ?? []);
+const components = await Promise.all([...new Set(folders)].sort().map(async (folder) => {
+  const { version, license, integrity } = locked[folder];
+  const name = folder.split("node_modules/").at(-1);
+  const purl = `pkg:npm/${name.replace("@", "%40")}@${version}`;
+  const text = (await readdir(folder)).find((file) => /^licen[cs]e/i.test(file));
+  const content = text && { text: { content: await readFile(join(folder, text), "utf8") } };
+  const [algorithm, digest] = integrity.split("-");
+  const hashes = [{ alg: algorithm.replace("sha", "SHA-"), content: Buffer.from(digest, "base64").toString("hex") }];
+  return { type: "library", name, version, purl, "bom-ref": purl, hashes, licenses: [{ license: { id: license, ...content } }] };
+}));
+const bill = { bomFormat: "CycloneDX", specVersion: "1.5", version: 1, metadata: { component: { type: "application", name: "protoslice-page" } }, components };
+await writeFile(join(import.meta.dirname, "../service/page.cyclonedx.json"), JSON.stringify(bill, null, 1));

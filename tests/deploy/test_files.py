@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 import yaml
 from tests.support.serve import serve
+from tools.bills import problems
 from tools.package_build import remove_paths
 
 from protoslice.server.settings import Settings, environment_name
@@ -75,6 +77,38 @@ def test_packages_of_the_image_are_those_of_the_constraints_with_hashes() -> Non
     assert not [name for name, version, _ in found if pinned.get(name, version) != version]
     lines = [line for line in (ROOT / "docker/requirements.txt").read_text().splitlines() if not line.startswith(" ")]
     assert len(lines) == len(found), "each package has its hashes"
+
+
+def test_packages_of_the_page_have_digests_and_no_address() -> None:
+    text = (ROOT / "web" / "package-lock.json").read_text()
+    own, *packages = json.loads(text)["packages"].values()
+    manifest = json.loads((ROOT / "web" / "package.json").read_text())
+    assert {name: own[name] for name in ("dependencies", "devDependencies")} == {
+        name: manifest[name] for name in ("dependencies", "devDependencies")
+    }
+    assert len(packages) > 50
+    assert all(package["integrity"].startswith("sha512-") for package in packages)
+    assert "resolved" not in text, "npm writes the registry's address without web/.npmrc"
+
+
+@pytest.mark.parametrize(
+    ("name", "licences", "refused"),
+    [
+        ("a", [{"license": {"id": "MIT"}}], False),
+        ("a", [{"expression": "(MIT OR Apache-2.0) AND Unicode-3.0"}], False),
+        ("a", [{"license": {"id": "MIT"}}, {"license": {"name": "License :: OSI Approved"}}], False),
+        ("a", [{"license": {"id": "GPL-3.0-only"}}], True),
+        ("a", [{"expression": "MIT AND LGPL-2.1-or-later"}], True),
+        ("a", [{"license": {"name": "see the file"}}], True),
+        ("a", [], True),
+        ("psycopg", [{"license": {"id": "LGPL-3.0-only"}}], False),
+        ("psycopg", [{"license": {"id": "GPL-3.0-only"}}], True),
+    ],
+)
+def test_licences_that_are_unknown_or_copyleft_are_refused(
+    name: str, licences: list[dict[str, Any]], refused: bool
+) -> None:
+    assert bool(problems([{"name": name, "version": "1", "licenses": licences}])) is refused
 
 
 def test_the_folder_of_a_build_is_not_in_its_wheel(tmp_path: Path) -> None:

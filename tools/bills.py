@@ -1,0 +1,105 @@
+"""Write the bill of materials of the image, and check the licences of all that a release contains: `make bills`.
+
+    python -m tools.bills dist
+
+A wheel carries a CycloneDX file for the crates, which maturin writes, and one for the page, which the page's build
+writes. The image has those and the Python packages of `docker/requirements.txt`; its bill lists all three. What
+the image has of Debian is that of its base. The program fails on a licence that is not in `PERMISSIVE`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+PERMISSIVE: Final = {
+    "0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC0-1.0", "ISC", "LLVM-exception", "MIT", "MIT-0", "PSF-2.0",
+    "Unicode-3.0", "Unlicense", "Zlib",
+}  # fmt: skip
+ACCEPTED: Final = {
+    "certifi": ["MPL-2.0"],  # unchanged files in packages of their own
+    "orjson": ["MPL-2.0 AND (Apache-2.0 OR MIT)"],
+    "psycopg": ["LGPL-3.0-only"],  # only in the extra `postgres`; imported, neither changed nor linked
+    "psycopg-binary": ["LGPL-3.0-only"],
+    "protobuf": [],  # BSD-3-Clause by its LICENSE; its metadata has no identifier
+}
+"""Packages that we accept with exactly these licences, which are not permissive or not stated."""
+
+Component = dict[str, Any]
+
+
+def main(dist: Path) -> None:
+    """Write the bill of the image into `dist`; end with a message if a licence is unknown or copyleft."""
+    (wheel, *_) = sorted(dist.glob("*.whl")) or sys.exit(f"{dist} has no wheel: run `make wheels`")
+    bill = image_bill(wheel)
+    name = "-".join(wheel.name.split("-")[:2])
+    (dist / f"{name}-image.cyclonedx.json").write_text(json.dumps(bill, indent=1))
+    if found := problems(bill["components"]):
+        sys.exit("\n".join(found))
+    print(f"{len(bill['components'])} components, all with a licence that is permissive or accepted by name")
+
+
+def image_bill(wheel: Path) -> Component:
+    """Return the bill of materials of the image: Python packages, crates and packages of the page."""
+    bill = python_bill()
+    with zipfile.ZipFile(wheel) as packed:
+        names = [name for name in packed.namelist() if re.search(r"\.dist-info/sboms/.*\.json$", name)]
+        parts = [json.loads(packed.read(name)) for name in names]
+    if len(parts) != 2:
+        sys.exit(f"{wheel.name} has {len(parts)} bills of materials instead of 2: crates and page")
+    for part in parts:
+        bill["components"] += part["components"]
+        bill["dependencies"] += part.get("dependencies", [])
+    return bill
+
+
+def python_bill() -> Component:
+    """Return the bill of the packages in `docker/requirements.txt`, as installed into a new environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        python = Path(folder, "bin/python")
+        run(sys.executable, "-m", "venv", "--without-pip", folder)
+        run(
+            sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--disable-pip-version-check",
+            "--only-binary", ":all:", "--require-hashes", "--requirement", ROOT / "docker/requirements.txt",
+        )  # fmt: skip
+        program = Path(sys.executable).parent / "cyclonedx-py"
+        bill: Component = json.loads(run(program, "environment", "--output-reproducible", "--sv", "1.6", python))
+    return bill
+
+
+def problems(components: list[Component]) -> list[str]:
+    """Return a line for each component whose licence is neither permissive nor accepted for it."""
+    found = []
+    for component in components:
+        licences = stated(component)
+        named = {word for licence in licences for word in re.findall(r"[\w.+-]+", licence)} - {"AND", "OR", "WITH"}
+        if ACCEPTED.get(component["name"]) == licences or (named and named <= PERMISSIVE):
+            continue
+        found.append(
+            f"{component['name']} {component['version']}: licence {', '.join(licences) or 'not stated'}; "
+            "remove it, or accept it by name in tools/bills.py"
+        )
+    return found
+
+
+def stated(component: Component) -> list[str]:
+    """Return the SPDX expressions of a component's licence, or names where it has none."""
+    each = [entry.get("expression") or entry["license"].get("id") for entry in component.get("licenses", [])]
+    names = [entry["license"]["name"] for entry in component.get("licenses", []) if "name" in entry.get("license", {})]
+    return [licence for licence in each if licence] or names
+
+
+def run(*command: object) -> str:
+    """Run a program and return its output."""
+    return subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
