@@ -16,6 +16,7 @@ import pytest
 import yaml
 from tests.support.serve import serve, service_process
 
+from protoslice.build import release
 from protoslice.server.api.views import VIEWS
 from protoslice.server.registries.mlflow.answers import BASE
 from protoslice.server.settings import Settings, environment_name
@@ -155,6 +156,74 @@ def test_services_are_confined(name: str) -> None:
             assert all(port.startswith("127.0.0.1:") for port in said.get("ports", [])), service
 
 
+@pytest.mark.parametrize("name", COMPOSE)
+def test_services_have_limits_of_memory_logs_and_temporary_files(name: str) -> None:
+    for service, said in services(name).items():
+        assert re.fullmatch(r"\d+[mg]", said["mem_limit"]), service
+        assert said["logging"]["options"].keys() == {"max-size", "max-file"}, service
+        assert said["tmpfs"], service
+        assert all(re.search(r"[:,]size=\d+[mg]$", mount) for mount in said["tmpfs"]), service
+
+
+@pytest.mark.parametrize("name", COMPOSE)
+def test_images_are_named_by_exact_version(name: str) -> None:
+    for service, said in services(name).items():
+        image = said.get("image") or re.findall(r"^FROM (.*)$", said["build"]["dockerfile_inline"], re.M)[0]
+        assert re.search(r":v?\d+(\.\d+)+(-[a-z-]+)?$", image), f"{service}: {image}"
+        if image.startswith("protoslice:"):
+            assert image == f"protoslice:{release()}"
+
+
+@pytest.mark.parametrize("name", COMPOSE)
+def test_services_start_once_what_they_need_is_healthy(name: str) -> None:
+    everything = services(name)
+    for service, said in everything.items():
+        for needed, how in said.get("depends_on", {}).items():
+            ends = everything[needed].get("restart") == "no"
+            assert how["condition"] == ("service_completed_successfully" if ends else "service_healthy"), service
+            checked = "healthcheck" in everything[needed] or everything[needed]["image"].startswith("protoslice:")
+            assert ends or checked, f"{service} waits for the health of {needed}, which has no check"
+
+
+@pytest.mark.parametrize("name", ["compose.tls.yaml", "compose.s3.yaml", "compose.mlflow.yaml"])
+def test_a_service_that_is_kept_has_a_backup(name: str) -> None:
+    said = services(name)
+    assert "protoslice backup /backup" in said["backup"]["entrypoint"][-1]
+    assert "./backup:/backup" in said["backup"]["volumes"]
+    (service,) = {each for each in said["backup"]["depends_on"]}
+    ours = said[service].get("environment", {})
+    assert {key: ours[key] for key in ours if "STORAGE" in key or "DATABASE" in key} == {
+        key: text
+        for key, text in said["backup"].get("environment", {}).items()
+        if "STORAGE" in key or "DATABASE" in key
+    }, "the backup reads another storage than the service"
+
+
+@pytest.fixture(scope="module")
+def secrets(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    folder = tmp_path_factory.mktemp("made") / "secrets"
+    for _ in range(2):  # the second time keeps what is there
+        subprocess.run(["sh", DOCKER / "make-secrets.sh", folder], check=True)
+        found = {each.name: each.read_text() for each in folder.iterdir()}
+    assert len(set(found.values())) == len(found)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert found["database-password"] in found["database"], "made anew, and not the password in the URL"
+    return found
+
+
+@pytest.mark.parametrize("name", ["compose.s3.yaml", "compose.mlflow.yaml"])
+def test_secrets_come_from_files_that_are_made(name: str, secrets: dict[str, str]) -> None:
+    text = (DOCKER / name).read_text()
+    assert "${" not in text, "a variable of the shell is in the list of processes and in `docker inspect`"
+    known = yaml.safe_load(text)["secrets"]
+    assert {fact["file"].removeprefix("./secrets/") for fact in known.values()} == known.keys()
+    assert known.keys() <= secrets.keys()
+    for service, said in services(name).items():
+        words = [*said.get("environment", {}).values(), *said.get("entrypoint", [])]
+        read = {name for word in words for name in re.findall(r"/run/secrets/([\w-]+)", word)}
+        assert read == set(said.get("secrets", [])), service
+
+
 def test_the_service_for_a_team_needs_tokens_and_trusts_nginx_alone() -> None:
     said = services("compose.tls.yaml")
     assert said["protoslice"]["environment"]["PROTOSLICE_AUTH"] == "tokens"
@@ -163,7 +232,6 @@ def test_the_service_for_a_team_needs_tokens_and_trusts_nginx_alone() -> None:
     assert networks["inside"]["ipam"]["config"] == [
         {"subnet": said["protoslice"]["environment"]["PROTOSLICE_TRUSTED_PROXIES"]}
     ]
-    assert all("mem_limit" in each and "logging" in each for each in said.values())
 
 
 @pytest.mark.parametrize("name", COMPOSE)
@@ -172,7 +240,8 @@ def test_what_is_set_exists(name: str) -> None:
     ours = {service: said for service, said in services(name).items() if service.startswith("protoslice")}
     assert ours
     for said in ours.values():
-        assert set(said.get("environment", {})) <= SETTINGS
+        names = {name.removesuffix("_FILE") for name in said.get("environment", {})}
+        assert names <= SETTINGS
         assert int(said["stop_grace_period"].removesuffix("s")) > grace
         assert (DOCKER / said["build"]["context"] / said["build"]["dockerfile"]).is_file()
 
@@ -231,39 +300,35 @@ def test_artifacts_of_mlflow_have_one_address_within_and_without() -> None:
 
 def test_the_database_of_mlflow_is_the_one_that_is_started() -> None:
     said = services("compose.mlflow.yaml")
-    secret = said["postgres"]["environment"]["POSTGRES_PASSWORD"]
-    text = next(word for word in said["mlflow"]["command"] if "store-uri" in word).split("=", 1)[1]
-    uri = urlsplit(text.replace(secret, "secret"))
+    found = re.search(r'MLFLOW_BACKEND_STORE_URI="(\S+)\$\$\((.*)\)(\S+)"', said["mlflow"]["entrypoint"][2])
+    assert found
+    uri = urlsplit(f"{found[1]}secret{found[3]}")
     database = said[uri.hostname or ""]["environment"]
-    wanted = (database["POSTGRES_USER"], "secret", database["POSTGRES_DB"])
-    assert (uri.username, uri.password, uri.path[1:]) == wanted
+    assert (uri.username, uri.path[1:]) == (database["POSTGRES_USER"], database["POSTGRES_DB"])
+    assert found[2] == f"cat {database['POSTGRES_PASSWORD_FILE']}"
     assert uri.scheme.partition("+")[2] + "-binary" in said["mlflow"]["build"]["dockerfile_inline"]
 
 
-def test_the_database_of_the_replicas_is_the_one_that_is_started() -> None:
+def test_the_database_of_the_replicas_is_the_one_that_is_started(secrets: dict[str, str]) -> None:
     said = services("compose.s3.yaml")
-    secret = said["postgres"]["environment"]["POSTGRES_PASSWORD"]
-    for name in ("protoslice-1", "protoslice-2", "upgrade"):
-        url = urlsplit(said[name]["environment"]["PROTOSLICE_DATABASE"].replace(secret, "secret"))
-        database = said[url.hostname or ""]["environment"]
-        assert (url.username, url.password) == (database["POSTGRES_USER"], "secret")
-        assert url.path == f"/{database['POSTGRES_DB']}"
+    url = urlsplit(secrets["database"])
+    database = said[url.hostname or ""]["environment"]
+    assert (url.username, url.path[1:]) == (database["POSTGRES_USER"], database["POSTGRES_DB"])
+    assert url.password == secrets[Path(database["POSTGRES_PASSWORD_FILE"]).name]
+    for name in ("protoslice-1", "protoslice-2", "upgrade", "backup"):
+        assert said[name]["environment"]["PROTOSLICE_DATABASE_FILE"] == "/run/secrets/database"
     assert said["upgrade"]["command"] == ["database", "upgrade"]
     assert said["protoslice-1"]["depends_on"]["upgrade"]["condition"] == "service_completed_successfully"
 
 
-@pytest.mark.parametrize(
-    ("name", "service"),
-    [
-        ("compose.s3.yaml", "protoslice-1"),
-        ("compose.s3.yaml", "protoslice-2"),
-        ("compose.mlflow.yaml", "protoslice"),
-    ],
-)
-def test_options_of_storage_are_json_once_filled_in(name: str, service: str) -> None:
-    text = services(name)[service]["environment"]["PROTOSLICE_STORAGE_OPTIONS"]
-    options = json.loads(re.sub(r"\$\{\w+:\?\}", "x", text))
-    assert all(option.startswith("aws_") for option in options)
+@pytest.mark.parametrize("name", ["compose.s3.yaml", "compose.mlflow.yaml"])
+def test_the_bucket_is_the_one_that_is_started(name: str, secrets: dict[str, str]) -> None:
+    s3 = services(name)["s3"]
+    options = json.loads(secrets["storage-options"])
+    assert options["aws_access_key_id"] == s3["environment"]["ROOT_ACCESS_KEY"]
+    assert options["aws_secret_access_key"] == secrets["s3-secret"]
+    endpoint = urlsplit(options["aws_endpoint"])
+    assert (endpoint.hostname, f"--port :{endpoint.port}" in s3["entrypoint"][2]) == ("s3", True)
 
 
 def test_nginx_caches_the_views_of_a_store_and_nothing_else() -> None:
