@@ -11,7 +11,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help dev run wheels bills image reproducible pins alerts chart test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
+.PHONY: help dev run wheels bills image archives nightly release reproducible pins alerts chart test long soak fuzz check check-package check-core test-core fmt docs protos bench kills bucket oci oidc logins registries clients openapi engines merger nginx replicas tus web browser screenshots models clean
 
 help: ## list the doors
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -87,6 +87,12 @@ image: .venv/ready ## build the image with the wheel in dist/, run it with a rea
 	@mkdir -p .make
 	PYTHONUNBUFFERED=1 $(BIN)/python -m tests.image dist $(BASE)
 
+nightly: .venv/ready ## run all that `make test` leaves out, and print one table; JOBS names some, ALLOW those that need not run
+	$(BIN)/python -m tests.nightly nightly $(JOBS:%=--only %) $(ALLOW:%=--allow %)
+
+release: .venv/ready ## run every check, and leave packages, image, chart, bills of materials and digests in dist/; JOBS, ALLOW as above
+	$(BIN)/python -m tests.nightly release $(JOBS:%=--only %) $(ALLOW:%=--allow %)
+
 reproducible: .venv/ready .venv/core ## build the packages twice, in different folders, and compare their bytes
 	$(PIP) install --constraint constraints.txt ziglang
 	$(BIN)/python -m tests.reproducible $(shell uname -m)
@@ -116,6 +122,10 @@ $(HELM):
 	@mkdir -p .make
 	GOBIN=$(CURDIR)/$@.new go install helm.sh/helm/v3/cmd/helm@$(lastword $(subst -, ,$@))
 	mv $@.new/helm $@ && rmdir $@.new
+
+archives: $(HELM) ## pack the chart into dist/, and write the digests of all that is there
+	$(HELM) package deploy/helm/protoslice --destination dist
+	cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS
 
 KUBE_SCORE := .make/kube-score-v1.20.0
 $(KUBE_SCORE):
