@@ -19,10 +19,31 @@ const { metafile } = await build({
   define: { "process.env.NODE_ENV": '"production"', WORKER: JSON.stringify(basename(Object.keys(worker.metafile.outputs)[0])) },
 });
 
-const first = {};
-for (const [path, { entryPoint }] of Object.entries(metafile.outputs)) {
-  if (entryPoint?.endsWith("src/main.tsx")) first.script = basename(path);
-  if (entryPoint?.endsWith("src/style.css")) first.style = basename(path);
+const outputs = new Map(Object.entries(metafile.outputs).map(([path, output]) => [basename(path), output]));
+/** A script with all that it imports, itself first. */
+function withImports(name, found = new Set()) {
+  found.add(name);
+  for (const { path, kind } of outputs.get(name).imports) if (kind === "import-statement" && !found.has(basename(path))) withImports(basename(path), found);
+  return [...found];
+}
+
+// `parts`: the scripts of each part of the page that is loaded when it is shown.
+const first = { parts: {} };
+for (const [name, { entryPoint = "" }] of outputs) {
+  if (entryPoint.endsWith("src/main.tsx")) first.script = name;
+  else if (entryPoint.endsWith("src/style.css")) first.style = name;
+  else if (name.endsWith(".js") && entryPoint) first.parts[name.replace(/-[^-]*$/, "")] = withImports(name);
+}
+const common = withImports(first.script);
+first.parts.main = common.slice(1);
+// All scripts of a part are fetched at once. One that cannot be fetched is not imported: Firefox would never try it again.
+for (const name of outputs.keys()) {
+  if (!name.endsWith(".js")) continue;
+  const code = await readFile(join(OUT, name), "utf8");
+  await writeFile(join(OUT, name), code.replace(/import\("\.\/([^"]+)"\)/g, (whole, part) => {
+    const parts = withImports(part).filter((each) => !common.includes(each)).map((each) => `./${each}`);
+    return `Promise.all(${JSON.stringify(parts)}.map(e=>fetch(new URL(e,import.meta.url)))).then(()=>${whole})`;
+  }));
 }
 let total = 0;
 for (const name of await readdir(OUT)) {

@@ -245,3 +245,18 @@ def test_each_view_has_one_live_region(context: BrowserContext) -> None:
         page = at(context, place)
         assert page.locator("[aria-live], [role=status], [role=alert], [role=log], output").count() == 1, place
         page.close()
+
+
+def test_a_view_that_could_not_load_is_loaded_once_asked_again(context: BrowserContext) -> None:
+    """Firefox never fetches a module again that failed: its scripts are fetched before they are imported."""
+    page = context.new_page()
+    page.goto("/?of=repositories")
+    expect(page.locator(".cards li").first).to_be_visible()
+    page.route("**/assets/**", lambda route: route.abort())
+    page.get_by_role("link", name="Operations").press("Enter")
+    again = page.get_by_role("button", name="Try again")
+    expect(page.locator("main .trouble")).to_contain_text("check your connection")
+    page.unroute("**/assets/**")
+    again.press("Enter")
+    expect(page.get_by_role("heading", level=1, name="Operations")).to_be_visible()
+    expect(page.locator(".trouble")).to_have_count(0)

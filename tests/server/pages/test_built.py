@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,7 +22,9 @@ def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A page as it is built, of two files."""
     folder = tmp_path / "built"
     folder.mkdir()
-    (folder / "first.json").write_text(json.dumps({"script": "main-AB.js", "style": "style-CD.css"}))
+    parts = {"main": ["a.js"], "library": ["l.js", "a.js"], "model": ["m.js"], "weights": ["w.js"], "tensors": ["t.js"]}
+    listed = {"script": "main-AB.js", "style": "style-CD.css", "parts": parts}
+    (folder / "first.json").write_text(json.dumps(listed))
     for name, data in (("main-AB.js", SCRIPT), ("style-CD.css", STYLE)):
         (folder / name).write_bytes(data)
         (folder / f"{name}.gz").write_bytes(gzip.compress(data))
@@ -59,6 +62,23 @@ def test_every_address_of_the_page_is_its_shell(client: httpx.Client, path: str)
     assert policy["script-src"] == policy["connect-src"] == "'self'"
     assert policy["require-trusted-types-for"] == "'script'"
     assert (policy["worker-src"], policy["trusted-types"]) == ("'self'", "strip")
+
+
+@pytest.mark.usefixtures("page")
+@pytest.mark.parametrize(
+    ("path", "scripts"),
+    [
+        ("/", ["a.js", "l.js"]),
+        ("/m/resnet50:4", ["a.js", "m.js", "w.js"]),
+        ("/m/resnet50:4/tensors", ["a.js", "m.js", "t.js"]),
+        ("/m/resnet50:4/files", ["a.js", "m.js"]),
+        ("/operations", ["a.js"]),
+    ],
+)
+def test_all_scripts_of_the_first_view_are_asked_for_at_once(
+    client: httpx.Client, path: str, scripts: list[str]
+) -> None:
+    assert re.findall('<link rel="modulepreload" href="/assets/([^"]+)">', client.get(path).text) == scripts
 
 
 @pytest.mark.usefixtures("page")

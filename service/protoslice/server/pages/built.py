@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Final
+from typing import Any, Final
 
 from protoslice.server.pages.shell import icon, style_hash, template
 
@@ -50,8 +50,8 @@ def assets() -> dict[str, Asset]:
 
 
 @cache
-def _first() -> dict[str, str] | None:
-    """Names of the first script and of the style; None where the page was not built."""
+def _first() -> dict[str, Any] | None:
+    """The list of the build: names of the first script and of the style, and scripts by part; None without a page."""
     listed = files(__package__).joinpath("built", "first.json")
     return json.loads(listed.read_text(encoding="utf-8")) if listed.is_file() else None
 
@@ -61,7 +61,14 @@ def is_built() -> bool:
     return _first() is not None
 
 
-def shell(without_scripts: str) -> str | None:
-    """The page, with the HTML `without_scripts` for readers without them; None if it was not built."""
+def shell(without_scripts: str, *parts: str) -> str | None:
+    """The page, with the HTML `without_scripts` for readers without them; None if it was not built.
+
+    The scripts of `parts` that exist are loaded at once, not only after those that import them.
+    """
     first = _first()
-    return None if first is None else _SHELL.substitute(first, icon=icon(), plain=without_scripts)
+    if first is None:
+        return None
+    names = dict.fromkeys(name for part in ("main", *parts) for name in first["parts"].get(part, ()))
+    preload = "\n".join(f'<link rel="modulepreload" href="/assets/{name}">' for name in names)
+    return _SHELL.substitute(first, icon=icon(), plain=without_scripts, preload=preload)

@@ -25,6 +25,8 @@ from protoslice.server.services import Given
 
 router = GuardedRouter(tags=["operations"])
 
+_TABS: Final = ("bytes", "files", "graph", "message", "records", "tensors")
+"""Views of a model other than the first one, at the end of their addresses."""
 _LASTING: Final = {
     "cache-control": "public, max-age=31536000, immutable",
     "vary": "accept-encoding",
@@ -49,7 +51,7 @@ async def home(
             stores = ()
     origin, root = absolute_url(request.scope, ""), url_of(request.scope, "")
     if _has_shell(request):
-        built = shell(f"<style>{STYLE}</style>{home_body(stores, origin, root)}")
+        built = shell(f"<style>{STYLE}</style>{home_body(stores, origin, root)}", "library")
         return HTMLResponse(built, headers=BUILT_HEADERS)
     return HTMLResponse(home_page(stores, origin, root), headers=PAGE_HEADERS)
 
@@ -64,21 +66,22 @@ async def model(request: Request, rest: str) -> Response:
         raw = request.scope["raw_path"].decode("ascii", "replace").removeprefix(request.scope.get("root_path", ""))
         ref = quote(unquote(raw.removeprefix("/m/").partition("/")[0]), safe=":@~+")
         return RedirectResponse(url_of(request.scope, f"/v1/stores/{ref}"), 302)
-    return _shell(request)
+    tab = rest.rpartition("/")[2]
+    return _shell(request, "model", tab if tab in _TABS else "weights")
 
 
 @endpoint(router, "GET /diff/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False)
 @foreign_query
 async def diff(request: Request, rest: str) -> Response:
     """The page of what changed between two stores."""
-    return _shell(request)
+    return _shell(request, "diff")
 
 
 @endpoint(router, "GET /operations", OPEN, response_class=HTMLResponse, include_in_schema=False)
 @foreign_query
 async def operations(request: Request) -> Response:
     """The page for operators."""
-    return _shell(request)
+    return _shell(request, "operations")
 
 
 @endpoint(router, "GET /assets/{name}", OPEN, include_in_schema=False)
@@ -98,11 +101,9 @@ def _has_shell(request: Request) -> bool:
     return is_built() and not public_path(request.scope)
 
 
-def _shell(request: Request) -> Response:
+def _shell(request: Request, *parts: str) -> Response:
     if not _has_shell(request):
         why = "needs the root of a host" if is_built() else "was not built: run `make web`"
         raise HttpProblem(NOT_FOUND, f"The web page {why}")
-    return HTMLResponse(
-        shell('<p>This page needs JavaScript. <a href="/">Without it</a>, there is a list of the newest stores.</p>'),
-        headers=BUILT_HEADERS,
-    )
+    plain = '<p>This page needs JavaScript. <a href="/">Without it</a>, there is a list of the newest stores.</p>'
+    return HTMLResponse(shell(plain, *parts), headers=BUILT_HEADERS)
