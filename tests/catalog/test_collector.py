@@ -12,7 +12,7 @@ from tests.support.rows import ACCOUNT, SPACE, held, keys, own, put_store, reser
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.collector import DOUBT_SECONDS, CollectorTable, TrashRow
 from protoslice.catalog.database import SECOND
-from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.objects import WriterTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
@@ -85,7 +85,7 @@ def test_drop_keeps_what_something_refers_to(catalogue: str) -> None:
         )
         changes = ObjectChanges(own=own([uploaded]))
         await uploads.change(upload, kept_parts=0, keep_seconds=60, objects=changes)
-        await DerivedRecords(database, SPACE).put(row.id, "x", None, own=own([derived], None)[0])
+        await DerivedTable(database, SPACE).put(row.id, "x", None, own=own([derived], None)[0])
         await WriterTable(database).drop(SPACE, [free])
         await _all(database, "UPDATE objects SET due = 1 RETURNING id")
         dropped = await table.drop_objects(0)

@@ -11,13 +11,13 @@ from tests.support.rows import SPACE, own, put_store, reserved
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import ForeignKeyViolation
-from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.objects import Collected, OwnObject, new_id
 from protoslice.catalog.spaces import NO_QUOTA, SpaceTable
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores.catalog.derived_facts import LARGEST_ROW, DerivedFacts, DerivedSources
+from protoslice.stores.derived_facts import LARGEST_ROW, DerivedFacts, DerivedSources
 from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.writing.new_objects import NewObjects
 from protoslice.stores.writing.reservations import Reservations
@@ -35,7 +35,7 @@ def _run(url: str, work: Work) -> None:
             row, reservations = (await put_store(database, "a")).row, Reservations(database)
             room = SpaceRoom(SpaceTable(database), SPACE, NO_QUOTA)
             sources = DerivedSources(
-                DerivedRecords(database, SPACE), storage, lambda: NewObjects(storage, reservations, room, SPACE), worker
+                DerivedTable(database, SPACE), storage, lambda: NewObjects(storage, reservations, room, SPACE), worker
             )
             try:
                 await work(database, storage, sources.of(row.id))
@@ -63,7 +63,7 @@ def test_save_makes_an_object_of_a_large_fact_only(catalogue: str, size: int) ->
         objects = [item.key.text for item in (await storage.list()).items]
         assert len(objects) == 2 * (size > LARGEST_ROW)
         assert len(await _due(database)) == (size > LARGEST_ROW), "the object of the first fact is garbage"
-        assert await DerivedRecords(database, "other").get(facts._row, "digests") is None
+        assert await DerivedTable(database, "other").get(facts._row, "digests") is None
 
     _run(catalogue, work)
 
@@ -75,7 +75,7 @@ def test_load_of_a_damaged_fact_is_none(catalogue: str) -> None:
         for damage in (b"a" * 100, None):
             await (storage.delete(item.key) if damage is None else storage.put(ObjectKey(item.key.text), damage))
             assert await facts.load("digests") is None
-        await DerivedRecords(database, SPACE).put(facts._row, "reads", b"a" * 100)
+        await DerivedTable(database, SPACE).put(facts._row, "reads", b"a" * 100)
         assert await facts.load("reads") is None
 
     _run(catalogue, work)
@@ -93,7 +93,7 @@ def test_save_without_a_database_is_no_error_and_load_is(catalogue: str) -> None
 
 def test_fact_of_a_store_or_object_that_is_gone_is_refused(catalogue: str) -> None:
     async def work(database: Database, _: MemoryStorage, facts: DerivedFacts) -> None:
-        records = DerivedRecords(database, SPACE)
+        records = DerivedTable(database, SPACE)
         with pytest.raises(ForeignKeyViolation):
             await records.put(new_id(), "digests", b"a", pieces=[b"p"])
         with pytest.raises(Collected):
@@ -107,11 +107,11 @@ def test_of_writers_at_once_one_keeps_its_object_and_all_others_are_due(catalogu
     async def work(database: Database, _: MemoryStorage, facts: DerivedFacts) -> None:
         objects = await reserved(database, 12)
         async with open_database(catalogue, "memory://") as other:
-            records = [DerivedRecords(each, SPACE) for each in (database, other)]
+            records = [DerivedTable(each, SPACE) for each in (database, other)]
             await asyncio.gather(
                 *(records[n % 2].put(facts._row, "x", None, own=each) for n, each in enumerate(own(objects, None)))
             )
-        found = await DerivedRecords(database, SPACE).get(facts._row, "x")
+        found = await DerivedTable(database, SPACE).get(facts._row, "x")
         assert found is not None
         assert await _due(database) == {each.key for each in objects} - {found.key}
 

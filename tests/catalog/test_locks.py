@@ -26,7 +26,7 @@ from protoslice.catalog.abandoned import purge_commits, purge_repositories
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import ACTOR, NOBODY
-from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile
@@ -35,7 +35,7 @@ from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import OwnObject
 from protoslice.catalog.repositories import RepositoryTable
-from protoslice.catalog.schemas import SchemaRecords
+from protoslice.catalog.schemas import SchemaTable
 from protoslice.catalog.spaces import Quota, SpaceTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
@@ -181,7 +181,7 @@ def renaming(new: str) -> Act:
 async def deriving(database: Database) -> None:
     (object,) = await reserved(database, 1)
     (row,) = await database.read(lambda tx: tx.all("SELECT id FROM stores"))
-    await DerivedRecords(database, SPACE).put(row[0], "fact", None, own=own([object])[0])
+    await DerivedTable(database, SPACE).put(row[0], "fact", None, own=own([object])[0])
 
 
 def publishing(digest: str) -> Act:
@@ -214,7 +214,7 @@ async def remove_image_tag(database: Database) -> None:
 
 
 def putting_schema(name: str) -> Act:
-    return lambda database: SchemaRecords(database, SPACE).put(name, b"", {})
+    return lambda database: SchemaTable(database, SPACE).put(name, b"", {})
 
 
 async def a_hook(database: Database) -> None:
@@ -402,7 +402,7 @@ RACES: Final = {
     "collector.CollectorTable.trash": both(some_trash, take_trash),
     "collector._drop": both(a_free_object, drop_objects),
     "collector._purge": both(a_removed_store, purge_stores),
-    "derived.DerivedRecords.put": both(a_store, deriving),
+    "derived.DerivedTable.put": both(a_store, deriving),
     "mlflow.MlflowTable._lock": both(a_loose_file_removed, put_loose_file),
     "mlflow.MlflowTable.freeze": Race(a_folder, seal_old, change_and_seal_new),
     "erasing.Eraser._drop": Race(a_hidden_store, erase_rows, share_object),
@@ -412,7 +412,7 @@ RACES: Final = {
     "live_stores.lock_store": Race(a_store, put_tag, remove_store),
     "live_stores.lock_repository": Race(the_seventh_repository, set_ref, remove_repository),
     "repositories.RepositoryTable.rename": Race(a_repository, renaming("b"), renaming("c")),
-    "schemas.SchemaRecords.put": Race(nothing, putting_schema("a"), putting_schema("b")),
+    "schemas.SchemaTable.put": Race(nothing, putting_schema("a"), putting_schema("b")),
     "spaces.Account.check": Race(a_space_of_one, publishing("a"), publishing("b")),
     "spaces._change": Race(a_space_of_one, limit_seen_space, limit_space),
     "stores.StoreTable.restore": both(a_removed_store, restore_store),

@@ -13,7 +13,7 @@ from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import Row
-from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
@@ -158,8 +158,8 @@ async def _stores(db: InlineDatabase) -> None:
     await tags.last_set("t")
     await tags.remove("t")
     for name in ("f", "g"):
-        await DerivedRecords(db, SPACE).put(row.id, name, None, own=own(objects, None).pop(1 + (name == "g")))
-    await DerivedRecords(db, SPACE).get(row.id, "f")
+        await DerivedTable(db, SPACE).put(row.id, name, None, own=own(objects, None).pop(1 + (name == "g")))
+    await DerivedTable(db, SPACE).get(row.id, "f")
     await table.remove("x")
     await table.last_with("t")
     await table.restore("x")

@@ -14,7 +14,7 @@ from protoslice.catalog.stores import StoreTable
 from protoslice.errors import NotFound
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import Stores
-from protoslice.stores.catalog.manifests import Manifests
+from protoslice.stores.finding import Manifests
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.reading.root import open_root
 

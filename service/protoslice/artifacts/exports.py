@@ -18,7 +18,7 @@ from protoslice.file_names import without_version_control
 from protoslice.formats.gguf import facts_of
 from protoslice.repositories import MAIN, Commit, NoCommit, NoRepository, Repositories
 from protoslice.stores import Stores
-from protoslice.stores.catalog.files import FileRef
+from protoslice.stores.finding import FileRef
 
 _LATEST: Final = "latest"
 _MEDIA_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"

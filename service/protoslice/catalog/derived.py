@@ -17,7 +17,7 @@ class DerivedRow:
     key: str | None = None
 
 
-class DerivedRecords:
+class DerivedTable:
     """Derived facts of the stores of one space, which are named by their rows."""
 
     def __init__(self, database: Database, space: str) -> None:

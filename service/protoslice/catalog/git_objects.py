@@ -8,8 +8,16 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from protoslice.catalog.database import Database, ForeignKeyViolation, Row, Transaction, Unaudited
-from protoslice.errors import Conflict, NotFound
+from protoslice.catalog.database import (
+    IN_ONE,
+    ConcurrentChange,
+    Database,
+    ForeignKeyViolation,
+    Row,
+    Transaction,
+    Unaudited,
+)
+from protoslice.errors import NotFound
 
 _OBJECT: Final = "git"
 _COMMIT: Final = "git-commit"
@@ -18,8 +26,6 @@ _CLEARING: Final = "git-clearing"
 _BLOB: Final = "git-blob"
 _GONE: Final = "gone"
 """Mark of a commit that was left out because its store had been removed."""
-_NAMES: Final = 500
-"""Names that one statement asks about."""
 _ALL: Final = "space = :space AND repository = :repository AND kind = :kind"
 _INSERT: Final = """
     INSERT INTO kept_files (space, repository, kind, name, size, data, store, path, version, updated)
@@ -90,8 +96,8 @@ class GitObjectTable:
     ) -> None:
         """Insert commits of one line, oldest first, and before them their objects, in several transactions.
 
-        `parent` is the key and id of the commit before; raise `Conflict` if it has another id by now, or if objects
-        were cleared meanwhile.
+        `parent` is the key and id of the commit before; raise `ConcurrentChange` if it has another id by now, or if
+        objects were cleared meanwhile.
         """
         listed, seen = list(objects), list[tuple[bytes, bool]]()
 
@@ -113,10 +119,10 @@ class GitObjectTable:
                 sql = f"SELECT data FROM kept_files WHERE {_ALL} AND name = :name"
                 found = tx.first(sql, **self._key, kind=_COMMIT, name=key)
                 if found is None or bytes(found[0]).hex() != id:
-                    raise Conflict("The history was changed by another request")
+                    raise ConcurrentChange("The history was changed by another request")
             clearing = self._clearing(tx)
             if clearing[1] or (seen and seen[0] != clearing):
-                raise Conflict("The objects were cleared by another request")
+                raise ConcurrentChange("The objects were cleared by another request")
             self._insert_objects(listed, tx)
             self._insert(tx, rows)
 
@@ -158,12 +164,11 @@ class GitObjectTable:
         )  # fmt: skip
 
     async def _rows(self, kind: str, columns: str, names: Collection[str]) -> list[Row]:
+        sql = f"SELECT {columns} FROM kept_files WHERE {_ALL} AND name IN {{listed}}"
         listed, found = sorted(names), list[Row]()
-        for start in range(0, len(listed), _NAMES):
-            values = {f"n{number}": name for number, name in enumerate(listed[start : start + _NAMES])}
-            marks = ", ".join(f":{mark}" for mark in values)
-            sql = f"SELECT {columns} FROM kept_files WHERE {_ALL} AND name IN ({marks})"
-            found += await self._database.read(partial(_selected, sql, {**self._key, "kind": kind, **values}))
+        for start in range(0, len(listed), IN_ONE):  # a transaction for each, which has a second
+            part = listed[start : start + IN_ONE]
+            found += await self._database.read(partial(Transaction.among, sql=sql, listed=part, **self._key, kind=kind))
         return found
 
     async def _write(self, work: Callable[[Transaction], None]) -> None:
@@ -197,7 +202,3 @@ def _id(row: GitObjectRow) -> str:
 
 def _run(sql: str, values: Mapping[str, Any], tx: Transaction, limit: int) -> int:
     return tx.run(sql, **values, limit=limit)
-
-
-def _selected(sql: str, values: Mapping[str, Any], tx: Transaction) -> list[Row]:
-    return tx.all(sql, **values)

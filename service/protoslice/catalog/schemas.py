@@ -8,14 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import Database, Row, Transaction, check_unchanged, time_of
-from protoslice.errors import Conflict, NotFound
+from protoslice.catalog.database import ConcurrentChange, Database, Row, Transaction, check_unchanged, time_of
+from protoslice.errors import NotFound
 
 _COLUMNS = "name, version, modified, size"
-
-
-class SchemasChanged(Conflict):
-    """Other schemas of the space than those that were checked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +24,7 @@ class SchemaRow:
     size: int
 
 
-class SchemaRecords:
+class SchemaTable:
     """Descriptor sets of one space."""
 
     def __init__(self, database: Database, space: str) -> None:
@@ -66,8 +62,8 @@ class SchemaRecords:
     ) -> tuple[SchemaRow, bool]:
         """Create or replace a schema, unless it has these bytes, and return it, and True if it is new.
 
-        Raise `SchemasChanged` unless the other schemas of the space have the versions in `others`, and `Changed` unless
-        this one has the version `if_match`, or there is none for `if_none_match`.
+        Raise `ConcurrentChange` unless the other schemas of the space have the versions in `others`, and `Changed`
+        unless this one has the version `if_match`, or there is none for `if_none_match`.
         """
         version = secrets.token_bytes(12)
         existing = "SELECT name, version FROM schemas WHERE space = :space"
@@ -77,7 +73,7 @@ class SchemaRecords:
             found = {row[0]: bytes(row[1]).hex() for row in tx.all(existing, space=self._space)}
             before = found.pop(name, None)
             if found != others:
-                raise SchemasChanged("Other schemas were changed meanwhile")
+                raise ConcurrentChange("Other schemas were changed meanwhile")
             check_unchanged(f"Schema {name!r}", before, if_match, if_none_match)
             same = f"SELECT {_COLUMNS} FROM schemas WHERE space = :space AND name = :name AND data = :data"
             row = tx.first(same, space=self._space, name=name, data=data)

@@ -1,9 +1,8 @@
 """Use cases of the service, without HTTP: ingesting stores, finding them, and serving their views."""
 
 from protoslice.catalog.tags import StoredTag
-from protoslice.stores.catalog.files import FileRef, StoredPath
-from protoslice.stores.catalog.schemas import StoredSchema
 from protoslice.stores.collection import GarbageReport
+from protoslice.stores.finding import FileRef, StoredPath
 from protoslice.stores.ingest.base import ComparedSink, UploadBase, base_of
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.recipes import follow
@@ -13,6 +12,7 @@ from protoslice.stores.paging import ResultPage
 from protoslice.stores.reading.opened import OpenStore, TextView
 from protoslice.stores.reading.records import RecordsRequest
 from protoslice.stores.requests import TAGS_AT_ONCE, Created, IngestRequest
+from protoslice.stores.schemas import StoredSchema
 from protoslice.stores.service import Stores
 
 __all__ = [

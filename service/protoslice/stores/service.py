@@ -16,9 +16,9 @@ from protoslice.concurrency.gather import in_turns
 from protoslice.errors import Conflict, NotFound, Unsupported
 from protoslice.facts import PiecePlace, Removed, Restored, Store
 from protoslice.storage import Storage, probe
-from protoslice.stores.catalog.files import FileRef, StoredPath, refs_of
 from protoslice.stores.clock import now
 from protoslice.stores.collection import GRACE_SECONDS
+from protoslice.stores.finding import FileRef, StoredPath, refs_of
 from protoslice.stores.ingest.external import register
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.root.rules import check_kept

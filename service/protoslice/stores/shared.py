@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from protoslice.catalog import Database
-from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import is_id, is_id_prefix
@@ -20,11 +20,8 @@ from protoslice.concurrency.results import Results
 from protoslice.errors import DatabaseUnavailable, StorageFull, StorageUnavailable
 from protoslice.storage import Storage
 from protoslice.stores.cache import BlockCache
-from protoslice.stores.catalog.derived_facts import DerivedSources
-from protoslice.stores.catalog.files import FilesByDigest
-from protoslice.stores.catalog.manifests import Manifests
-from protoslice.stores.catalog.pages import StorePages
-from protoslice.stores.catalog.schemas import Schemas
+from protoslice.stores.derived_facts import DerivedSources
+from protoslice.stores.finding import FilesByDigest, Manifests, StorePages
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.marker import Marker, marker_of, require_owner
 from protoslice.stores.objects.external import ExternalObjects
@@ -36,6 +33,7 @@ from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.records import key_passes
 from protoslice.stores.reading.root import open_root, records_of
+from protoslice.stores.schemas import Schemas
 from protoslice.stores.tag_cache import TagCache
 from protoslice.stores.writing.new_objects import NewObjects
 from protoslice.stores.writing.reservations import Reservations
@@ -129,7 +127,7 @@ class Space:
         self.pages = StorePages(self.table, self.manifests)
         """Stores as the API shows them, and lists of them."""
         self.files_by_digest = FilesByDigest(self.table, self.manifests)
-        self.derived = DerivedSources(DerivedRecords(database, space), shared.storage, self.new_objects, worker)
+        self.derived = DerivedSources(DerivedTable(database, space), shared.storage, self.new_objects, worker)
         """Facts derived from the stores."""
 
     def new_objects(self) -> NewObjects:

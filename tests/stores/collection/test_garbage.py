@@ -33,8 +33,7 @@ from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Store
 from protoslice.repositories import Commit, Ref, Repositories
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.stores import IngestRequest, StoreOptions, Stores, collection
-from protoslice.stores.catalog import derived_facts
+from protoslice.stores import IngestRequest, StoreOptions, Stores, collection, derived_facts
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
 
 HOUR = 3600.0

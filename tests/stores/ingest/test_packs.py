@@ -24,14 +24,14 @@ from tests.support.stores import (
     upload,
 )
 
-from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.derived import DerivedTable
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import Results
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.catalog.derived_facts import DerivedSources
+from protoslice.stores.derived_facts import DerivedSources
 from protoslice.stores.ingest import packs
 from protoslice.stores.ingest.writers import BATCH
 from protoslice.stores.names import DEFAULT_SPACE
@@ -169,7 +169,7 @@ def test_a_store_is_not_opened_with_a_file_too_few() -> None:
         store = await stores.view(info.id)
         worker = Worker(1)
         opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
-        records = DerivedRecords(catalogue_of(storage), DEFAULT_SPACE)
+        records = DerivedTable(catalogue_of(storage), DEFAULT_SPACE)
         derived = DerivedSources(records, storage, stores.new_objects, worker).of(store.manifest.row)
         results, passes = Results(1), key_passes()
         with pytest.raises(ValueError, match="shorter"):

@@ -34,8 +34,8 @@ from protoslice.catalog.objects import Collected
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.stores import FileRef, IngestRequest, StoreOptions, Stores
-from protoslice.stores.catalog.files import LEAST_FOUND
 from protoslice.stores.collection import collect_garbage as collect
+from protoslice.stores.finding import LEAST_FOUND
 
 MODEL, NOTES = onnx(2 << 20), b"notes\n" * 9
 BIG = bytes(range(256)) * 8192

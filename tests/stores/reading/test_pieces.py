@@ -29,9 +29,9 @@ from protoslice.identity import PIECES
 from protoslice.pieces import LONGEST
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import MeteredStorage
-from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.catalog import derived_facts, piece_index
+from protoslice.stores import IngestRequest, Stores, derived_facts
 from protoslice.stores.envelope import unseal
+from protoslice.stores.reading import pieces as piece_index
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, LONGEST + 5, 1_048_576)
@@ -178,7 +178,7 @@ def test_they_are_found_by_digest() -> None:
 @pytest.fixture
 def _all_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pieces of any store have entries."""
-    for name, value in (("LEAST_SAMPLED", 1), ("LEAST_INDEXED", 1), ("_FEWEST", 1000)):
+    for name, value in (("LEAST_SAMPLED", 1), ("LEAST_INDEXED", 1), ("_FEWEST_SAMPLED", 1000)):
         monkeypatch.setattr(piece_index, name, value)
 
 

@@ -14,7 +14,7 @@ from tests.support.stores import collect_a_day_later, derived_in, in_memory, onn
 from protoslice.facts import PiecePlace
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import Stores
-from protoslice.stores.catalog import piece_index
+from protoslice.stores.reading import pieces as piece_index
 from protoslice.stores.reading import search
 
 TENSOR = 70_000

@@ -37,11 +37,11 @@ from protoslice.errors import IntegrityError, NotFound, Unsupported
 from protoslice.schema import from_descriptor_set
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Span, Storage
 from protoslice.stores import IngestRequest, Representation, StoreOptions, Stores
-from protoslice.stores.catalog.schemas import Types
 from protoslice.stores.collection import Usage
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.manifest import Manifest, ObjectLocation, sums_of
 from protoslice.stores.objects.joined import open_file_object
+from protoslice.stores.schemas import Types
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
 
 BLOCK = 64 << 10

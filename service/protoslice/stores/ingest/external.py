@@ -14,7 +14,6 @@ from protoslice.errors import InvalidInput, LimitExceeded, NotFound, StorageUnav
 from protoslice.facts import File
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
-from protoslice.stores.catalog.schemas import Types
 from protoslice.stores.ingest.inspection import Scan
 from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.publishing import drafted, publish
@@ -25,6 +24,7 @@ from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.objects.read_memo import MemoizedReads
 from protoslice.stores.requests import Created, IngestRequest
+from protoslice.stores.schemas import Types
 from protoslice.stores.shared import Space
 
 SECONDS: Final = 600

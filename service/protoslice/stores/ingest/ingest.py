@@ -14,8 +14,7 @@ from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, Invali
 from protoslice.facts import File
 from protoslice.identity import store_id
 from protoslice.storage import ObjectKey
-from protoslice.stores.catalog.files import FileRef
-from protoslice.stores.catalog.schemas import Types
+from protoslice.stores.finding import FileRef
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.publishing import drafted, find_existing, policy_of, publish
@@ -29,6 +28,7 @@ from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
 from protoslice.stores.requests import Created, IngestRequest
+from protoslice.stores.schemas import Types
 from protoslice.stores.shared import Space
 
 T = TypeVar("T")

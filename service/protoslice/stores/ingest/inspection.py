@@ -12,8 +12,8 @@ from protoslice import _core, errors
 from protoslice.detection import HEAD, Detection, detect
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import UNKNOWN
-from protoslice.stores.catalog.schemas import Types
 from protoslice.stores.envelope import seal, unseal
+from protoslice.stores.schemas import Types
 
 SCANNED = ("proto", "unknown")
 _VERSION = 2

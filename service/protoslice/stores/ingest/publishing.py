@@ -15,9 +15,9 @@ from protoslice.errors import IntegrityError, NotFound, StorageUnavailable, Unso
 from protoslice.facts import ModelReport
 from protoslice.identity import Policy
 from protoslice.storage import ObjectKey
-from protoslice.stores.catalog.files import found_by_digest
 from protoslice.stores.clock import microseconds, now
 from protoslice.stores.envelope import seal
+from protoslice.stores.finding import found_by_digest
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.root.choice import Root
 from protoslice.stores.ingest.root.prepare import Prepared

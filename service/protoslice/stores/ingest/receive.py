@@ -11,7 +11,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.detection import Detection
 from protoslice.errors import ChecksumMismatch, LimitExceeded
 from protoslice.facts import File
-from protoslice.stores.catalog.files import FileRef
+from protoslice.stores.finding import FileRef
 from protoslice.stores.ingest.inspection import InspectedFile, Inspection, Scan
 from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.sharing import Layout

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from protoslice.catalog.syntax import is_id
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.recipes import Copy, Event, Literal, RecipeEnd, RecipeFile, RecipeReader
-from protoslice.stores.catalog.files import FileRef
+from protoslice.stores.finding import FileRef
 from protoslice.stores.ingest.ingest import Ingest, Sink
 from protoslice.stores.ingest.sharing import LEAST_SHARED, worth_sharing
 from protoslice.stores.objects.representation import Representation

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 from protoslice.concurrency.executor import Worker
-from protoslice.stores.catalog.derived_facts import DerivedFacts
+from protoslice.stores.derived_facts import DerivedFacts
 from protoslice.stores.objects.rhythm import Rhythm
 from protoslice.stores.objects.stored import StoredFile
 

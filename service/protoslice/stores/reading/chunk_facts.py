@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.stores.catalog.derived_facts import DerivedFacts
+from protoslice.stores.derived_facts import DerivedFacts
 from protoslice.stores.objects.digests import sha256_of
 from protoslice.stores.objects.representation import Representation
 

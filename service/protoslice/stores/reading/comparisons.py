@@ -21,11 +21,10 @@ from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
 from protoslice.facts import Difference, Kind, Piece, TensorDelta, TensorMove, TensorMoves
 from protoslice.sources.source import RangeSource
-from protoslice.stores.catalog.piece_table import PieceTable
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.evidence import ByteEvidence, PieceLists
 from protoslice.stores.reading.opened import OpenStore
-from protoslice.stores.reading.pieces import Pieces
+from protoslice.stores.reading.pieces import Pieces, PieceTable
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Deferred, Model, Tensor
 from protoslice.tensors.reading import is_resolved, resolve

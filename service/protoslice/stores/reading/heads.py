@@ -10,7 +10,7 @@ from typing import Any, Final
 from protoslice.concurrency.results import Results
 from protoslice.errors import ProtosliceError
 from protoslice.identity import ONNX_FILES, READERS
-from protoslice.stores.catalog.derived_facts import LARGEST_ROW, DerivedFacts
+from protoslice.stores.derived_facts import LARGEST_ROW, DerivedFacts
 from protoslice.stores.objects.representation import Head
 from protoslice.tensors.omitted import Omitted
 

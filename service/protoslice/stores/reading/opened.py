@@ -25,8 +25,8 @@ from protoslice.library.documents import Document
 from protoslice.pieces import extents_of
 from protoslice.sources.ropes import Rope
 from protoslice.storage import Span
-from protoslice.stores.catalog.derived_facts import DerivedFacts
-from protoslice.stores.catalog.files import FileRef, refs_of
+from protoslice.stores.derived_facts import DerivedFacts
+from protoslice.stores.finding import FileRef, refs_of
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import check_plan
 from protoslice.stores.objects.read_memo import ReadsOfStore

@@ -1,22 +1,30 @@
-"""Tables of the pieces of stores' files with their SHA-256, computed on demand and cached."""
+"""Tables of the pieces of stores' files with their SHA-256, computed on demand and kept among derived facts.
+
+A sample of the pieces of a store is indexed, those of the lowest digests: two stores that have much in common have such
+pieces in common too, and a search begins with the lowest digests that are asked for.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
+from heapq import nsmallest
 from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import Results
-from protoslice.facts import PiecePlace
-from protoslice.pieces import PieceCutter, regions
+from protoslice.errors import IntegrityError
+from protoslice.facts import Piece, PiecePlace
+from protoslice.identity import PIECES
+from protoslice.pieces import LEAST, PieceCutter, regions
 from protoslice.storage.interface import Buffer
-from protoslice.stores.catalog.derived_facts import DerivedSources
-from protoslice.stores.catalog.piece_table import ROW, TABLE, PieceTable
+from protoslice.stores.derived_facts import DerivedSources
+from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
 
 T = TypeVar("T")
@@ -24,6 +32,57 @@ T = TypeVar("T")
 _REGIONS: Final = 256
 """Regions told in one slice of work."""
 _MOST_BEGUN: Final = 16
+
+
+ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
+TABLE: Final = f"pieces-{PIECES}"
+"""Name of the table among the derived facts of a store."""
+_WEIGHT: Final = 140
+"""Bytes of JSON per piece beside the path of its file, about."""
+LEAST_SAMPLED: Final = LEAST
+"""Bytes of the smallest piece that has an entry; there are smaller ones in any number."""
+LEAST_INDEXED: Final = 8 << 20
+"""Bytes of such pieces below which a store has no entries: clients send files of less as they are."""
+_FEWEST_SAMPLED: Final = 8
+"""Entries of a store of few pieces; of two that share half of theirs, one pair in 256 is missed."""
+_MOST_SAMPLED: Final = 1024
+_SAMPLED: Final = 64
+"""Pieces of a larger store to an entry, so that a file is found in a store that holds much more."""
+ASKED: Final = 64
+"""Digests of one request that are looked up."""
+
+
+class PieceTable:
+    """Pieces of one store, in 48 bytes each."""
+
+    def __init__(self, rows: bytes, files: Sequence[str]) -> None:
+        if len(rows) % ROW.size:
+            raise IntegrityError("the table of a store's reusable data is damaged")
+        self._rows = rows
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._rows) // ROW.size
+
+    def sampled(self) -> list[bytes]:
+        """Digests of the pieces that have entries in the index of pieces."""
+        return sampled((digest, size) for _, _, size, digest in ROW.iter_unpack(self._rows))
+
+    def __iter__(self) -> Iterator[tuple[str, int, int, bytes]]:
+        for number, offset, size, digest in ROW.iter_unpack(self._rows):
+            yield self._files[number], offset, size, digest
+
+    def page(self, limit: int, cursor: str | None) -> ResultPage[Piece]:
+        """A page of the pieces, in order."""
+        first = first_item(cursor)
+        rows = ROW.iter_unpack(self._rows[first * ROW.size : (first + limit) * ROW.size])
+        items, room = list[Piece](), PageBudget(limit)
+        for number, offset, size, digest in rows:
+            if not room.takes(_WEIGHT + len(self._files[number])):
+                break
+            items.append(Piece(self._files[number], offset, size, digest.hex()))
+        last = first + len(items)
+        return ResultPage(items, str(last) if items and last < len(self) else None)
 
 
 class Pieces:
@@ -143,3 +202,11 @@ def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator
         if left.get(digest) == size:
             del left[digest]
             yield PiecePlace(digest.hex(), size, store_id, file, offset)
+
+
+def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
+    """Digests of a store's `pieces` (digest, size) that are to have an entry; none for a small store."""
+    sizes = {digest: size for digest, size in pieces if size >= LEAST_SAMPLED}
+    if sum(sizes.values()) < LEAST_INDEXED:
+        return []
+    return nsmallest(min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, len(sizes) // _SAMPLED)), sizes)

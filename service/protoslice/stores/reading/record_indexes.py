@@ -9,7 +9,7 @@ from protoslice import _core
 from protoslice.concurrency import Job
 from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.identity import RECORDS
-from protoslice.stores.catalog.derived_facts import DerivedFacts
+from protoslice.stores.derived_facts import DerivedFacts
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.streams.framing import CHUNKED, Framing
 

@@ -20,7 +20,7 @@ from protoslice.identity import RECORDS
 from protoslice.library.documents import StreamDocument
 from protoslice.schema import TypeSchema, bundled
 from protoslice.sources.ropes import Rope
-from protoslice.stores.catalog.derived_facts import DerivedFacts
+from protoslice.stores.derived_facts import DerivedFacts
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
 from protoslice.stores.reading.record_indexes import RecordIndexes

@@ -12,10 +12,10 @@ from protoslice.errors import IntegrityError, NotFound
 from protoslice.schema import TypeSchema
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.cache import BlockCache
-from protoslice.stores.catalog.schemas import Schemas
 from protoslice.stores.envelope import unseal
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.objects.stored import StoredFile, recorded
+from protoslice.stores.schemas import Schemas
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,10 +11,9 @@ from protoslice.catalog.stores import StoreTable
 from protoslice.concurrency.gather import both, map_concurrently
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.facts import PiecePlace
-from protoslice.stores.catalog.files import LEAST_FOUND, FilesByDigest
-from protoslice.stores.catalog.piece_index import ASKED
+from protoslice.stores.finding import LEAST_FOUND, FilesByDigest
 from protoslice.stores.reading.opened import OpenStore
-from protoslice.stores.reading.pieces import Pieces
+from protoslice.stores.reading.pieces import ASKED, Pieces
 
 _log = logging.getLogger(__name__)
 

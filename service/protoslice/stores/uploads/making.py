@@ -8,13 +8,13 @@ from types import MappingProxyType
 
 from protoslice.errors import Conflict, InvalidInput, ProtosliceError, SpaceRemoved, StorageError
 from protoslice.facts import File
-from protoslice.stores.catalog.files import FileRef
-from protoslice.stores.catalog.schemas import Types
+from protoslice.stores.finding import FileRef
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.requests import Created, IngestRequest
+from protoslice.stores.schemas import Types
 from protoslice.stores.shared import Space
 from protoslice.stores.uploads.model import Failure, Upload
 from protoslice.stores.uploads.parts import feed_parts, resumed_inspection

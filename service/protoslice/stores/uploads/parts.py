@@ -11,11 +11,11 @@ from protoslice.detection import HEAD
 from protoslice.errors import ProtosliceError
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.catalog.schemas import Types
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.joined import open_file_object, opened_parts
+from protoslice.stores.schemas import Types
 from protoslice.stores.shared import Space
 from protoslice.stores.uploads.model import Upload
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload

@@ -13,8 +13,8 @@ from types import MappingProxyType
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, ProtosliceError
 from protoslice.file_names import check_file_path
-from protoslice.stores.catalog.files import FileRef
 from protoslice.stores.clock import now
+from protoslice.stores.finding import FileRef
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.manifest import ObjectExtent

@@ -12,11 +12,11 @@ from protoslice.formats.registry import formats_of
 from protoslice.library.indexing import Decoded, Indexed, IndexingTerms, ProtoFile, Side, decode, index
 from protoslice.schema.text_worker import serialized_apart
 from protoslice.sources.source import RangeSource
-from protoslice.stores.catalog.schemas import Types
 from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.root.rules import planned
 from protoslice.stores.options import RulesByType
 from protoslice.stores.requests import IngestRequest
+from protoslice.stores.schemas import Types
 from protoslice.tensors.model import Model
 
 _TEXT_AT_ONCE: Final = 64 << 10

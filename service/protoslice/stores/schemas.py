@@ -11,7 +11,8 @@ from typing import Final
 
 from protoslice import _core, schema
 from protoslice.catalog import Database
-from protoslice.catalog.schemas import SchemaRecords, SchemaRow, SchemasChanged
+from protoslice.catalog.database import ConcurrentChange
+from protoslice.catalog.schemas import SchemaRow, SchemaTable
 from protoslice.catalog.syntax import check_schema_name
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import Results
@@ -73,7 +74,7 @@ class Schemas:
 
     def __init__(self, database: Database, space: str, results: Results, worker: Worker) -> None:
         self._worker = worker
-        self._records = SchemaRecords(database, space)
+        self._table = SchemaTable(database, space)
         self._parsing = asyncio.Lock()
         self._known: dict[str, _Known] = {}
         self._knowing: SingleFlight[tuple[str, str], _Known] = SingleFlight()
@@ -81,13 +82,13 @@ class Schemas:
 
     async def page(self, limit: int = 100, cursor: str | None = None) -> ResultPage[StoredSchema]:
         """A page of the schemas, by name."""
-        rows = await self._records.page("" if cursor is None else check_schema_name(cursor), limit + 1)
+        rows = await self._table.page("" if cursor is None else check_schema_name(cursor), limit + 1)
         infos = [await self._info(row) for row in rows[:limit]]
         return ResultPage(infos, infos[-1].name if len(rows) > limit else None)
 
     async def get(self, name: str) -> tuple[StoredSchema, bytes]:
         """The schema called `name` and its descriptor set; `NotFound` when it does not exist."""
-        row, data = await self._records.get(check_schema_name(name))
+        row, data = await self._table.get(check_schema_name(name))
         return await self._info(row, data), data
 
     async def put(
@@ -102,18 +103,16 @@ class Schemas:
         check_schema_name(name)
         types = await self._parse(data)
         for _ in range(_TRIES):
-            others = {row.name: row.version for row in await self._records.all() if row.name != name}
+            others = {row.name: row.version for row in await self._table.all() if row.name != name}
             await self._check(name, types, len(data))
-            with suppress(SchemasChanged):
-                row, created = await self._records.put(
-                    name, data, others, if_match=if_match, if_none_match=if_none_match
-                )
+            with suppress(ConcurrentChange):
+                row, created = await self._table.put(name, data, others, if_match=if_match, if_none_match=if_none_match)
                 return await self._info(row, data), created
         raise StorageUnavailable("The schemas of this space keep changing; try again later")
 
     async def delete(self, name: str, *, if_match: str | None = None) -> None:
         """Remove a schema; `NotFound` when it does not exist. Stores made with it keep their own copy."""
-        await self._records.remove(check_schema_name(name), if_match=if_match)
+        await self._table.remove(check_schema_name(name), if_match=if_match)
 
     async def find(self, type_name: str) -> TypeSchema | None:
         """Schema of a message type from the uploaded sets; None when no set declares the type.
@@ -176,7 +175,7 @@ class Schemas:
 
         async def parsed() -> tuple[MessageTypes, int]:
             try:
-                row, data = await self._records.get(name)
+                row, data = await self._table.get(name)
             except NotFound as error:
                 raise _Changed from error
             if row.version != version:
@@ -211,7 +210,7 @@ class Schemas:
     async def _all(self) -> Mapping[str, _Known]:
         """Facts of every readable schema by name; unreadable ones are logged and skipped."""
         found: dict[str, _Known] = {}
-        for row in await self._records.all():
+        for row in await self._table.all():
             try:
                 found[row.name] = await self._know(row)
             except NotFound:
@@ -227,7 +226,7 @@ class Schemas:
             return known
 
         async def make() -> _Known:
-            found, content = (row, data) if data is not None else await self._records.get(row.name)
+            found, content = (row, data) if data is not None else await self._table.get(row.name)
             types = await self._parse(content)
             messages, declares = await self._worker.run(lambda: (len(types), types.declarations()))
             made = self._known[row.name] = _Known(found.version, found.size, messages, declares)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import Final
 
-from protoslice.catalog.derived import DerivedRecords
+from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.objects import object_id
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound, ProtosliceError
@@ -22,7 +22,7 @@ class DerivedSources:
     """Where derived facts of the stores of one space are kept."""
 
     def __init__(
-        self, records: DerivedRecords, storage: Storage, new_objects: Callable[[], NewObjects], worker: Worker
+        self, records: DerivedTable, storage: Storage, new_objects: Callable[[], NewObjects], worker: Worker
     ) -> None:
         self.records = records
         self.storage = storage

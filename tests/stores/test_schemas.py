@@ -13,13 +13,12 @@ from tests.support.stores import in_files, in_memory, opened, read, upload
 
 from protoslice import schema
 from protoslice.catalog import open_database
-from protoslice.catalog.schemas import SchemaRecords
+from protoslice.catalog.schemas import SchemaTable
 from protoslice.concurrency.results import Key, Results
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.schema.types import bundled_bytes
 from protoslice.storage import FileStorage, MemoryStorage, Storage
-from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.catalog import schemas
+from protoslice.stores import IngestRequest, StoreOptions, Stores, schemas
 from protoslice.stores.names import DEFAULT_SPACE
 
 
@@ -262,7 +261,7 @@ def test_all_schemas_together_have_room_for_so_much(
 
 def test_a_schema_that_no_program_of_ours_would_take_harms_no_other() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        records = SchemaRecords(catalogue_of(storage), DEFAULT_SPACE)
+        records = SchemaTable(catalogue_of(storage), DEFAULT_SPACE)
         await records.put("a", one_type("mine." + "A" * 2000, "x"), {})
         await stores.schemas.put("b", one_type("mine.B", "x"))
         await taken(stores, "mine.B")

@@ -1,4 +1,4 @@
-"""Pages of stores, at a cost that depends on the page and not on the number of stores."""
+"""Finding of stores: manifests by id, pages of stores, and files by digest."""
 
 from __future__ import annotations
 
@@ -6,21 +6,35 @@ import base64
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from itertools import takewhile
 from typing import Final
 
 from protoslice.catalog.listing import Key, StoreQuery
-from protoslice.catalog.stores import ListedStore, StoreTable
+from protoslice.catalog.stores import ListedStore, StoreRow, StoreTable
 from protoslice.catalog.syntax import is_tag_prefix
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.lru import LruCache
 from protoslice.errors import IntegrityError, InvalidInput, NotFound
-from protoslice.facts import Removed, Store
-from protoslice.stores.catalog.manifests import Manifests
+from protoslice.facts import PiecePlace, Removed, Store
 from protoslice.stores.clock import moment_of
-from protoslice.stores.manifest import Manifest
+from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.paging import PAGE_BYTES, PageBudget, ResultPage
 
+LEAST_FOUND: Final = 1 << 20
+"""Bytes of the smallest file that is found by its digest: a smaller one is sent again in no time."""
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+StoredPath = tuple[str, str]
+"""Id of a store, and the path of a file there."""
+CACHED_BYTES: Final = 16 << 20
+"""Bytes of manifests in the cache, about: some five thousand of one small file."""
+_ENTRY: Final = 1000
+_FILE: Final = 400
+"""Bytes of memory of a cached manifest and of each of its files, beside its encoded size."""
+_MOST_MANIFESTS: Final = 1 << 20
 TAGS_SHOWN: Final = 100
 """Tags shown with a store, at most; `Tags.page` pages through all of them."""
 _FOREIGN: Final = "this cursor was not given by this service, or for another list"
@@ -28,6 +42,127 @@ _LONGEST_CURSOR: Final = 8192
 _BEHIND: Final = 1 << 63
 
 _log = logging.getLogger(__name__)
+
+
+class Manifests:
+    """Manifests of the stores of one space."""
+
+    def __init__(self, table: StoreTable, worker: Worker, *, cached_bytes: int = CACHED_BYTES) -> None:
+        self._table = table
+        self._worker = worker
+        self._cache: LruCache[str, Manifest] = LruCache(most=_MOST_MANIFESTS, room=cached_bytes)
+
+    async def get(self, store_id: str) -> Manifest:
+        """Return the manifest of a store; raise `NotFound` if it does not exist."""
+        known = self._cache.get(store_id)
+        row = await self._table.get(store_id, None if known is None else known.row)
+        if row is None:
+            self._cache.drop(store_id)
+            raise NotFound(f"No store {store_id}")
+        return await self.of(row)
+
+    async def of(self, row: StoreRow) -> Manifest:
+        """Return the manifest of a row; raise `IntegrityError` if it is damaged."""
+        known = self._cache.get(row.digest)
+        if known is not None and known.row == row.id:
+            return known
+        data = row.manifest
+        if data is None:
+            again = await self._table.get(row.digest)  # it has left the cache meanwhile
+            if again is None or again.manifest is None:
+                raise NotFound(f"No store {row.digest}")
+            row, data = again, again.manifest
+        manifest = await self._worker.sized(len(data), lambda: Manifest.decode(data, row.id))
+        if manifest.id != row.digest:
+            raise IntegrityError(f"the manifest of store {row.digest} belongs to another store")
+        self._cache.put(row.digest, manifest, len(data) + _ENTRY + _FILE * len(manifest.files))
+        return manifest
+
+    async def starting_with(self, prefix: str) -> str:
+        """Return the only store id that begins with `prefix`.
+
+        Raise `InvalidInput` if several do, `NotFound` if none does.
+        """
+        found = await self._table.starting_with(prefix)
+        if len(found) > 1:
+            raise InvalidInput(f"Several ids start with {prefix!r}: give more digits")
+        if not found:
+            raise NotFound(f"No store has an id that starts with {prefix!r}")
+        return found[0]
+
+    async def whole_id(self, prefix: str) -> str:
+        """Return the only id of a store, or else of a removed one, that begins with `prefix`; `NotFound`."""
+        try:
+            return await self.starting_with(prefix)
+        except NotFound:
+            return await self.removed(prefix)
+
+    async def removed(self, prefix: str) -> str:
+        """Return the only id of a removed store that begins with `prefix`; see `starting_with`."""
+        found = await self._table.starting_with(prefix, removed=True)
+        if len(found) > 1:
+            raise InvalidInput(f"Several removed stores have ids that start with {prefix!r}: give more digits")
+        if not found:
+            raise NotFound(
+                f"No removed store has an id that starts with {prefix!r}: garbage collection may have deleted its data"
+            )
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """File that lies in the storage, which a new store may take as it is."""
+
+    size: int
+    sha256: str
+    location: ObjectLocation
+
+
+def refs_of(manifest: Manifest) -> dict[str, FileRef]:
+    """References to the files of a store by path; without those of objects registered in place."""
+    return {
+        file.path: FileRef(file.size, file.sha256, stored)
+        for file, stored in zip(manifest.files, manifest.objects, strict=True)
+        if file.sha256 is not None
+    }
+
+
+def found_by_digest(manifest: Manifest) -> list[tuple[int, bytes]]:
+    """Numbers and SHA-256 of the files of a store that can be found by digest."""
+    return [
+        (number, bytes.fromhex(file.sha256))
+        for number, (file, stored) in enumerate(zip(manifest.files, manifest.objects, strict=True))
+        if file.sha256 is not None and file.size >= LEAST_FOUND and stored.uri is None
+    ]
+
+
+class FilesByDigest:
+    """Files of the stores of one space, by digest."""
+
+    def __init__(self, table: StoreTable, manifests: Manifests) -> None:
+        self._table = table
+        self._manifests = manifests
+
+    async def find(self, sha256: str) -> FileRef | None:
+        """Return a file of 1 MiB or more with this SHA-256, in hex; None if no store has one."""
+        async for manifest, number in self._found(sha256):
+            return FileRef(manifest.files[number].size, sha256, manifest.objects[number])
+        return None
+
+    async def place(self, sha256: str, size: int) -> PiecePlace | None:
+        """Return a place of a file in a store, or None if no store has it."""
+        async for manifest, number in self._found(sha256):
+            file = manifest.files[number]
+            if file.size == size:
+                return PiecePlace(sha256, size, manifest.id, file.path, 0)
+        return None
+
+    async def _found(self, sha256: str) -> AsyncIterator[tuple[Manifest, int]]:
+        if not _DIGEST.fullmatch(sha256):
+            raise InvalidInput("Invalid digest: use the 64 hex digits of a SHA-256, in lower case")
+        for row, number in await self._table.with_file(bytes.fromhex(sha256)):
+            with suppress(IntegrityError, NotFound):  # a damaged store is of no use here
+                yield await self._manifests.of(row), number
 
 
 class StorePages:

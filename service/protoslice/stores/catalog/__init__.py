@@ -1,1 +1,0 @@
-"""Catalog of a storage: manifests, tags, schemas, files by digest, claims and artifacts."""
