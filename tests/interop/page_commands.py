@@ -11,7 +11,9 @@ from pathlib import Path
 from urllib.parse import quote
 
 import httpx
+import numpy as np
 import pytest
+from onnx import helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, expect
 from tests.hub import BESIDE
 from tests.support.browser import opened, violations, window
@@ -69,8 +71,8 @@ def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
     page.close()
 
 
-def _run(what: str, line: str, folder: Path) -> None:
-    """Run a printed line in an empty folder; asserts that it succeeds, and that it does nothing else."""
+def _run(what: str, line: str, folder: Path) -> str:
+    """Run a printed line in an empty folder, and return its output. It must succeed, and do nothing else."""
     clients = [str(python_of(HUB, *BESIDE).parent)] if what == "Hugging Face" else []
     path = os.pathsep.join([*clients, str(Path(sys.executable).parent), str(ORAS), os.environ["PATH"]])
     command = ["sh", "-c", line] if what in SHELL_WAYS else [sys.executable, "-c", line]
@@ -83,6 +85,7 @@ def _run(what: str, line: str, folder: Path) -> None:
     )
     assert done.returncode == 0, (line, done.stderr)
     assert not [each for each in folder.rglob("*") if each.name == "PWNED"], line
+    return done.stdout
 
 
 def _check(context: BrowserContext, place: str, tmp_path: Path, data: bytes, *more: str) -> None:
@@ -132,6 +135,29 @@ def test_commands_for_a_tag_do_only_what_they_say(
     made = _put(service, f"/v1/stores?filename=m.onnx&tag={quote(tag, safe='')}", DATA)
     assert made.status_code in {200, 201}, made.text
     _check(context, f"/m/{quote(tag, safe='')}", tmp_path, DATA)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_code_for_one_tensor_loads_it_and_nothing_else(
+    context: BrowserContext, service: ServiceProcess, tmp_path: Path, name: str
+) -> None:
+    tensor = numpy_helper.from_array(np.arange(12, dtype="<f4").reshape(3, 4), name)
+    data = helper.make_model(helper.make_graph([], "g", [], [], [tensor])).SerializeToString()
+    tag = f"one:{NAMES.index(name)}"
+    _put(service, f"/v1/stores?filename=m.onnx&tag={tag}", data).raise_for_status()
+    context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for number, (slice_, printed) in enumerate((("", "(3, 4) float32"), ("1:, :2", "(2, 2) float32"))):
+        page = opened(context, f"/m/{tag}/tensors?tensor=path:graph.initializer[0]&slice={quote(slice_)}")
+        drawer = page.get_by_role("complementary", name="Tensor")
+        drawer.get_by_role("button", name="Copy the Python code").click()
+        expect(page.locator("body > [aria-live]")).to_contain_text("Copied the Python code")
+        line = page.evaluate("navigator.clipboard.readText()")
+        assert line == drawer.locator("dl.ways code").text_content()
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        assert _run("NumPy", line, folder).splitlines() == [printed]
+        assert list(folder.iterdir()) == []
+        page.close()
 
 
 def test_commands_of_registries_fetch_the_model(

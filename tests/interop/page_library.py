@@ -83,6 +83,26 @@ def test_stores_are_searched_filtered_and_paged(context: BrowserContext) -> None
     expect(cards.nth(1)).to_contain_text("notes-00")
 
 
+def test_back_keeps_the_place_in_the_list(context: BrowserContext) -> None:
+    page = opened(context, "/")
+    cards = page.locator(".cards li")
+    page.get_by_role("button", name="More").click()
+    expect(cards).to_have_count(NUMBER + 1)
+    card = cards.nth(NUMBER - 3)
+    name, height = card.locator("strong").inner_text(), page.evaluate("document.body.scrollHeight")
+    card.scroll_into_view_if_needed()
+    top = page.evaluate("scrollY")
+    assert top > 500
+    card.get_by_role("link").first.click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(name)
+    assert page.evaluate("scrollY") == 0
+    page.go_back()
+    expect(cards).to_have_count(NUMBER + 1)
+    page.wait_for_function("top => Math.abs(scrollY - top) < 5", arg=top)
+    assert abs(page.evaluate("document.body.scrollHeight") - height) < 5
+    expect(card.locator("strong")).to_be_in_viewport()
+
+
 def test_repositories_stand_beside_models_and_open_their_heads(
     context: BrowserContext, service: ServiceProcess
 ) -> None:

@@ -22,9 +22,15 @@ function decoded(step: string): string {
 
 export function go(place: string, replace = false): void {
   if (place === location.pathname + location.search) return;
+  if (!replace) keep({ top: scrollY });
   history[replace ? "replaceState" : "pushState"](null, "", place);
   dispatchEvent(new Event(CHANGED));
 }
+
+/** What the entry of the history keeps for Back: how far the page is scrolled, and how many items of a list are shown. */
+interface Kept { top?: number; shown?: number }
+export const kept = (): Kept => (history.state as Kept | null) ?? {};
+export const keep = (more: Kept): void => history.replaceState({ ...kept(), ...more }, "");
 
 /** The address of a comparison. */
 export const diffPlace = (before: string, after: string): string =>

@@ -1,11 +1,11 @@
 /** The library: what is stored, by name; the newest first, versions of one name together. */
 
-import { useEffect, useLayoutEffect, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useState } from "preact/hooks";
 import { change, getJson, registryNames, uploaderOf, url, type Page, type Repository, type Schemas, type Store } from "../api";
 import { ago, bytes, many } from "../format";
 import { Await, Trouble, useLoaded } from "../loading";
 import { Drop } from "../parts/drop";
-import { diffPlace, go, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
+import { diffPlace, go, keep, kept, modelPlace, ofRepository, setParameters, SPACE, useParameter, usePlace } from "../place";
 import { forgetRemoval, removals, type Removal } from "../removals";
 import { allows } from "../session";
 import { byAge, familyOf, nameOf, repositoryOf, shortened, titleOf, versionOf } from "../versions";
@@ -34,7 +34,7 @@ export function Library() {
   useEffect(() => { if (typed.trim() === sought) return; const wait = setTimeout(() => setParameters({ name: typed.trim(), tag: "" }), 200); return () => clearTimeout(wait); }, [typed]);
   // At once: what is typed next must stay.
   useLayoutEffect(() => setTyped(sought), [sought]);
-  const list = useList<Store & Repository & Schemas["Removed"]>(removed ? url(["v1", "removed"], { limit: PAGE }) : stores ? url(["v1", "stores"], { name: sought, type, sort, limit: PAGE }) : url(["v1", "repositories"], { prefix: sought, limit: PAGE }), of);
+  const list = useList<Store & Repository & Schemas["Removed"]>((limit) => removed ? url(["v1", "removed"], { limit }) : stores ? url(["v1", "stores"], { name: sought, type, sort, limit }) : url(["v1", "repositories"], { prefix: sought, limit }), of);
   const types = [...new Set([type, ...list.items.map((each) => each.type ?? "")])].filter(Boolean).sort();
   const items = stores || removed || !type ? list.items : list.items.filter((each) => each.type === type);
   return (
@@ -48,7 +48,7 @@ export function Library() {
           <button type="button" aria-pressed={!stores && !removed} onClick={() => setOf("repositories", true)}>Repositories</button>
           {(mayRestore || removed) && <button type="button" aria-pressed={removed} onClick={() => setOf("removed", true)}>Removed</button>}
         </span>
-        {!removed && <><input type="search" placeholder={stores ? "Search names, such as bert or ann/resnet" : "Search names …"} aria-label={stores ? "Search by any part of a name" : "Search by the beginning of a name"} value={typed}
+        {!removed && <><input type="search" placeholder={stores ? "Search names, tags, repositories, files" : "Search repositories"} aria-label={stores ? "Search by any part of a name, tag, repository or file name" : "Search by the beginning of a name"} value={typed}
           onInput={(event) => setTyped(event.currentTarget.value)} />
         <select aria-label="Type" value={type} onChange={(event) => setType(event.currentTarget.value)}>
           <option value="">All types</option>
@@ -72,18 +72,30 @@ export function Library() {
   );
 }
 
-/** A list of which further pages are loaded on demand; items of another kind are not shown while these are loaded. */
-function useList<T>(place: string, kind: string) {
+/** The most that a list has at once after Back. */
+const MOST = 1000;
+
+/**
+ * A list of which further pages are loaded on demand; items of another kind are not shown while these are loaded. After
+ * Back it is as long as it was, and where it was.
+ */
+function useList<T>(placeOf: (limit: number) => string, kind: string) {
   const [more, setMore] = useState<More<T> | null>(null);
+  const place = useMemo(() => placeOf(Math.min(Math.max(PAGE, kept().shown ?? 0), MOST)), [placeOf(0)]);
   const loaded = useLoaded<Page<T> & { kind: string }>(place, async (signal) => ({ ...await getJson<Page<T>>(place, signal), kind }));
   const first = { ...loaded, value: loaded.value?.kind === kind ? loaded.value : null };
   const after = more?.place === place ? more : null;
   const cursor = after ? after.next : first.value?.next;
-  const load = () => void getJson<Page<T>>(`${place}&cursor=${encodeURIComponent(cursor ?? "")}`).then(
-    (page) => setMore({ place, items: [...(after?.items ?? []), ...page.items], next: page.next, error: null }),
+  const items = [...(first.value?.items ?? []), ...(after?.items ?? [])];
+  const load = () => void getJson<Page<T>>(`${placeOf(PAGE)}&cursor=${encodeURIComponent(cursor ?? "")}`).then(
+    (page) => {
+      keep({ shown: items.length + page.items.length });
+      setMore({ place, items: [...(after?.items ?? []), ...page.items], next: page.next, error: null });
+    },
     (error: Error) => setMore({ place, items: after?.items ?? [], next: cursor ?? null, error }),
   );
-  return { first, items: [...(first.value?.items ?? []), ...(after?.items ?? [])], cursor, load, error: after?.error };
+  useLayoutEffect(() => { if (first.value) scrollTo(0, kept().top ?? scrollY); }, [first.value === null]);
+  return { first, items, cursor, load, error: after?.error };
 }
 
 /** Undo a removal, and show the model. */
@@ -138,7 +150,7 @@ function Nothing({ sought, type, stores }: { sought: string; type: string; store
   if (sought || type) {
     return (
       <p class="soft empty" dir="auto">
-        No matches{sought && ` for “${sought}”`}{type && ` of type ${type}`}. {stores ? "Names of all protocols are searched, by any part of them." : "Type the beginning of a name."}{" "}
+        No matches{sought && ` for “${sought}”`}{type && ` of type ${type}`}. {stores ? "Names, tags, repositories and file names are searched, by any part of them." : "Type the beginning of a name."}{" "}
         <button type="button" onClick={() => setParameters({ name: "", tag: "", type: "" })}>Show all</button>
       </p>
     );

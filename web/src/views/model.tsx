@@ -68,7 +68,7 @@ function Shown({ store, name, tab, onChange }: { store: Store; name: string; tab
       <section id="panel" role="tabpanel" aria-labelledby={`tab-${chosen}`}>
         {chosen === "weights" && <Weights store={store} name={name} incomplete={!!summary?.missing.length} onPictured={() => setPictured(true)} />}
         {chosen === "bytes" && <Bytes store={store} onPictured={() => setPictured(true)} />}
-        {chosen === "tensors" && <Tensors store={store} onPictured={() => setPictured(true)} />}
+        {chosen === "tensors" && <Tensors store={store} name={name} onPictured={() => setPictured(true)} />}
         {chosen === "graph" && <Graph store={store} name={name} />}
         {chosen === "message" && <Message store={store} />}
         {chosen === "records" && <Records store={store} />}

@@ -2,6 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { hasGraph, view, type Statistics, type Store, type Tensor } from "../api";
+import { python } from "../commands";
 import { drawable } from "../elements";
 import { bytes, figure, percent, shape, whole } from "../format";
 import { Copy, Drawer } from "../focus";
@@ -10,7 +11,7 @@ import { Heatmap } from "../parts/heatmap";
 import { Bars } from "../parts/histogram";
 import { modelPlace, useParameter } from "../place";
 
-export function TensorDrawer({ store, address, onClose }: { store: Store; address: string; onClose: () => void }) {
+export function TensorDrawer({ store, name, address, onClose }: { store: Store; name: string; address: string; onClose: () => void }) {
   const [slice, setSlice] = useParameter("slice");
   const [typed, setTyped] = useState(slice);
   const [all, setAll] = useState(false);
@@ -39,12 +40,23 @@ export function TensorDrawer({ store, address, onClose }: { store: Store; addres
             )}
             {numeric && <Await of={stats}>{(found) => <Figures found={found} onAll={() => setAll(true)} />}</Await>}
             {numeric && drawable(value.dtype) && value.shape !== null && (value.size ?? 0) > 0 && <Heatmap store={store.id} tensor={value} />}
+            {numeric && <Loading model={name} tensor={value} slice={slice} />}
             <p class="soft"><code dir="auto">{value.address}</code>{" "}· <Copy text={() => location.href} what="link">copy link</Copy>{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
           </>
         )}
       </Await>
     </Drawer>
   );
+}
+
+/** A slice as Python's subscript takes it. */
+const SLICE = /^[\d\s:,.-]+$/;
+
+/** Code that loads this tensor, or a slice of it, and nothing else. */
+function Loading({ model, tensor, slice }: { model: string; tensor: Tensor; slice: string }) {
+  const place = `${location.origin}${modelPlace(model)}`;
+  const line = `import protoslice; layer = protoslice.open_model(${python(place)})[${python(tensor.name || tensor.address)}][${SLICE.test(slice) ? slice : "..."}]; print(layer.shape, layer.dtype)`;
+  return <dl class="ways"><dt>Python</dt><dd><code>{line}</code><Copy text={line} what="Python code">copy</Copy></dd></dl>;
 }
 
 function Figures({ found, onAll }: { found: Statistics; onAll: () => void }) {

@@ -13,7 +13,7 @@ const PAGE = 500;
 const WAYS = { search: "Words", regex: "Regex" } as const;
 type Way = keyof typeof WAYS;
 
-export function Tensors({ store, onPictured }: { store: Store; onPictured: () => void }) {
+export function Tensors({ store, name, onPictured }: { store: Store; name: string; onPictured: () => void }) {
   const [search, setSearch] = useParameter("search");
   const [regex, setRegex] = useParameter("regex");
   const [prefix] = useParameter("prefix");
@@ -63,7 +63,7 @@ export function Tensors({ store, onPictured }: { store: Store; onPictured: () =>
             sort={groups ? "" : sort || "-size"} onSort={(wanted) => setSort(wanted === "-size" ? "" : wanted)}
             onChoose={choose} {...(groups ? {} : { onSee: flat.see })} />
         )}
-        {chosen && <TensorDrawer key={chosen} store={store} address={chosen} onClose={() => setChosen("")} />}
+        {chosen && <TensorDrawer key={chosen} store={store} name={name} address={chosen} onClose={() => setChosen("")} />}
       </div>
     </>
   );

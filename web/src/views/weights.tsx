@@ -24,12 +24,12 @@ export function Weights({ store, name, incomplete, onPictured }: { store: Store;
   const root = useLoaded<WeightNode>(store.id, (signal) => loadRoot(store.id, signal));
   useEffect(() => { if (!root.busy) onPictured(); }, [root.busy]);
   if (root.error) return <><Trouble error={root.error} /><Elsewhere name={name} /></>;
-  return <Await of={root}>{(value) => (value.tensors ? <Mapped store={store} root={value} incomplete={incomplete} /> : <><p class="empty soft">This model has no tensors.</p><Elsewhere name={name} /></>)}</Await>;
+  return <Await of={root}>{(value) => (value.tensors ? <Mapped store={store} name={name} root={value} incomplete={incomplete} /> : <><p class="empty soft">This model has no tensors.</p><Elsewhere name={name} /></>)}</Await>;
 }
 
 const Elsewhere = ({ name }: { name: string }) => <p><a href={modelPlace(name, "bytes")}>Look at the proto itself</a></p>;
 
-function Mapped({ store, root, incomplete }: { store: Store; root: WeightNode; incomplete: boolean }) {
+function Mapped({ store, name, root, incomplete }: { store: Store; name: string; root: WeightNode; incomplete: boolean }) {
   const { searchParams: asking } = usePlace();
   const [at, range] = [asking.get("at") ?? "", asking.get("range") ?? ""];
   const [chosen, setChosen] = useParameter("tensor");
@@ -133,7 +133,7 @@ function Mapped({ store, root, incomplete }: { store: Store; root: WeightNode; i
               missing={missing} tip={(node) => <NodeTip node={node} root={root} measure={measure} store={store.id} />} />
           )}
         </div>
-        {chosen && <TensorDrawer key={chosen} store={store} address={chosen} onClose={() => setChosen("")} />}
+        {chosen && <TensorDrawer key={chosen} store={store} name={name} address={chosen} onClose={() => setChosen("")} />}
       </div>
     </>
   );
