@@ -41,7 +41,7 @@ def test_closing_waits_for_a_store_that_is_being_opened(
             stores = await open_stores(storage)
             info = (await upload(stores, onnx(90_000))).store
             held = open_files(tmp_path)
-            monkeypatch.setattr("protoslice.stores.open_stores.open_root", slowly)
+            monkeypatch.setattr("protoslice.stores.shared.open_root", slowly)
             view = asyncio.create_task(stores.view(info.id))
             await begun.wait()
             if not waiting:
