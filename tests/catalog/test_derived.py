@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 from tests.support.rows import SPACE, own, put_store, reserved
 
-from protoslice.catalog import Database, open_database
+from protoslice.catalog import Database
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import ForeignKeyViolation
 from protoslice.catalog.derived import DerivedTable
@@ -22,28 +22,23 @@ from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.writing.new_objects import NewObjects
 from protoslice.stores.writing.reservations import Reservations
 
-Work = Callable[[Database, MemoryStorage, DerivedFacts], Awaitable[None]]
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    """Return an empty storage."""
+    return MemoryStorage()
 
 
-def _run(url: str, work: Work) -> None:
-    """Run `work` with the facts of a store."""
-
-    async def run() -> None:
-        storage, worker = MemoryStorage(), Worker(1)
-        async with open_database(url, "memory://") as database:
-            await SpaceTable(database).create(SPACE)
-            row, reservations = (await put_store(database, "a")).row, Reservations(database)
-            room = SpaceRoom(SpaceTable(database), SPACE, NO_QUOTA)
-            sources = DerivedSources(
-                DerivedTable(database, SPACE), storage, lambda: NewObjects(storage, reservations, room, SPACE), worker
-            )
-            try:
-                await work(database, storage, sources.of(row.id))
-            finally:
-                await reservations.close()
-        await worker.close()
-
-    asyncio.run(run())
+@pytest.fixture
+async def facts(database: Database, storage: MemoryStorage) -> AsyncIterator[DerivedFacts]:
+    """Return the facts of a store."""
+    worker, reservations = Worker(1), Reservations(database)
+    await SpaceTable(database).create(SPACE)
+    row, room = (await put_store(database, "a")).row, SpaceRoom(SpaceTable(database), SPACE, NO_QUOTA)
+    table = DerivedTable(database, SPACE)
+    yield DerivedSources(table, storage, lambda: NewObjects(storage, reservations, room, SPACE), worker).of(row.id)
+    await reservations.close()
+    await worker.close()
 
 
 async def _due(database: Database) -> set[str]:
@@ -52,78 +47,63 @@ async def _due(database: Database) -> set[str]:
 
 
 @pytest.mark.parametrize("size", [0, LARGEST_ROW, LARGEST_ROW + 1])
-def test_save_makes_an_object_of_a_large_fact_only(catalogue: str, size: int) -> None:
-    async def work(database: Database, storage: MemoryStorage, facts: DerivedFacts) -> None:
+async def test_save_makes_an_object_of_a_large_fact_only(
+    database: Database, storage: MemoryStorage, facts: DerivedFacts, size: int
+) -> None:
+    assert await facts.load("digests") is None
+    assert not await facts.has("digests")
+    for data in (b"a" * size, b"b" * size):
+        await facts.save("digests", data)
+        assert await facts.load("digests") == data
+    assert await facts.has("digests")
+    objects = [item.key.text for item in (await storage.list()).items]
+    assert len(objects) == 2 * (size > LARGEST_ROW)
+    assert len(await _due(database)) == (size > LARGEST_ROW), "the object of the first fact is garbage"
+    assert await DerivedTable(database, "other").get(facts._row, "digests") is None
+
+
+async def test_load_of_a_damaged_fact_is_none(database: Database, storage: MemoryStorage, facts: DerivedFacts) -> None:
+    await facts.save("digests", b"a" * (LARGEST_ROW + 1))
+    (item,) = (await storage.list()).items
+    for damage in (b"a" * 100, None):
+        await (storage.delete(item.key) if damage is None else storage.put(ObjectKey(item.key.text), damage))
         assert await facts.load("digests") is None
-        assert not await facts.has("digests")
-        for data in (b"a" * size, b"b" * size):
-            await facts.save("digests", data)
-            assert await facts.load("digests") == data
-        assert await facts.has("digests")
-        objects = [item.key.text for item in (await storage.list()).items]
-        assert len(objects) == 2 * (size > LARGEST_ROW)
-        assert len(await _due(database)) == (size > LARGEST_ROW), "the object of the first fact is garbage"
-        assert await DerivedTable(database, "other").get(facts._row, "digests") is None
-
-    _run(catalogue, work)
+    await DerivedTable(database, SPACE).put(facts._row, "reads", b"a" * 100)
+    assert await facts.load("reads") is None
 
 
-def test_load_of_a_damaged_fact_is_none(catalogue: str) -> None:
-    async def work(database: Database, storage: MemoryStorage, facts: DerivedFacts) -> None:
-        await facts.save("digests", b"a" * (LARGEST_ROW + 1))
-        (item,) = (await storage.list()).items
-        for damage in (b"a" * 100, None):
-            await (storage.delete(item.key) if damage is None else storage.put(ObjectKey(item.key.text), damage))
-            assert await facts.load("digests") is None
-        await DerivedTable(database, SPACE).put(facts._row, "reads", b"a" * 100)
-        assert await facts.load("reads") is None
-
-    _run(catalogue, work)
+async def test_save_without_a_database_is_no_error_and_load_is(database: Database, facts: DerivedFacts) -> None:
+    await database.close()
+    await facts.save("digests", b"a")
+    with pytest.raises(DatabaseUnavailable):
+        await facts.load("digests")
 
 
-def test_save_without_a_database_is_no_error_and_load_is(catalogue: str) -> None:
-    async def work(database: Database, _: MemoryStorage, facts: DerivedFacts) -> None:
-        await database.close()
-        await facts.save("digests", b"a")
-        with pytest.raises(DatabaseUnavailable):
-            await facts.load("digests")
-
-    _run(catalogue, work)
-
-
-def test_fact_of_a_store_or_object_that_is_gone_is_refused(catalogue: str) -> None:
-    async def work(database: Database, _: MemoryStorage, facts: DerivedFacts) -> None:
-        records = DerivedTable(database, SPACE)
-        with pytest.raises(ForeignKeyViolation):
-            await records.put(new_id(), "digests", b"a", pieces=[b"p"])
-        with pytest.raises(Collected):
-            await records.put(facts._row, "digests", None, own=OwnObject(new_id(), None, "w"))
-        assert await database.read(lambda tx: tx.all("SELECT 1 FROM derived UNION ALL SELECT 1 FROM pieces")) == []
-
-    _run(catalogue, work)
+async def test_fact_of_a_store_or_object_that_is_gone_is_refused(database: Database, facts: DerivedFacts) -> None:
+    records = DerivedTable(database, SPACE)
+    with pytest.raises(ForeignKeyViolation):
+        await records.put(new_id(), "digests", b"a", pieces=[b"p"])
+    with pytest.raises(Collected):
+        await records.put(facts._row, "digests", None, own=OwnObject(new_id(), None, "w"))
+    assert await database.read(lambda tx: tx.all("SELECT 1 FROM derived UNION ALL SELECT 1 FROM pieces")) == []
 
 
-def test_of_writers_at_once_one_keeps_its_object_and_all_others_are_due(catalogue: str) -> None:
-    async def work(database: Database, _: MemoryStorage, facts: DerivedFacts) -> None:
-        objects = await reserved(database, 12)
-        async with open_database(catalogue, "memory://") as other:
-            records = [DerivedTable(each, SPACE) for each in (database, other)]
-            await asyncio.gather(
-                *(records[n % 2].put(facts._row, "x", None, own=each) for n, each in enumerate(own(objects, None)))
-            )
-        found = await DerivedTable(database, SPACE).get(facts._row, "x")
-        assert found is not None
-        assert await _due(database) == {each.key for each in objects} - {found.key}
-
-    _run(catalogue, work)
+async def test_of_writers_at_once_one_keeps_its_object_and_all_others_are_due(
+    database: Database, replica: Database, facts: DerivedFacts
+) -> None:
+    objects = await reserved(database, 12)
+    records = [DerivedTable(each, SPACE) for each in (database, replica)]
+    await asyncio.gather(
+        *(records[n % 2].put(facts._row, "x", None, own=each) for n, each in enumerate(own(objects, None)))
+    )
+    found = await DerivedTable(database, SPACE).get(facts._row, "x")
+    assert found is not None
+    assert await _due(database) == {each.key for each in objects} - {found.key}
 
 
-def test_facts_and_their_objects_go_with_the_store(catalogue: str) -> None:
-    async def work(database: Database, _: MemoryStorage, facts: DerivedFacts) -> None:
-        await facts.save("digests", b"a" * (LARGEST_ROW + 1), pieces=[b"p"])
-        await database.write(lambda tx: tx.run("UPDATE stores SET deleted = 1"))
-        assert await CollectorTable(database).purge_stores(0) == 1
-        assert await database.read(lambda tx: tx.all("SELECT 1 FROM derived UNION ALL SELECT 1 FROM pieces")) == []
-        assert len(await _due(database)) == 1
-
-    _run(catalogue, work)
+async def test_facts_and_their_objects_go_with_the_store(database: Database, facts: DerivedFacts) -> None:
+    await facts.save("digests", b"a" * (LARGEST_ROW + 1), pieces=[b"p"])
+    await database.write(lambda tx: tx.run("UPDATE stores SET deleted = 1"))
+    assert await CollectorTable(database).purge_stores(0) == 1
+    assert await database.read(lambda tx: tx.all("SELECT 1 FROM derived UNION ALL SELECT 1 FROM pieces")) == []
+    assert len(await _due(database)) == 1

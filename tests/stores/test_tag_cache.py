@@ -10,11 +10,11 @@ from typing import TypeVar
 import pytest
 from tests.support.catalogues import InlineDatabase, catalogue_of
 from tests.support.interrupted import InterceptedDatabase
-from tests.support.stores import in_memory, onnx, opened, some, upload
+from tests.support.stores import onnx, opened, some, upload
 
 from protoslice.catalog import Database, tags
 from protoslice.errors import LimitExceeded, NotFound
-from protoslice.storage import MemoryStorage, Storage
+from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 
 T = TypeVar("T")
@@ -107,56 +107,48 @@ def test_a_read_that_a_change_overtook_is_not_trusted() -> None:
     asyncio.run(run())
 
 
-def test_a_tag_is_set_to_what_a_reference_names() -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        one, two = await some(stores, 2)
-        tag, new = await stores.put_tag("a", one)
-        assert (new, tag.name, tag.store) == (True, "a", one)
-        assert await stores.tags.get("a") == tag
-        moved, new = await stores.put_tag("a", two[:20], if_match=tag.etag)
-        assert (new, moved.store) == (False, two)
-        await stores.put_tag("c", "a")
-        assert (await stores.tags.get("c")).store == two
-        assert (await stores.get(two)).tags == ("a", "c")
-        await stores.tags.remove("a", if_match=moved.etag)
-        with pytest.raises(NotFound, match="'a'"):
-            await stores.tags.remove("a")
-
-    in_memory(work)
+async def test_a_tag_is_set_to_what_a_reference_names(stores: Stores) -> None:
+    one, two = await some(stores, 2)
+    tag, new = await stores.put_tag("a", one)
+    assert (new, tag.name, tag.store) == (True, "a", one)
+    assert await stores.tags.get("a") == tag
+    moved, new = await stores.put_tag("a", two[:20], if_match=tag.etag)
+    assert (new, moved.store) == (False, two)
+    await stores.put_tag("c", "a")
+    assert (await stores.tags.get("c")).store == two
+    assert (await stores.get(two)).tags == ("a", "c")
+    await stores.tags.remove("a", if_match=moved.etag)
+    with pytest.raises(NotFound, match="'a'"):
+        await stores.tags.remove("a")
 
 
-def test_a_store_of_many_tags_shows_the_first_of_them_and_lists_all() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        one, two = await some(stores, 2)
-        names = [f"t{n:04}" for n in range(230)]
-        for name in names:
-            await stores.put_tag(name, one)
-        for name in names[:20]:
-            await stores.put_tag(name, two)
-        assert (await stores.get(two)).tags == tuple(names[:20])
-        assert (await stores.get(one)).tags == tuple(names[20:120])
-        seen: list[str] = []
-        cursor: str | None = None
-        while True:
-            page, cursor = await stores.tags.page(7, cursor, store=one)
-            seen += [tag.name for tag in page]
-            if cursor is None:
-                break
-        assert seen == names[20:]
-        assert (await stores.delete(one)).tags == tuple(names[20:])
+async def test_a_store_of_many_tags_shows_the_first_of_them_and_lists_all(
+    stores: Stores, storage: MemoryStorage
+) -> None:
+    one, two = await some(stores, 2)
+    names = [f"t{n:04}" for n in range(230)]
+    for name in names:
+        await stores.put_tag(name, one)
+    for name in names[:20]:
+        await stores.put_tag(name, two)
+    assert (await stores.get(two)).tags == tuple(names[:20])
+    assert (await stores.get(one)).tags == tuple(names[20:120])
+    seen: list[str] = []
+    cursor: str | None = None
+    while True:
+        page, cursor = await stores.tags.page(7, cursor, store=one)
+        seen += [tag.name for tag in page]
+        if cursor is None:
+            break
+    assert seen == names[20:]
+    assert (await stores.delete(one)).tags == tuple(names[20:])
 
-    in_memory(work)
 
-
-def test_an_upload_sets_all_of_its_tags_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_upload_sets_all_of_its_tags_or_none(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tags, "TAGS_OF_A_STORE", 2)
-
-    async def work(stores: Stores, _: Storage) -> None:
-        (one,) = await some(stores, 1)
-        for number in range(2):
-            await stores.put_tag(f"t:{number}", one)
-        with pytest.raises(LimitExceeded, match="already has 2 tags"):
-            await upload(stores, onnx(10, seed=0), IngestRequest(tags=("t:1", "t:again")))
-        assert (await stores.get(one)).tags == ("t:0", "t:1")
-
-    in_memory(work)
+    (one,) = await some(stores, 1)
+    for number in range(2):
+        await stores.put_tag(f"t:{number}", one)
+    with pytest.raises(LimitExceeded, match="already has 2 tags"):
+        await upload(stores, onnx(10, seed=0), IngestRequest(tags=("t:1", "t:again")))
+    assert (await stores.get(one)).tags == ("t:0", "t:1")
