@@ -130,7 +130,7 @@ class _Bucket:
             opened(storage, options, database) as stores,
         ):
             reserving = stores.new_objects()
-            await reserving.key()  # a service at work has reserved objects
+            await reserving.writer()  # a service at work has reserved objects
             reserving.end()
             if again:
                 await call(stores)

@@ -17,7 +17,6 @@ from protoslice.errors import ChecksumMismatch, InvalidInput, LimitExceeded, Not
 from protoslice.repositories import Author, Repositories, Repository, StagedXorb, XorbSession
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.ingest.sharing import LEAST_SHARED
-from protoslice.stores.ingest.writers import SummedObject
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 from protoslice.stores.uploads import Upload
 
@@ -28,7 +27,7 @@ async def kept(session: XorbSession, name: str, data: bytes) -> ObjectLocation:
     """Keep a xorb of one chunk."""
     objects = session.new_objects()
     try:
-        chunks = await SummedObject.open(objects)
+        chunks = await objects.writer()
         chunks.sums.update(data)
         await chunks.write(data)
         stored = await chunks.commit()

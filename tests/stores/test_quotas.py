@@ -24,9 +24,10 @@ from tests.support.stores import (
 )
 
 from protoslice.catalog import Database, connect, upgrade
+from protoslice.catalog.objects import object_id
 from protoslice.catalog.spaces import LIMITS, Account, Held, Quota, SpaceTable
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded, SpaceLimit
-from protoslice.storage import MemoryStorage
+from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import DEFAULT_SPACE
@@ -215,18 +216,32 @@ def test_what_fails_takes_no_room() -> None:
     with_replicas(1, work, stored_bytes=3_000_000)
 
 
-def test_what_is_under_way_at_a_replica_takes_room() -> None:
+def test_bytes_that_a_request_has_written_count_for_the_next_ones() -> None:
     async def work(replicas: list[Stores], storage: MemoryStorage) -> None:
         (stores,) = replicas
         async with await stores.ingest(IngestRequest()) as ingest:
-            sink = await ingest.file("model.onnx")
-            await sink.write(bytes(2 << 20))
-            await sink.close()
+            first = await ingest.file("first")
+            await first.write(bytes(2 << 20))
+            await first.close()
+            second = await ingest.file("second")
+            await second.write(bytes(1 << 20))
             with pytest.raises(QuotaExceeded):
-                await upload(stores, {"m": bytes(1 << 20)})
-        await upload(stores, {"m": bytes(1 << 20)})
+                await second.write(bytes(1 << 20))  # waits for the batch before
+            assert [(await storage.stat(ObjectKey(key))).size for key in await objects_in(storage)] == [2 << 20]
 
     with_replicas(1, work, stored_bytes=5 << 19)
+
+
+def test_bytes_that_a_request_has_published_do_not_count_twice() -> None:
+    async def work(replicas: list[Stores], storage: MemoryStorage) -> None:
+        (stores,) = replicas
+        objects = stores.new_objects()
+        for _ in range(3):
+            key = await objects.put(bytes(2 << 20))
+            objects.kept(objects.own([object_id(key.text)]))
+        objects.end()
+
+    with_replicas(1, work, stored_bytes=3 << 20)
 
 
 def test_a_replica_that_has_not_heard_of_what_others_stored_is_refused_at_its_commit() -> None:

@@ -32,7 +32,7 @@ from protoslice.stores import (
     Stores,
     collection,
 )
-from protoslice.stores.ingest import packs, publishing
+from protoslice.stores.ingest import file_writer, publishing
 from protoslice.stores.manifest import sums_of
 from protoslice.stores.marker import MARKER
 from protoslice.stores.names import DEFAULT_SPACE
@@ -72,7 +72,7 @@ def records_apart(largest: int = -1, *, sums: int = -1, files: int = -1) -> Iter
     with (
         patch.object(publishing, "LARGEST_INLINE", largest),
         patch.object(new_objects, "LARGEST_INLINE_SUMS", sums),
-        patch.object(packs, "LARGEST_HELD", files),
+        patch.object(file_writer, "LARGEST_HELD", files),
         patch.object(collector_table, "LARGEST_SUMLESS", sums << 14),  # four bytes for 64 KiB
     ):
         yield
@@ -176,7 +176,7 @@ async def upload(
         files = {"model.onnx": files}
     async with await stores.ingest(request or IngestRequest()) as ingest:
         for path, data in files.items():
-            sink = await ingest.file(path, told=expected_sha256)
+            sink = await ingest.file(path, expected_sha256=expected_sha256)
             for at in range(0, len(data), piece):
                 await sink.write(data[at : at + piece])
             await sink.close()

@@ -3,8 +3,9 @@
 from protoslice.catalog.tags import StoredTag
 from protoslice.stores.collection import GarbageReport
 from protoslice.stores.finding import FileRef, StoredPath
-from protoslice.stores.ingest.base import ComparedSink, UploadBase, base_of
-from protoslice.stores.ingest.ingest import Ingest, Sink
+from protoslice.stores.ingest.base import BaseStore, DedupingWriter, base_of
+from protoslice.stores.ingest.file_writer import FileWriter
+from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.recipes import follow
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.options import StoreOptions
@@ -17,9 +18,11 @@ from protoslice.stores.service import Stores
 
 __all__ = [
     "TAGS_AT_ONCE",
-    "ComparedSink",
+    "BaseStore",
     "Created",
+    "DedupingWriter",
     "FileRef",
+    "FileWriter",
     "GarbageReport",
     "Ingest",
     "IngestRequest",
@@ -27,14 +30,12 @@ __all__ = [
     "RecordsRequest",
     "Representation",
     "ResultPage",
-    "Sink",
     "StoreOptions",
     "StoredPath",
     "StoredSchema",
     "StoredTag",
     "Stores",
     "TextView",
-    "UploadBase",
     "base_of",
     "follow",
 ]

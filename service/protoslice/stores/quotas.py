@@ -1,4 +1,4 @@
-"""Room of a space: what is left of its quota, with what requests of this process are writing."""
+"""Room of a space: what is left of its quota by the usage that was read last; transactions have the exact limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ class SpaceRoom:
         self.quota = defaults
         """Limits of the space; 0 means unlimited."""
         self._held = Held()
-        self._pending = 0
         self._read_at = float("-inf")
         self._reading: SingleFlight[None, None] = SingleFlight()
         self.requests = 0
@@ -58,17 +57,9 @@ class SpaceRoom:
         """Raise `QuotaExceeded` if the space has no room for so much more."""
         await self.refresh(after_seconds=FRESH_SECONDS)
         if self.quota.stored_bytes or self.quota.stores:
-            used = Held(self._held.stored_bytes + self._pending, self._held.stores)
-            check_room(used, self.quota.stored_bytes or 0, self.quota.stores or 0, stored_bytes, stores, ACTOR.get())
-
-    async def take(self, size: int) -> None:
-        """Count bytes that are about to be written; raise `QuotaExceeded` if they do not fit."""
-        await self.check(stored_bytes=size)
-        self._pending += size
-
-    def give(self, size: int) -> None:
-        """Count bytes no longer that were `take`n: they were published, or are garbage."""
-        self._pending -= size
+            check_room(
+                self._held, self.quota.stored_bytes or 0, self.quota.stores or 0, stored_bytes, stores, ACTOR.get()
+            )
 
     @contextmanager
     def request(self) -> Iterator[None]:

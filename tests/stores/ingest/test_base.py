@@ -13,7 +13,7 @@ from tests.support.stores import collect_a_day_later, in_memory, opened, read, u
 from protoslice import _core
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
-from protoslice.stores import Created, IngestRequest, OpenStore, StoreOptions, Stores, UploadBase, base_of
+from protoslice.stores import BaseStore, Created, IngestRequest, OpenStore, StoreOptions, Stores, base_of
 from protoslice.stores.ingest.sharing import LEAST_SHARED, MOST_EXTENTS, Layout, Sharing
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 
@@ -41,8 +41,8 @@ async def sent(
 ) -> Created:
     """The store of a file that is compared with what the tag points at."""
     async with await stores.ingest(TAGGED) as ingest:
-        sink = await ingest.file(path, told=told)
-        base = await base_of(stores, TAGGED.tags) if find is None else UploadBase(find, stores.worker)
+        sink = await ingest.file(path, expected_sha256=told)
+        base = await base_of(stores, TAGGED.tags) if find is None else BaseStore(find, stores.worker)
         assert base is not None
         async with base.comparing(sink, path) as compared:
             for at in range(0, len(data), PIECE):
@@ -236,7 +236,7 @@ def test_an_upload_finds_its_base_once() -> None:
             found += 1
             return before
 
-        base = UploadBase(find, stores.worker)
+        base = BaseStore(find, stores.worker)
         async with await stores.ingest(IngestRequest()) as ingest:
             for path, data in files.items():
                 async with base.comparing(await ingest.file(path), path) as compared:

@@ -59,7 +59,7 @@ def test_where_bytes_lie_is_no_part_of_a_stores_identity(monkeypatch: pytest.Mon
         return (await upload(stores, NOTES | {"model.onnx": MODEL})).store.id
 
     held = in_memory(made)
-    monkeypatch.setattr("protoslice.stores.ingest.packs.LARGEST_HELD", -1)
+    monkeypatch.setattr("protoslice.stores.ingest.file_writer.LARGEST_HELD", -1)
     assert in_memory(made) == held
 
 

@@ -32,8 +32,8 @@ from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.derived_facts import DerivedSources
-from protoslice.stores.ingest import packs
-from protoslice.stores.ingest.writers import BATCH
+from protoslice.stores.ingest import file_writer
+from protoslice.stores.ingest.file_writer import BATCH
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.objects.stored import SUM_BLOCK
 from protoslice.stores.reading.opened import OpenStore
@@ -123,7 +123,7 @@ def test_small_files_lie_in_one_object_and_each_large_one_alone() -> None:
 
 def test_a_pack_that_is_full_is_followed_by_another() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
-        with patch.object(packs, "FULL_PACK", 1000):
+        with patch.object(file_writer, "FULL_PACK", 1000):
             info = (await upload(stores, folder([400] * 10))).store
         assert len(await objects_in(storage)) == 4
         await assert_whole(stores, info)

@@ -251,7 +251,7 @@ async def sent(
         await ingest.take({path: refs[sha.hexdigest()] for path, sha in digests.items() if sha.hexdigest() in refs})
         for path, data in content.files.items():
             if digests[path].hexdigest() not in refs:
-                sink = await ingest.file(path, told=digests[path].digest() if told else None)
+                sink = await ingest.file(path, expected_sha256=digests[path].digest() if told else None)
                 for at in range(0, len(data), 30):
                     await sink.write(data[at : at + 30])
                 await sink.close()

@@ -22,7 +22,7 @@ from protoslice.errors import Conflict, Gone, InvalidInput, LimitExceeded, Stora
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import RecordsRequest, StoreOptions, Stores
-from protoslice.stores.ingest import writers
+from protoslice.stores.ingest.file_writer import BATCH
 from protoslice.stores.uploads import ArrivingRequest, Body, NewUpload, UploadOptions, arriving, arriving_index, parts
 from protoslice.stores.uploads import append as appending
 from protoslice.stores.uploads.arriving_index import ArrivingIndex, ArrivingIndexes
@@ -204,13 +204,13 @@ async def test_a_checkpoint_that_waited_records_nothing_behind_a_batch_that_was_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(appending, "CHECKPOINT_SECONDS", 0.01)
-    data = random.Random(1).randbytes(3 * writers.BATCH)
+    data = random.Random(1).randbytes(3 * BATCH)
     async with opened(StuckOnce(MemoryStorage()), OPTIONS) as stores:
         upload_id = await begun(stores, "model.bin")
 
         async def pieces() -> AsyncIterator[bytes]:
-            for at in range(0, len(data), writers.BATCH):
-                yield data[at : at + writers.BATCH]
+            for at in range(0, len(data), BATCH):
+                yield data[at : at + BATCH]
 
         leaving = asyncio.create_task(stores.uploads.append(upload_id, Body(pieces=pieces(), offset=0, last=True)))
         await asyncio.sleep(0.1)

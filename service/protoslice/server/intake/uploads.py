@@ -22,7 +22,7 @@ from protoslice.server.intake.bodies import files_of
 from protoslice.server.middleware.body_limits import TAR, upload_type
 from protoslice.server.problems import problem_of_error
 from protoslice.server.services import Services
-from protoslice.stores import ComparedSink, Created, IngestRequest, OpenStore, Sink, UploadBase, base_of, follow
+from protoslice.stores import BaseStore, Created, DedupingWriter, FileWriter, IngestRequest, OpenStore, base_of, follow
 
 _SEVERAL: Final = {"multipart/form-data", TAR}
 
@@ -56,7 +56,7 @@ async def _take_in(
     wanted: IngestRequest,
     content_type: str | None,
     filename: str | None,
-    over: UploadBase | None,
+    over: BaseStore | None,
 ) -> Created:
     fields = read_fields(request.scope)
     digest = BodyDigest(fields)
@@ -75,8 +75,8 @@ async def _take_in(
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
         async for file in files:
-            sink = await ingest.file(file.path, told=told)
-            async with nullcontext(sink) if over is None else over.comparing(sink, file.path) as each:
+            writer = await ingest.file(file.path, expected_sha256=told)
+            async with nullcontext(writer) if over is None else over.comparing(writer, file.path) as each:
                 size = await _take_file(each, file.pieces)
             if one and not size and wanted.type is None and filename is None:
                 raise InvalidInput(
@@ -127,11 +127,11 @@ class _CopiedStores:
         return await self.services.stores.view(ref)
 
 
-async def _take_file(sink: Sink | ComparedSink, pieces: AsyncIterator[bytes]) -> int:
+async def _take_file(writer: FileWriter | DedupingWriter, pieces: AsyncIterator[bytes]) -> int:
     """Take in a file; returns its size in bytes."""
     async for piece in pieces:
-        await sink.write(piece)
-    return (await sink.close()).size
+        await writer.write(piece)
+    return (await writer.close()).size
 
 
 def pieces_of(request: Request) -> AsyncIterator[bytes]:

@@ -18,7 +18,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.errors import IntegrityError, NotFound
 from protoslice.facts import File
 from protoslice.storage import Span
-from protoslice.stores.ingest.ingest import Sink
+from protoslice.stores.ingest.file_writer import FileWriter
 from protoslice.stores.ingest.sharing import LEAST_SHARED, worth_sharing
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import SUM_BLOCK
@@ -34,16 +34,16 @@ FindBase = Callable[[], Awaitable[OpenStore | None]]
 """Finds the store that files are compared with; None when there is none."""
 
 
-async def base_of(space: Space, tags: Sequence[str], named: str | None = None) -> UploadBase | None:
+async def base_of(space: Space, tags: Sequence[str], named: str | None = None) -> BaseStore | None:
     """The base of an upload: the store `named`, else by the first tag; None for an upload without either.
 
     `NotFound` when no store is `named` so.
     """
     if named is not None:
-        base = UploadBase(partial(space.view, named), space.worker)
+        base = BaseStore(partial(space.view, named), space.worker)
         await base.store()  # told before anything of the body is read
         return base
-    return UploadBase(partial(_by_tag, space, tags[0]), space.worker) if tags else None
+    return BaseStore(partial(_by_tag, space, tags[0]), space.worker) if tags else None
 
 
 async def _by_tag(space: Space, tag: str) -> OpenStore | None:
@@ -53,7 +53,7 @@ async def _by_tag(space: Space, tag: str) -> OpenStore | None:
     return None
 
 
-class UploadBase:
+class BaseStore:
     """Base of one upload, found once, when the first of its files needs it."""
 
     def __init__(self, find: FindBase, worker: Worker) -> None:
@@ -62,9 +62,9 @@ class UploadBase:
         self._store: OpenStore | None = None
         self._worth = frozenset[str]()
 
-    def comparing(self, sink: Sink, path: str) -> ComparedSink:
-        """A sink for the file at `path` that shares what it has in common with that of the base."""
-        return ComparedSink(sink, path, self, self._worker)
+    def comparing(self, writer: FileWriter, path: str) -> DedupingWriter:
+        """A writer of the file at `path` that shares what it has in common with that of the base."""
+        return DedupingWriter(writer, path, self, self._worker)
 
     async def store(self) -> OpenStore | None:
         """The base; None when there is none."""
@@ -87,14 +87,14 @@ class UploadBase:
         return _BaseFile(store, path, self._worth) if path in store.refs else None
 
 
-class ComparedSink:
-    """Sink of a file which shares with its base what is equal at the same offset; a context manager."""
+class DedupingWriter:
+    """FileWriter of a file which shares with its base what is equal at the same offset; a context manager."""
 
-    def __init__(self, sink: Sink, path: str, base: UploadBase, worker: Worker) -> None:
-        self._sink = sink
+    def __init__(self, writer: FileWriter, path: str, base: BaseStore, worker: Worker) -> None:
+        self._writer = writer
         self._path = path
         self._worker = worker
-        self._unasked: UploadBase | None = base
+        self._unasked: BaseStore | None = base
         self._base: _BaseFile | None = None
         self._gathered: list[bytes] = []
         self._size = 0
@@ -104,9 +104,9 @@ class ComparedSink:
         return self
 
     async def write(self, piece: bytes) -> None:
-        """Append `piece`; see `Sink.write`."""
+        """Append `piece`; see `FileWriter.write`."""
         if self._unasked is None and self._base is None:
-            await self._sink.write(piece)
+            await self._writer.write(piece)
             return
         self._gathered.append(piece)
         self._size += len(piece)
@@ -114,10 +114,10 @@ class ComparedSink:
             await self._take()
 
     async def close(self) -> File:
-        """Finish the file; see `Sink.close`."""
+        """Finish the file; see `FileWriter.close`."""
         while self._size:
             await self._take()
-        return await self._sink.close()
+        return await self._writer.close()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None
@@ -132,11 +132,11 @@ class ComparedSink:
         self._gathered, self._size = [rest] if rest else [], len(rest)
         if self._unasked is not None and len(data) >= _LEAST:
             base, self._unasked = self._unasked, None
-            self._base = None if await self._sink.is_there() else await base.file(self._path)
+            self._base = None if await self._writer.exists_already() else await base.file(self._path)
         if self._base is not None:
             await self._compare(self._base, data)
         else:
-            await self._sink.write(data + rest)
+            await self._writer.write(data + rest)
             self._gathered, self._size = [], 0
         self._at += len(data)
 
@@ -147,14 +147,14 @@ class ComparedSink:
             if not await base.has(self._at + start, part):
                 continue
             if done < start:
-                await self._sink.write(data[done:start])
+                await self._writer.write(data[done:start])
             at = start
             for extent in base.location.extents(self._at + start, self._at + end):
-                await self._sink.share(extent, base.worth, _one(data[at : at + extent.size]))
+                await self._writer.share(extent, base.worth, _one(data[at : at + extent.size]))
                 at += extent.size
             done = end
         if done < len(data):
-            await self._sink.write(data[done:])
+            await self._writer.write(data[done:])
 
 
 class _BaseFile:

@@ -14,10 +14,9 @@ from protoslice.errors import InvalidInput, LimitExceeded, NotFound, StorageUnav
 from protoslice.facts import File
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
+from protoslice.stores.ingest.file_writer import IngestedFile, PendingLocation
 from protoslice.stores.ingest.inspection import Scan
-from protoslice.stores.ingest.packs import FilePlace
 from protoslice.stores.ingest.publishing import drafted, publish
-from protoslice.stores.ingest.receive import Received
 from protoslice.stores.ingest.root.choice import Root, choose_root
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.manifest import ObjectLocation
@@ -68,7 +67,7 @@ class _Registration:
         self._request = request
         self._types = types
 
-    async def received(self, files: Mapping[str, str]) -> tuple[list[Received], Root]:
+    async def received(self, files: Mapping[str, str]) -> tuple[list[IngestedFile], Root]:
         """The files in their order, and the root chosen among them."""
         places = await self._worker.run(lambda: self._by_place(files))
         looked = await map_concurrently(lambda place: self._look(*place), places.items())
@@ -98,7 +97,7 @@ class _Registration:
             paths.add(path)
         return found
 
-    async def _look(self, uri: str, paths: Sequence[str]) -> list[Received]:
+    async def _look(self, uri: str, paths: Sequence[str]) -> list[IngestedFile]:
         """The files that use the object at `uri`, after one `stat` and one read of its head."""
         storage, key = self._external.place(uri)
         try:
@@ -111,10 +110,10 @@ class _Registration:
         for path in paths:
             detection = detect(head, path.rpartition("/")[2], stat.size)
             scan = Scan(detection.type_name if detection.kind == "proto" else None)
-            found.append(Received(File(path, stat.size, None), FilePlace(stored), detection, scan))
+            found.append(IngestedFile(File(path, stat.size, None), PendingLocation(stored), detection, scan))
         return found
 
-    async def _prepare(self, root: Received) -> tuple[Prepared | None, None]:
+    async def _prepare(self, root: IngestedFile) -> tuple[Prepared | None, None]:
         request, worker = self._request, self._worker
         kind, type_name = root.detection.kind, root.detection.type_name
         if kind == "text" and type_name is not None and request.type is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import Mapping
 from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self, TypeVar
@@ -15,15 +15,14 @@ from protoslice.facts import File
 from protoslice.identity import store_id
 from protoslice.storage import ObjectKey
 from protoslice.stores.finding import FileRef
+from protoslice.stores.ingest.file_writer import OTHER_DIGEST, FileWriter, IngestedFile, PackWriter, PendingLocation
 from protoslice.stores.ingest.inspection import Inspection
-from protoslice.stores.ingest.packs import FilePlace, Packs
 from protoslice.stores.ingest.publishing import drafted, find_existing, policy_of, publish
-from protoslice.stores.ingest.receive import OTHER_DIGEST, FileSink, Received
 from protoslice.stores.ingest.root.choice import HeldFile, Opened, Root, choose_root
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.ingest.root.side import StoredSide
 from protoslice.stores.ingest.sharing import Sharing, worth_sharing
-from protoslice.stores.manifest import ObjectExtent, ObjectLocation
+from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
@@ -46,10 +45,10 @@ class Ingest:
         self._request = request
         self._types = types
         self._objects = space.new_objects()
-        self._packs = Packs(self._objects, space.worker)
-        self._files: list[Received] = []
+        self._packs = PackWriter(self._objects, space.worker)
+        self._files: list[IngestedFile] = []
         self._paths = FilePaths()
-        self._sink: FileSink | None = None
+        self._writer: FileWriter | None = None
         self._left = self._options.max_upload_bytes
         self._sharing = Sharing()
         actor = ACTOR.get()
@@ -75,21 +74,24 @@ class Ingest:
         finally:
             self._objects.end()
 
-    async def file(self, path: str, *, told: bytes | None = None) -> Sink:
+    async def file(self, path: str, *, expected_sha256: bytes | None = None) -> FileWriter:
         """Begin the next file; `InvalidInput` while another is open or for a bad path.
 
-        `told` is its SHA-256, where the sender knows it: a file of 1 MiB or more that is there already is not written.
+        Where the sender knows its SHA-256, a file of 1 MiB or more that exists already is not written.
         """
-        self._check_room(path)
-        self._sink = FileSink(
+        self._begin(path)
+        sha256 = expected_sha256 if self._looks else None
+        self._writer = FileWriter(
             path,
+            self._objects,
             self._packs,
+            self._sharing,
             worker=self._worker,
             inspection=Inspection(path, self.wanted_type(path), self._types),
             limit=self._left,
-            find=None if told is None or not self._looks else lambda: self._shareable(told.hex()),
+            find_existing=None if sha256 is None else lambda: self._shareable(sha256.hex()),
         )
-        return Sink(self)
+        return self._writer
 
     @property
     def room(self) -> int:
@@ -100,10 +102,10 @@ class Ingest:
         """Type requested for the file at `path`; None when none was requested or `path` cannot be the root."""
         return self._request.type if self._request.root in {None, path} else None
 
-    def adopt(self, received: Received) -> None:
+    def adopt(self, file: IngestedFile) -> None:
         """Add a file that is already in the storage."""
-        self._check_room(received.info.path)
-        self._files.append(received)
+        self._begin(file.info.path)
+        self._files.append(file)
 
     async def take(self, files: Mapping[str, FileRef]) -> None:
         """Add files that other stores have, by path: nothing is written, and their heads are read.
@@ -118,44 +120,13 @@ class Ingest:
         except IntegrityError as error:
             raise Conflict(_DAMAGED) from error
 
-    async def share(
-        self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes | memoryview]
-    ) -> None:
-        """Append an extent of another store's object to the open file.
-
-        The bytes, which come in `pieces`, are written if the object is not in `worth` or the extent is too small.
-        """
-        sink = self._opened_sink
-        if self._sharing.takes(extent, worth, goes_on=sink.ends_before(extent)):
-            await sink.share(extent, pieces)
-            return
-        async for piece in pieces:
-            await sink.write(piece)
-
-    async def write(self, piece: bytes | memoryview) -> None:
-        """Append `piece` to the open file."""
-        await self._opened_sink.write(piece)
-
-    async def is_there(self) -> bool:
-        """True when the storage is known to have the open file, by the digest that was told."""
-        return await self._opened_sink.is_there()
-
-    async def close_file(self) -> File:
-        """Finish the open file."""
-        received = await self._opened_sink.finish()
-        self._sink = None
-        self._left -= received.info.size
-        self._files.append(received)
-        return received.info
-
     async def commit(self, *, expected_sha256: bytes | None = None) -> Created:
         """Create the store unless it exists.
 
         `expected_sha256` is the digest of the only file; `ChecksumMismatch` when it differs. With it, a file of which
         nothing is written yet stays so where its store is there: nothing of that is read but its manifest.
         """
-        if self._sink is not None:
-            raise InvalidInput("a file is still open: close it before the commit")
+        self._take_over()
         try:
             return await self._commit(expected_sha256)
         except IntegrityError as error:
@@ -175,7 +146,7 @@ class Ingest:
             if found is not None:
                 return found
         if all(file.place.stored is None for file in self._files):  # not beside objects, which are read otherwise
-            self._packs.hold()
+            self._packs.keep_inline()
         await self._packs.commit()
         root = root or await self._root()
         draft = await drafted(self._request, self._files, root, objects=self._objects, worker=self._worker)
@@ -193,28 +164,32 @@ class Ingest:
 
     async def abort(self) -> None:
         """Abandon the open file and pack. Durable objects become garbage, as no manifest names them."""
-        sink, self._sink = self._sink, None
+        writer, self._writer = self._writer, None
         try:
-            if sink is not None:
-                await sink.abort()
+            if writer is not None and writer.ingested is None:
+                await writer.abort()
         finally:
             await self._packs.abort()
 
-    def _check_room(self, path: str) -> None:
-        if self._sink is not None:
-            raise InvalidInput("the previous file is still open: close it first")
+    def _begin(self, path: str) -> None:
+        self._take_over()
         self._paths.add(path)
 
-    @property
-    def _opened_sink(self) -> FileSink:
-        if self._sink is None:
-            raise InvalidInput("no file is open")
-        return self._sink
+    def _take_over(self) -> None:
+        """Take over the file that was written last; `InvalidInput` while it is open."""
+        writer = self._writer
+        if writer is None:
+            return
+        if writer.ingested is None:
+            raise InvalidInput("A file is still open: close it first")
+        self._writer = None
+        self._left -= writer.ingested.info.size
+        self._files.append(writer.ingested)
 
     async def _share_all(self, files: Mapping[str, FileRef]) -> None:
         """Add files of other stores as they are."""
         for path, ref in files.items():
-            self._check_room(path)
+            self._begin(path)
             self._left -= ref.size
             if self._left < 0:
                 raise LimitExceeded(f"The upload is too large: no room for the file {path!r}")
@@ -243,25 +218,27 @@ class Ingest:
 
     async def _copy(self, path: str, ref: FileRef) -> None:
         """Write a file of another store anew."""
-        await self.file(path)
+        writer = await self.file(path)
         source = await self._opened(ref.location)
         try:
             async with aclosing(source.stream(0, ref.size)) as pieces:
                 async for piece in pieces:
-                    await self.write(piece)
+                    await writer.write(piece)
         finally:
             source.close()
-        await self.close_file()
+        await writer.close()
 
-    async def _taken(self, path: str, ref: FileRef, source: StoredFile) -> Received:
+    async def _taken(self, path: str, ref: FileRef, source: StoredFile) -> IngestedFile:
         """A file of another store, inspected by its head."""
         inspection = Inspection(path, self.wanted_type(path), self._types)
         size = min(HEAD, ref.size)
         head = (await source.fetch([source.covering((0, size))]))[0][:size] if size else b""
         detection, scan = await self._worker.run(lambda: inspection.look(head))
-        return Received(File(path, ref.size, ref.sha256), FilePlace(ref.location), detection, scan, is_shared=True)
+        return IngestedFile(
+            File(path, ref.size, ref.sha256), PendingLocation(ref.location), detection, scan, is_shared=True
+        )
 
-    async def _prepare(self, root: Received) -> tuple[Prepared | None, ObjectLocation | None]:
+    async def _prepare(self, root: IngestedFile) -> tuple[Prepared | None, ObjectLocation | None]:
         options = self._options
         if root.detection.kind == "refused" and self._request.type is None:
             raise NotARoot(root.detection.why)
@@ -280,16 +257,16 @@ class Ingest:
             source.close()
             await side.close()
 
-    async def _file(self, received: Received) -> Opened:
+    async def _file(self, file: IngestedFile) -> Opened:
         """A file that arrived: in memory as long as nothing of its pack is written."""
-        held = self._packs.held(received.place)
-        return await self._opened(received.stored) if held is None else HeldFile(held)
+        held = self._packs.held(file.place)
+        return await self._opened(file.stored) if held is None else HeldFile(held)
 
     async def _opened(self, stored: ObjectLocation) -> StoredFile:
         return (await open_file_objects([stored], self._open_object))[0]
 
     async def _open_object(self, stored: ObjectLocation) -> StoredObject:
-        sums, verify = self._packs.sums.get(stored.key), self._options.verify_reads
+        sums, verify = self._objects.sums(stored.key), self._options.verify_reads
         return await open_object(self._space.storage, stored, self._worker, verify=verify, sums=sums)
 
 
@@ -299,28 +276,3 @@ def _shared(files: Mapping[str, FileRef]) -> dict[str, FileRef]:
     return {
         path: ref for path, ref in files.items() if worth.issuperset(ref.location.keys) and not ref.location.is_held
     }
-
-
-class Sink:
-    """Open file of an ingest."""
-
-    def __init__(self, ingest: Ingest) -> None:
-        self._ingest = ingest
-
-    async def write(self, piece: bytes | memoryview) -> None:
-        """Append `piece`; `LimitExceeded` beyond the ingest's limit."""
-        await self._ingest.write(piece)
-
-    async def is_there(self) -> bool:
-        """See `Ingest.is_there`."""
-        return await self._ingest.is_there()
-
-    async def share(
-        self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes | memoryview]
-    ) -> None:
-        """See `Ingest.share`."""
-        await self._ingest.share(extent, worth, pieces)
-
-    async def close(self) -> File:
-        """Finish the file."""
-        return await self._ingest.close_file()

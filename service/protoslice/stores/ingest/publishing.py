@@ -18,7 +18,7 @@ from protoslice.storage import ObjectKey
 from protoslice.stores.clock import microseconds, now
 from protoslice.stores.envelope import seal
 from protoslice.stores.finding import found_by_digest
-from protoslice.stores.ingest.receive import Received
+from protoslice.stores.ingest.file_writer import IngestedFile
 from protoslice.stores.ingest.root.choice import Root
 from protoslice.stores.ingest.root.prepare import Prepared
 from protoslice.stores.manifest import LARGEST_INLINE, Manifest
@@ -60,7 +60,7 @@ def _planner(prepared: Prepared) -> int:
 
 
 async def drafted(
-    request: IngestRequest, received: Sequence[Received], root: Root, *, objects: NewObjects, worker: Worker
+    request: IngestRequest, received: Sequence[IngestedFile], root: Root, *, objects: NewObjects, worker: Worker
 ) -> Manifest:
     """Return the manifest of a store of the files `received` and `root`, all of whose objects are durable."""
     prepared = root.prepared

@@ -17,7 +17,8 @@ from protoslice.catalog.syntax import is_id
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.recipes import Copy, Event, Literal, RecipeEnd, RecipeFile, RecipeReader
 from protoslice.stores.finding import FileRef
-from protoslice.stores.ingest.ingest import Ingest, Sink
+from protoslice.stores.ingest.file_writer import FileWriter
+from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.sharing import LEAST_SHARED, worth_sharing
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.reading.opened import OpenStore
@@ -59,7 +60,7 @@ class _Writing:
         self._path = ""
         self._last: Copy | None = None
         """Copy that was read last, and was not yet carried out."""
-        self._sink: Sink | None = None
+        self._writer: FileWriter | None = None
         self._whole: tuple[Copy, FileRef] | None = None
         """First copy of the file, as long as it is a whole file and all there is."""
         self._taken: dict[str, FileRef] = {}
@@ -86,7 +87,7 @@ class _Writing:
             await self._copy(last)
         match event:
             case RecipeFile():
-                self._path, self._sink, self._whole = event.path, None, None
+                self._path, self._writer, self._whole = event.path, None, None
             case RecipeEnd():
                 await self._end(event)
             case bytes():
@@ -99,13 +100,13 @@ class _Writing:
     async def _copy(self, copy: Copy) -> None:
         if not copy.length:
             return
-        ref = await _whole(copy, self._stores) if self._sink is None and self._whole is None else None
+        ref = await _whole(copy, self._stores) if self._writer is None and self._whole is None else None
         if ref is not None:
             self._whole = copy, ref
         else:
             await self._append(copy, await self._opened())
 
-    async def _append(self, copy: Copy, sink: Sink) -> None:
+    async def _append(self, copy: Copy, writer: FileWriter) -> None:
         """Append a copied range to the open file: large parts shared, all else written."""
         source, store = await _source(copy, self._stores), await self._stores.view(copy.store)
         ref, at, end = store.refs.get(copy.file), copy.offset, copy.offset + copy.length
@@ -113,25 +114,25 @@ class _Writing:
             if ref is None or copy.length < LEAST_SHARED:
                 async with aclosing(source.pieces(at, end)) as pieces:
                     async for piece in pieces:
-                        await sink.write(piece)
+                        await writer.write(piece)
                 return
             if self._worth[0] != copy.store:
                 self._worth = copy.store, worth_sharing(each.location for each in store.refs.values())
             for extent in ref.location.extents(at, end):
-                await sink.share(extent, self._worth[1], source.pieces(at, at + extent.size))
+                await writer.share(extent, self._worth[1], source.pieces(at, at + extent.size))
                 at += extent.size
         except (NotFound, IntegrityError) as error:
             raise _gone(copy) from error
 
-    async def _opened(self) -> Sink:
-        """The open sink of the file, which holds what was not yet copied."""
-        if self._sink is None:
+    async def _opened(self) -> FileWriter:
+        """The open writer of the file, which holds what was not yet copied."""
+        if self._writer is None:
             await self._take()  # in the order of the recipe
-            self._sink = await self._ingest.file(self._path)
+            self._writer = await self._ingest.file(self._path)
         if self._whole is not None:
             (copy, _), self._whole = self._whole, None
-            await self._append(copy, self._sink)
-        return self._sink
+            await self._append(copy, self._writer)
+        return self._writer
 
     async def _end(self, end: RecipeEnd) -> None:
         if self._whole is not None:

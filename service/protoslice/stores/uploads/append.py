@@ -10,12 +10,13 @@ from time import monotonic
 
 from protoslice.errors import ProtosliceError
 from protoslice.stores.clock import now
+from protoslice.stores.ingest.file_writer import Batches
 from protoslice.stores.ingest.inspection import Inspection
-from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.shared import Space
 from protoslice.stores.uploads.model import SavedInspection, Upload
 from protoslice.stores.uploads.parts import change, compact
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
+from protoslice.stores.writing.new_objects import ObjectWriter
 
 LARGEST_PART = 1 << 30
 PARTS_PER_DOUBLING = 64
@@ -56,7 +57,7 @@ class Appender:
         self._turn = asyncio.Lock()
         """Held by a call of the caller, or by a checkpoint."""
         self._checkpoints: asyncio.Task[None] | None = None
-        self._part: SummedObject | None = None
+        self._part: ObjectWriter | None = None
         self._landing: asyncio.Future[None] | None = None
         self._failed = False
         self._stays_until = 0.0
@@ -161,7 +162,7 @@ class Appender:
 
     async def _take(self, batch: bytes | memoryview) -> None:
         if self._part is None:
-            self._part = await SummedObject.open(self._objects)
+            self._part = await self._objects.writer()
         part = self._part
         digesting = asyncio.ensure_future(self._space.worker.run(lambda: self._digest(part, batch)))
         try:
@@ -174,7 +175,7 @@ class Appender:
             await self._settled()
             self._landing = asyncio.ensure_future(self._land(part, state))
 
-    def _digest(self, part: SummedObject, batch: bytes | memoryview) -> None:
+    def _digest(self, part: ObjectWriter, batch: bytes | memoryview) -> None:
         if self._inspection is None:
             part.sums.update(batch)
         else:
@@ -194,7 +195,7 @@ class Appender:
             landing, self._landing = self._landing, None
             await landing
 
-    async def _land(self, part: SummedObject, state: tuple[int, bytes] | None) -> None:
+    async def _land(self, part: ObjectWriter, state: tuple[int, bytes] | None) -> None:
         try:
             stored = await part.commit()
         except BaseException:

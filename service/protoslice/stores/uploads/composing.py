@@ -11,13 +11,13 @@ from typing import Final
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import ChecksumMismatch
 from protoslice.storage import Span, Storage
+from protoslice.stores.ingest.file_writer import Batches
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.sharing import Layout, Sharing
-from protoslice.stores.ingest.writers import Batches, SummedObject
 from protoslice.stores.manifest import ObjectExtent
 from protoslice.stores.objects.joined import opened_parts
 from protoslice.stores.uploads.model import SavedInspection, Upload
-from protoslice.stores.writing.new_objects import NewObjects
+from protoslice.stores.writing.new_objects import NewObjects, ObjectWriter
 
 READ_AT_ONCE: Final = 8 << 20
 """Bytes of a file that are read at once: extents of one object among them share reads."""
@@ -45,7 +45,7 @@ class Composer:
         self._layout = Layout()
         self._copied: deque[Span] = deque()
         """Spans of the file that are written anew, in order."""
-        self._own: SummedObject | None = None
+        self._own: ObjectWriter | None = None
         self._plan()
 
     async def compose(self) -> Upload:
@@ -79,7 +79,7 @@ class Composer:
     async def _read(self) -> None:
         """Inspect all bytes, and write those that are copied; a window is read beside work on the last one."""
         if self._copied:
-            self._own = await SummedObject.open(self._objects)
+            self._own = await self._objects.writer()
         batches, at = Batches(self._look_at), 0
         try:
             async with aclosing(self._windows()) as windows:

@@ -9,9 +9,8 @@ from types import MappingProxyType
 from protoslice.errors import Conflict, InvalidInput, ProtosliceError, SpaceRemoved, StorageError
 from protoslice.facts import File
 from protoslice.stores.finding import FileRef
+from protoslice.stores.ingest.file_writer import IngestedFile, PendingLocation
 from protoslice.stores.ingest.ingest import Ingest
-from protoslice.stores.ingest.packs import FilePlace
-from protoslice.stores.ingest.receive import Received
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.schemas import Types
@@ -73,7 +72,9 @@ async def fill(
             raise InvalidInput(f"{path!r} does not match its digest: nothing was stored")
 
 
-async def _received(space: Space, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]) -> Received:
+async def _received(
+    space: Space, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]
+) -> IngestedFile:
     """A file made of consecutive uploads; the inspection resumes from the first upload's saved state."""
     storage, worker = space.storage, space.worker
     inspection = await resumed_inspection(storage, worker, uploads[0], types, path=path, wanted=wanted)
@@ -81,7 +82,7 @@ async def _received(space: Space, path: str, wanted: str | None, types: Types, u
     await feed_parts(storage, worker, inspection, parts)
     inspected = await worker.run(inspection.finish)
     info = File(path, inspection.size, inspected.sha256.hex())
-    return Received(info, FilePlace(ObjectLocation.joined(parts)), inspected.detection, inspected.scan)
+    return IngestedFile(info, PendingLocation(ObjectLocation.joined(parts)), inspected.detection, inspected.scan)
 
 
 def digests_of(upload: Upload) -> dict[str, str]:

@@ -11,8 +11,8 @@ from protoslice.detection import HEAD
 from protoslice.errors import ProtosliceError
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Storage
+from protoslice.stores.ingest.file_writer import BATCH
 from protoslice.stores.ingest.inspection import Inspection
-from protoslice.stores.ingest.writers import BATCH, SummedObject
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.joined import open_file_object, opened_parts
 from protoslice.stores.schemas import Types
@@ -108,7 +108,7 @@ async def _compacted(space: Space, objects: NewObjects, upload: Upload) -> Uploa
     run = _small_run(upload.parts, space.shared.options.uploads.part_bytes)
     if run < RUN:
         return upload
-    target = await SummedObject.open(objects)
+    target = await objects.writer()
     try:
         async with aclosing(bytes_of(space.storage, space.worker, upload.parts[-run:])) as pieces:
             async for piece in pieces:

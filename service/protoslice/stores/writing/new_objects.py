@@ -1,17 +1,21 @@
-"""Objects of one request: keys for them, room in the quota while they are written, and their end."""
+"""Objects of one request: rows for them, their bytes with checksums, and their end."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
+from protoslice import _core
 from protoslice.catalog.objects import OwnObject, ReservationLost, ReservedObject, object_id
 from protoslice.concurrency.gather import run_concurrently
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
-from protoslice.storage.wrappers.interceptor import WrappedWriter
 from protoslice.stores.manifest import LARGEST_INLINE_SUMS, ObjectLocation, sums_of
 from protoslice.stores.quotas import SpaceRoom
 from protoslice.stores.writing.reservations import Reservations
+
+_SUMS_ROOM: Final = 1 << 20
+"""Bytes of checksums that a request holds in memory, those of 16 GiB."""
 
 
 class NewObjects:
@@ -26,37 +30,30 @@ class NewObjects:
         self._reserved: dict[int, ReservedObject] = {}
         self._sizes: dict[int, int] = {}
         """Bytes of the objects of which writing has begun, with those of their checksums."""
+        self._unpublished = 0
+        self._sums: dict[str, bytes] = {}
+        self._sums_room = _SUMS_ROOM
 
     @property
     def has_written(self) -> bool:
         """True when bytes of an object may be in the storage."""
         return bool(self._sizes)
 
-    async def key(self) -> ObjectKey:
-        """Return the key of a new object."""
-        reserved = await self._reservations.take(self._space)
-        self._reserved[reserved.id] = reserved
-        return ObjectKey(reserved.key)
-
     async def put(self, data: Buffer) -> ObjectKey:
         """Write a new object whole and return its key."""
-        key = await self.key()
+        key = await self._key()
         await self._put(key, key, data)
         return key
 
-    async def writer(self, key: ObjectKey) -> Writer:
-        """Return a writer for a new object, whose bytes are counted while they come."""
+    async def writer(self) -> ObjectWriter:
+        """Begin a new object, whose bytes are counted while they come."""
+        key = await self._key()
         self._sizes.setdefault(object_id(key.text), 0)
-        return _CountedWriter(self, key, await self._storage.writer(key))
+        return ObjectWriter(self, key, await self._storage.writer(key))
 
-    async def commit(self, key: ObjectKey, writer: Writer, sums: bytes) -> ObjectLocation:
-        """Make the object of a writer durable, and store the checksums that its location does not hold."""
-        size = writer.size
-        if len(sums) <= LARGEST_INLINE_SUMS:
-            return ObjectLocation(size, key=key.text, etag=await writer.commit(), sums=sums)
-        # Side by side: nothing names either before both are durable.
-        etag, _ = await run_concurrently(writer.commit, lambda: self._put(key, sums_of(key), sums))
-        return ObjectLocation(size, key=key.text, etag=etag)
+    def sums(self, key: str | None) -> bytes | None:
+        """Checksums of an object that the request has written, so that they are not read again; None if not kept."""
+        return self._sums.get(key or "")
 
     def own(self, objects: Iterable[int], *, counted: bool = True) -> list[OwnObject]:
         """Return those of `objects` that this request has written, for the transaction that publishes them."""
@@ -83,35 +80,70 @@ class NewObjects:
         """Leave objects to those who refer to them: they were published, and count for the space."""
         for each in own:
             self._reserved.pop(each.id, None)
-            self._room.give(self._sizes.pop(each.id, 0))
+            self._unpublished -= self._sizes.pop(each.id, 0)
 
     def end(self) -> None:
         """Give up all that was not published."""
         written = [each for id, each in self._reserved.items() if id in self._sizes]
         unused = [each for id, each in self._reserved.items() if id not in self._sizes]
-        self._room.give(sum(self._sizes.values()))
-        self._reserved, self._sizes = {}, {}
+        self._reserved, self._sizes, self._unpublished = {}, {}, 0
         if not self._is_lost:
             self._reservations.give_back(self._space, unused)
         self._reservations.drop(self._space, written)
 
-    async def count(self, key: ObjectKey, size: int) -> None:
-        """Count bytes of an object; raise `QuotaExceeded` if they do not fit."""
+    async def _key(self) -> ObjectKey:
+        reserved = await self._reservations.take(self._space)
+        self._reserved[reserved.id] = reserved
+        return ObjectKey(reserved.key)
+
+    async def _count(self, key: ObjectKey, size: int) -> None:
+        """Count bytes of an object; raise `QuotaExceeded` if the space has no room for what the request has written."""
         id = object_id(key.text)
-        await self._room.take(size)
+        await self._room.check(stored_bytes=self._unpublished + size)
+        self._unpublished += size
         self._sizes[id] = self._sizes.get(id, 0) + size
 
     async def _put(self, owner: ObjectKey, key: ObjectKey, data: Buffer) -> None:
-        await self.count(owner, memoryview(data).nbytes)
+        await self._count(owner, memoryview(data).nbytes)
         await self._storage.put(key, data)
 
+    async def _commit(self, key: ObjectKey, writer: Writer, sums: bytes) -> ObjectLocation:
+        """Make the object of a writer durable, and store the checksums that its location does not hold."""
+        size = writer.size
+        if len(sums) <= LARGEST_INLINE_SUMS:
+            return ObjectLocation(size, key=key.text, etag=await writer.commit(), sums=sums)
+        # Side by side: nothing names either before both are durable.
+        etag, _ = await run_concurrently(writer.commit, lambda: self._put(key, sums_of(key), sums))
+        if len(sums) <= self._sums_room:
+            self._sums_room -= len(sums)
+            self._sums[key.text] = sums
+        return ObjectLocation(size, key=key.text, etag=etag)
 
-class _CountedWriter(WrappedWriter):
-    def __init__(self, objects: NewObjects, key: ObjectKey, inner: Writer) -> None:
-        super().__init__(inner)
+
+class ObjectWriter:
+    """Writer of a new object, with the checksums of its blocks."""
+
+    def __init__(self, objects: NewObjects, key: ObjectKey, writer: Writer) -> None:
         self._objects = objects
         self._key = key
+        self._writer = writer
+        self.sums = _core.BlockSums()
+        """Checksums of the blocks; the caller passes each batch that it writes."""
 
-    async def write(self, piece: Buffer) -> None:
-        await self._objects.count(self._key, memoryview(piece).nbytes)
-        await super().write(piece)
+    @property
+    def size(self) -> int:
+        """Bytes written."""
+        return self._writer.size
+
+    async def write(self, batch: bytes | memoryview) -> None:
+        """Append a batch; the caller passes the same batch to `sums`."""
+        await self._objects._count(self._key, len(batch))
+        await self._writer.write(batch)
+
+    async def commit(self) -> ObjectLocation:
+        """Finish the object and its checksums; both are durable on return."""
+        return await self._objects._commit(self._key, self._writer, self.sums.finish())
+
+    async def abort(self) -> None:
+        """Discard the object."""
+        await self._writer.abort()

@@ -31,7 +31,7 @@ from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS
 from protoslice.server.registries.hub.shards import ShardFile, files_of
 from protoslice.server.services import Given, Services
-from protoslice.stores.ingest.writers import Batches, SummedObject
+from protoslice.stores.ingest.file_writer import Batches
 from protoslice.stores.manifest import ObjectExtent
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
@@ -95,7 +95,7 @@ async def send_shard(request: Request, services: Given, kind: str, name: str, se
 async def _take(session: XorbSession, services: Services, hash: str, pieces: AsyncIterator[bytes]) -> None:
     """Keep the chunks of a xorb, unpacked, in an object of the session."""
     worker, xorb, objects = services.stores.worker, Xorb(), session.new_objects()
-    chunks = await SummedObject.open(objects)
+    chunks = await objects.writer()
 
     def unpack(batch: bytes | memoryview) -> bytes:
         data = xorb.feed(batch)

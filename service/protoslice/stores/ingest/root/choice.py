@@ -11,14 +11,14 @@ from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupport
 from protoslice.formats.roots import Candidate, manifests_of, rank, tried
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
-from protoslice.stores.ingest.receive import Received
+from protoslice.stores.ingest.file_writer import IngestedFile
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.requests import IngestRequest
 
-Open = Callable[[Received], Awaitable["Opened"]]
+Open = Callable[[IngestedFile], Awaitable["Opened"]]
 Made = tuple[Prepared | None, ObjectLocation | None]
-Prepare = Callable[[Received], Awaitable[Made]]
+Prepare = Callable[[IngestedFile], Awaitable[Made]]
 
 _STREAMS: Final = frozenset({"riegeli", "tfrecord"})
 """Kinds of files that hold records, as detection names them."""
@@ -42,7 +42,7 @@ class HeldFile(BytesSource):
 class Root:
     """Root of an ingest and the records prepared for it; without a `file` there is a `why`."""
 
-    file: Received | None
+    file: IngestedFile | None
     prepared: Prepared | None = None
     side: ObjectLocation | None = None
     why: str | None = None
@@ -63,7 +63,7 @@ class Root:
 
 
 async def choose_root(
-    files: Sequence[Received], request: IngestRequest, *, opened: Open, worker: Worker, prepare: Prepare
+    files: Sequence[IngestedFile], request: IngestRequest, *, opened: Open, worker: Worker, prepare: Prepare
 ) -> Root:
     """The root of `files`: the one that `request` names, else the first of the likely ones that prepares.
 
@@ -90,14 +90,14 @@ async def choose_root(
     return Root(None, why=_why(ranked, reasons, stream), stream=stream)
 
 
-def _named(files: Sequence[Received], path: str) -> Received:
+def _named(files: Sequence[IngestedFile], path: str) -> IngestedFile:
     found = next((file for file in files if file.info.path == path), None)
     if found is None:
         raise NotFound(f"The upload has no file {path!r} to use as the root")
     return found
 
 
-async def _prepared(file: Received, prepare: Prepare, *, alone: bool) -> Made:
+async def _prepared(file: IngestedFile, prepare: Prepare, *, alone: bool) -> Made:
     """The result of `prepare`; with several files, errors are prefixed with the path."""
     try:
         return await prepare(file)
@@ -107,7 +107,7 @@ async def _prepared(file: Received, prepare: Prepare, *, alone: bool) -> Made:
         raise
 
 
-def _why(ranked: Sequence[Received], reasons: dict[str, str], stream: str | None) -> str:
+def _why(ranked: Sequence[IngestedFile], reasons: dict[str, str], stream: str | None) -> str:
     """Reason why no file is a root, given for the likeliest file."""
     path, reason = next(iter(reasons.items()), (ranked[0].info.path, ranked[0].detection.why))
     records = "" if stream is None else f". The records of {stream} can be read at /records"
@@ -122,7 +122,7 @@ def _why(ranked: Sequence[Received], reasons: dict[str, str], stream: str | None
     )
 
 
-async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> list[Received]:
+async def _ranked(files: Sequence[IngestedFile], opened: Open, worker: Worker) -> list[IngestedFile]:
     """The files, likeliest root first."""
     # In a thread, since an upload may hold ten thousand files.
     by_path = {file.info.path: file for file in files}
@@ -135,7 +135,7 @@ async def _ranked(files: Sequence[Received], opened: Open, worker: Worker) -> li
     return [by_path[each.path] for each in ranked]
 
 
-def _candidates(files: Sequence[Received]) -> list[Candidate]:
+def _candidates(files: Sequence[IngestedFile]) -> list[Candidate]:
     return [Candidate(file.info.path, file.detection.kind, file.info.size) for file in files]
 
 

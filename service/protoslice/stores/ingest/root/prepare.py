@@ -12,7 +12,7 @@ from protoslice.formats.registry import formats_of
 from protoslice.library.indexing import Decoded, Indexed, IndexingTerms, ProtoFile, Side, decode, index
 from protoslice.schema.text_worker import serialized_apart
 from protoslice.sources.source import RangeSource
-from protoslice.stores.ingest.receive import Received
+from protoslice.stores.ingest.file_writer import IngestedFile
 from protoslice.stores.ingest.root.rules import planned
 from protoslice.stores.options import RulesByType
 from protoslice.stores.requests import IngestRequest
@@ -74,7 +74,7 @@ class BoundedSide(Side, Protocol):
 
 def prepare_root(
     source: RangeSource,
-    received: Received,
+    received: IngestedFile,
     side: BoundedSide,
     types: Types,
     request: IngestRequest,
@@ -115,7 +115,7 @@ def prepare_root(
     )
 
 
-def _check_known(source: RangeSource, received: Received, request: IngestRequest) -> None:
+def _check_known(source: RangeSource, received: IngestedFile, request: IngestRequest) -> None:
     """Raise `NotARoot` for a file that no format reads as a root, unless the request names a root."""
     path, detection = received.info.path, received.detection
     if request.rules:
@@ -124,7 +124,7 @@ def _check_known(source: RangeSource, received: Received, request: IngestRequest
         raise NotARoot(f"{detection.why}; files of this kind are not supported as models")
 
 
-def _file(source: RangeSource, received: Received, request: IngestRequest, text_type: str | None) -> ProtoFile:
+def _file(source: RangeSource, received: IngestedFile, request: IngestRequest, text_type: str | None) -> ProtoFile:
     path = received.info.path
     if received.detection.kind == "riegeli":
         return ProtoFile(source, "chunked", request.type_or(None), name=path, tell=request.type is None)
@@ -133,7 +133,7 @@ def _file(source: RangeSource, received: Received, request: IngestRequest, text_
     return ProtoFile(source, "serialized", request.type_or(received.scan.type if received.scan else None))
 
 
-def _terms(file: ProtoFile, received: Received, side: BoundedSide, types: Types) -> IndexingTerms:
+def _terms(file: ProtoFile, received: IngestedFile, side: BoundedSide, types: Types) -> IndexingTerms:
     """Limits for an untrusted file, and its index when the scan during upload made one."""
     most = min(side.room, _DECODED_FREE + _DECODED_RATIO * file.source.size)
     scanned = received.scan if file.form == "serialized" else None
@@ -159,7 +159,7 @@ def _decode(file: ProtoFile, side: BoundedSide, terms: IndexingTerms, request: I
         raise
 
 
-def _index(decoded: Decoded, received: Received, terms: IndexingTerms, request: IngestRequest) -> Indexed:
+def _index(decoded: Decoded, received: IngestedFile, terms: IndexingTerms, request: IngestRequest) -> Indexed:
     file, scan = decoded.file, received.scan
     try:
         if file.form == "serialized" and scan is not None and scan.error is not None and scan.type == file.type:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
-from protoslice.storage import ObjectKey, Storage, Writer
+from protoslice.storage import Storage
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import StoredObject, open_object
-from protoslice.stores.writing.new_objects import NewObjects
+from protoslice.stores.writing.new_objects import NewObjects, ObjectWriter
 
 
 class StoredSide:
@@ -30,11 +29,9 @@ class StoredSide:
         """Location of the object after `source`; None when nothing was written."""
         self._storage = storage
         self._objects = objects
-        self._key: ObjectKey | None = None
         self._worker = worker
         self._verify = verify
-        self._sums = _core.BlockSums()
-        self._writer: Writer | None = None
+        self._writer: ObjectWriter | None = None
         self._opened: StoredObject | None = None
         self._closed = False
 
@@ -43,7 +40,6 @@ class StoredSide:
         size = (0 if self._writer is None else self._writer.size) + len(data)
         if size > self.room:
             raise LimitExceeded(f"The decoded file has {size} bytes or more, but the upload has room for {self.room}")
-        self._sums.update(data)
         self._worker.wait_for(self._write(data))
 
     def source(self) -> RangeSource:
@@ -62,14 +58,14 @@ class StoredSide:
         if self._closed:
             raise InvalidInput("the upload was cancelled")
         if self._writer is None:
-            self._key = await self._objects.key()
-            self._writer = await self._objects.writer(self._key)
+            self._writer = await self._objects.writer()
+        self._writer.sums.update(data)
         await self._writer.write(data)
 
     async def _open(self) -> RangeSource:
-        if self._writer is None or self._key is None or not self._writer.size:
+        if self._writer is None or not self._writer.size:
             return BytesSource(b"")
-        self.stored = await self._objects.commit(self._key, self._writer, self._sums.finish())
+        self.stored = await self._writer.commit()
         opened = await open_object(self._storage, self.stored, self._worker, verify=self._verify)
         if self._closed:
             opened.close()
