@@ -27,7 +27,7 @@ export function figure(value: number | null): string {
 
 /** Three digits that matter, for a narrow column. */
 export const rough = (value: number | null): string =>
-  value === null || Number.isInteger(value) || Math.abs(value) < 1e-4 ? figure(value) : String(Number(value.toPrecision(3)));
+  value === null || Number.isInteger(value) ? figure(value) : Math.abs(value) < 1e-4 ? value.toExponential(1) : String(Number(value.toPrecision(3)));
 
 export const shape = (lengths: readonly number[] | null): string =>
   lengths === null ? "?" : lengths.length ? lengths.join(" × ") : "scalar";

@@ -33,7 +33,7 @@ export function TensorDrawer({ store, name, address, onClose }: { store: Store; 
             {value.problem && <p class="trouble">{value.problem}</p>}
             {numeric && (
               <form class="slice" onSubmit={(event) => { event.preventDefault(); setSlice(typed.trim()); }}>
-                <label>Slice <input value={typed} placeholder="all, or a slice such as 0:128,:" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>
+                <label>Slice <input value={typed} placeholder="such as 0:128,:" spellcheck={false} onInput={(event) => setTyped(event.currentTarget.value)} /></label>
                 <button type="submit">Show</button>
                 <a href={view(store.id, ["tensors", address], { format: "npy", slice })} download>.npy</a>
               </form>

@@ -239,13 +239,13 @@ const caption = (node: WeightNode): string => (node.tensors > 1 ? `${bytes(node.
 
 export const totalsOf = (node: WeightNode): string => `${bytes(node.size)} · ${node.parameters || !node.elements ? `${count(node.parameters)} parameters` : `${count(node.elements)} elements`}`;
 
-/** The tiles that the picture below the names shows: as deep as they are loaded, and larger than a few pixels. */
+/** The tiles that the picture below the names shows: as deep as they are loaded, and larger than a few pixels; groups below their members. */
 function texturesOf(layout: Layout, leaves: readonly Tile[], k: number): Tile[] {
   const found: Tile[] = [];
   const walk = (tile: Tile) => {
     const children = tile.w * k > 4 * TEXTURE && tile.h * k > 4 * TEXTURE ? layout.below(tile) : null;
-    if (!children) { found.push(tile); return; }
-    for (const child of children) if (child.w * k >= TEXTURE / 2 && child.h * k >= TEXTURE / 2) walk(child);
+    found.push(tile);
+    for (const child of children ?? []) if (child.w * k >= TEXTURE / 2 && child.h * k >= TEXTURE / 2) walk(child);
   };
   leaves.forEach(walk);
   return found;
@@ -271,7 +271,7 @@ function paint(canvas: HTMLCanvasElement, textures: readonly Tile[], { layout, l
     pen.fillStyle = painter.of(tile.node);
     pen.fillRect(x, y, w, h);
     if (missing(tile.node)) hatch(pen, { x0: x, y0: y, x1: x + w, y1: y + h }, dark ? "#fff8" : "#0008");
-    if (w > 5 && h > 5) pen.strokeRect(x, y, w, h);
+    if (!tile.children && w > 5 && h > 5) pen.strokeRect(x, y, w, h);
   }
 }
 
