@@ -1,17 +1,23 @@
-"""Chunks and their metadata make the proto up again, as TensorFlow's Merger would put them together."""
+"""Plans: chunks and their metadata make the proto up again, also where rules say which parts become chunks."""
+
+from __future__ import annotations
 
 from collections.abc import Iterator
+from random import Random
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.protos import ROOT, Case, canonical, cases, merge_chunks
+from tests.support.chunked import TYPES, M
+from tests.support.protos import ROOT, Case, canonical, cases, descriptor_of, merge_chunks
+from tests.support.rules import random_rules, ruled_cases, splits
 from tests.support.stores import field as delimited
 
 import protoslice
 from protoslice import _core
-from protoslice.errors import LimitExceeded
+from protoslice.errors import InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
+from protoslice.library.opening import open_proto
 from protoslice.schema import bundled, from_descriptor_set
 
 METADATA = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
@@ -119,3 +125,153 @@ def test_a_proto_has_chunks_by_its_size() -> None:
         assert len(proto.split(min_chunk=8, max_chunk=8)) == 10_001, "the rest, and the runs"
     with protoslice.open(data, "onnx.ModelProto", limits=_core.Limits(chunks=50_000)) as proto:
         assert len(proto.split(min_chunk=1, max_chunk=1)) > 20_000
+
+
+# Plans by rules: parts become chunks where rules say so, and the chunks still merge to the whole.
+
+RULES_METADATA: Any = bundled().message_class("tensorflow.proto_splitter.ChunkMetadata")
+
+
+def merged(case: Case, seed: int, sets: int) -> int:
+    """Number of sets of rules that split the message; chunks are merged as TensorFlow's Merger does it."""
+    split_up, whole = 0, canonical(case.message())
+    for rules, split in splits(case, seed, sets):
+        chunks, metadata = [chunk.rope.read() for chunk in split], RULES_METADATA.FromString(split.metadata)
+        assert canonical(merge_chunks(chunks, metadata.message, case.root())) == whole, rules
+        split_up += len(chunks) > 1
+    return split_up
+
+
+def check(case: Case, seed: int) -> int:
+    """Number of chunks under random rules, which come back from a file and do not depend on the index."""
+    random = Random(seed)
+    rules = random_rules(random, descriptor_of(case.root))
+    sizes: Any = {"min_chunk": random.choice([1, 8, 64, 1 << 20]), "max_chunk": 1 << 21}
+    with protoslice.open(case.data, ROOT, types=from_descriptor_set(case.schema), floor=case.floor) as proto:
+        split = proto.split(**sizes, rules=rules)
+        chunks, metadata = [chunk.rope.read() for chunk in split], RULES_METADATA.FromString(split.metadata)
+        assert canonical(merge_chunks(chunks, metadata.message, case.root())) == canonical(case.message()), rules
+        file = split.cpb().read()
+        with protoslice.open(file, ROOT, types=from_descriptor_set(case.schema)) as again:
+            assert canonical(case.root.FromString(again.rope.read())) == canonical(case.message()), rules
+            assert [chunk.rope.read() for chunk in again.chunks] == chunks
+    with protoslice.open(case.data, ROOT, types=from_descriptor_set(case.schema), floor=1 << 20) as other:
+        assert other.split(**sizes, rules=rules).metadata == split.metadata, "the floor of the index decides nothing"
+    return len(chunks)
+
+
+@given(cases(), st.integers(0, 1 << 32))
+def test_chunks_by_any_rules_merge_to_the_whole(case: Case, seed: int) -> None:
+    check(case, seed)
+
+
+def test_a_thousand_sets_of_rules_merge_to_the_whole() -> None:
+    split = sum(merged(case, seed, 20) for seed, case in enumerate(ruled_cases()))
+    assert split > 600, f"{split} of 1000 sets of rules split their message"
+
+
+def _plan(message: Any, *rules: str, **sizes: Any) -> list[tuple[str, bytes]]:
+    """Paths and bytes of the chunks but the first."""
+    with open_proto(message.SerializeToString(), "t.M", types=TYPES, floor=1) as proto:
+        split = proto.split(**sizes, rules=rules)
+        assert M.FromString(proto.rope.read()) == message
+        chunks, metadata = [chunk.rope.read() for chunk in split], RULES_METADATA.FromString(split.metadata)
+        assert merge_chunks(chunks, metadata.message, M()) == message
+        return [(chunk.path, chunk.rope.read()) for chunk in split][1:]
+
+
+SUBS = M(i32=1, subs=[M(i32=number, bytes=b"x" * 20) for number in range(5)], sub=M(str="s", sub=M(bytes=b"deep")))
+
+
+@pytest.mark.parametrize(
+    ("rules", "paths"),
+    [
+        ([], []),
+        (["sub.sub.bytes: always"], ["sub.sub.bytes"]),
+        (["sub: always"], ["sub"]),
+        (["sub: always", "sub.sub: always"], ["sub", "sub.sub"]),
+        (["sub: always", "sub: never"], []),
+        (["sub: never", "sub: always"], ["sub"]),
+        (["sub: always", "sub.sub: always", "sub: whole"], ["sub"]),
+        (["sub.sub.bytes: 4"], ["sub.sub.bytes"]),
+        (["sub.sub.bytes: 5"], []),
+        (["subs: every 2"], ["subs[0:2]", "subs[2:4]", "subs[4:5]"]),
+        (["subs: always"], ["subs[0:5]"]),
+        (["subs[1:3]: always"], ["subs[1]", "subs[2]"]),
+        (["subs[4].bytes: always"], ["subs[4].bytes"]),
+        (["subs.bytes: always"], [f"subs[{number}].bytes" for number in range(5)]),
+        (["subs: every 3", "subs[1].bytes: always"], ["subs[0:3]", "subs[3:5]", "subs[1].bytes"]),
+        (["16.16.1: always"], ["sub.sub.bytes"]),
+    ],
+)
+def test_rules_decide_which_parts_are_chunks(rules: list[str], paths: list[str]) -> None:
+    assert [path for path, _ in _plan(SUBS, *rules)] == paths
+
+
+def test_rules_go_before_the_sizes() -> None:
+    by_size = [path for path, _ in _plan(SUBS, min_chunk=20)]
+    assert by_size
+    assert [path for path, _ in _plan(SUBS, "subs: never", "subs[*]: never", "sub: never", min_chunk=60)] == []
+    assert [path for path, _ in _plan(M(bytes=b"x" * 50), "bytes: never", min_chunk=20)] == []
+    kept = [path for path, _ in _plan(SUBS, "sub: whole", "subs: whole", min_chunk=1)]
+    assert "sub" in kept
+    assert not any(path.startswith(("sub.", "subs[0].")) for path in kept)
+
+
+def test_entries_of_maps_are_told_by_their_keys() -> None:
+    message = M()
+    for name in ("a", "b", 'c"'):
+        message.by_s[name].bytes = b"value " + name.encode()
+    message.by_i32[-7].str = "seven"
+    message.by_i32[0].str = "none"
+    rules = ('by_s["c\\""].bytes: always', 'by_s["b"]: always', "by_i32[0].str: always", "by_i32[-7]: always")
+    found = dict(_plan(message, *rules))
+    assert found.keys() == {'by_s["c\\""].bytes', 'by_s["b"]', "by_i32[0].str", "by_i32[-7]"}
+    assert found['by_s["c\\""].bytes'] == b'value c"'
+
+
+@pytest.mark.parametrize(
+    ("rule", "error", "said"),
+    [
+        ("sub", InvalidInput, r"a colon.*character 1"),
+        ("sub: sometimes", InvalidInput, r"always, never.*character 5"),
+        ("sub..str: always", InvalidInput, r"character 5"),
+        ("sub.nothing: always", NotFound, r"t\.M has no field nothing, at character 11"),
+        ("i32.sub: always", NotFound, r"cannot be looked up.*at character 7"),
+        ("sub[0]: always", Unsupported, r"sub is not repeated.*at character 6"),
+        ("subs[-1]: always", Unsupported, r"the positions of elements in .* must be 0 or more"),
+        ('subs[str="x"]: always', Unsupported, r"condition"),
+        ('by_i32["x"]: always', Unsupported, r"integer"),
+        ("i32: always", Unsupported, r"only messages, text and bytes"),
+        ("strs[*]: always", Unsupported, "leave out the brackets"),
+        ("ints: every 3", Unsupported, r"numbers"),
+        ("sub: every 3", Unsupported, r"repeated field"),
+        ("str: whole", Unsupported, r"the action whole is only for messages"),
+    ],
+)
+def test_a_rule_that_cannot_apply_is_refused_with_its_place(rule: str, error: type[ProtosliceError], said: str) -> None:
+    with open_proto(b"", "t.M", types=TYPES) as proto, pytest.raises(error, match=said) as refused:
+        proto.split(rules=["sub: always", rule])
+    assert rule.partition(":")[0] in str(refused.value.path)
+
+
+def test_rules_are_bounded() -> None:
+    with open_proto(b"", "t.M", types=TYPES) as proto:
+        assert len(proto.split(rules=["sub: always"] * 64)) == 1
+        for rules in (["sub: always"] * 65, [f'by_s["{"k" * 4000}"]: always'] * 5):
+            with pytest.raises(LimitExceeded, match=r"rules with .* bytes in total are too many"):
+                proto.split(rules=rules)
+
+
+@pytest.mark.parametrize("count", [1, 8, 64])
+def test_the_work_of_rules_follows_the_messages_and_not_the_rules(count: int) -> None:
+    """Rules that look into every small message, for a field that none of them has."""
+    data = delimited(20, delimited(16, b"\x18\x01")) * 50_000
+    rules = ["subs.sub.bytes: always"] * count
+    for steps, enough in ((150_000, True), (99_999, False)):
+        with open_proto(data, "t.M", types=TYPES, limits=_core.Limits(steps=steps)) as proto:
+            if enough:
+                assert len(proto.split(rules=rules)) == 1
+            else:
+                with pytest.raises(LimitExceeded, match="too many small messages"):
+                    proto.split(rules=rules)

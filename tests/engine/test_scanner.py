@@ -1,7 +1,11 @@
-"""Scanner: streamed in pieces of any size or read at random, a proto has one and the same index."""
+"""The scanner and its index: the same for pieces of any size; indexes of others are refused."""
 
+from __future__ import annotations
+
+import struct
 from itertools import pairwise
 from random import Random
+from typing import Any
 
 import pytest
 from google.protobuf.empty_pb2 import Empty
@@ -10,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.protos import ROOT, Case, cases
 
+import protoslice
 from protoslice import _core
-from protoslice.errors import CorruptModel, Unsupported
-from protoslice.schema import from_descriptor_set
+from protoslice.errors import CorruptModel, IntegrityError, InvalidInput, LimitExceeded, NotFound, Unsupported
+from protoslice.schema import bundled, from_descriptor_set
 from protoslice.sources.files import BytesSource
 
 _MOST_STEPS = 20_000
@@ -199,3 +204,114 @@ def test_a_finished_scan_says_so() -> None:
     scan.finish(0)
     with pytest.raises(Unsupported):
         scan.feed(b"\x08")
+
+
+# An index that somebody else made up: its checksums are right, and what it says is not.
+
+GRAPH = "tensorflow.GraphDef"
+LENGTHS = 32
+"""Offset in the header of the lengths of the sections."""
+HEADER = 88
+PAGE = 65536
+NODE = 80
+
+
+def graph() -> bytes:
+    message: Any = bundled().message_class(GRAPH)()
+    message.node.add(name="n").attr["value"].tensor.tensor_content = bytes(50_000)
+    return bytes(message.SerializeToString())
+
+
+def crc(data: bytes) -> bytes:
+    sums = _core.BlockSums()
+    sums.update(data)
+    return sums.finish()
+
+
+def with_parents(index: bytes, parents: list[int]) -> bytes:
+    """`index`, whose nodes but the root stand in `parents`, with checksums to match."""
+    types, nodes, *_ = lengths = struct.unpack_from("<7Q", index, LENGTHS)
+    body = HEADER + 4 * -(-sum(lengths) // PAGE) + 4
+    assert nodes == NODE * (len(parents) + 1)
+    made = bytearray(index)
+    for number, parent in enumerate(parents, 1):
+        struct.pack_into("<I", made, body + types + NODE * number, parent)
+    made[HEADER : body - 4] = crc(bytes(made[body:]))
+    made[body - 4 : body] = crc(bytes(made[: body - 4]))
+    return bytes(made)
+
+
+def test_the_largest_fields_of_an_index_are_told_with_their_paths() -> None:
+    data = graph()
+    index = protoslice.open(data, GRAPH).index_bytes
+    again = with_parents(index, [0, 1, 2, 3])
+    assert again == index, "as it was"
+    assert protoslice.open(data, GRAPH, index=again).largest(1)[0].path.endswith("tensor_content")
+
+
+@pytest.mark.parametrize("parents", [[1, 2, 3, 4], [4, 1, 2, 3], [2, 1, 2, 3]])
+def test_a_message_that_stands_in_itself_is_an_error(parents: list[int]) -> None:
+    data = graph()
+    index = with_parents(protoslice.open(data, GRAPH).index_bytes, parents)
+    with pytest.raises(LimitExceeded, match="deep"):
+        protoslice.open(data, GRAPH, index=index).largest(1)
+
+
+# The index of a stream through the glue: the same by pieces and by source, errors as public classes.
+
+STREAM = b"\x03abc\x00\x02de"
+
+
+def test_pieces_and_a_source_give_the_same_index() -> None:
+    scanner = _core.RecordScanner("delimited")
+    for at in range(len(STREAM)):
+        scanner.feed(STREAM[at : at + 1])
+    saved = scanner.finish(len(STREAM))
+    assert saved == _core.index_records(_sources(STREAM), "delimited")
+    records = _core.Records(saved)
+    assert (records.count, records.end, records.size, records.fault) == (3, 8, 8, None)
+    assert [records.place(n) for n in range(3)] == [(0, 1, 4, 4), (4, 5, 5, 5), (5, 6, 8, 8)]
+    assert records.read(_sources(STREAM), 0, 3, 100) == [b"abc", b"", b"de"]
+
+
+def test_long_records_are_passed_over() -> None:
+    scanner = _core.RecordScanner("u64le")
+    scanner.feed((1 << 40).to_bytes(8, "little"))
+    assert scanner.jump() == (1 << 40) + 8
+    scanner.feed(bytes(8))
+    records = _core.Records(scanner.finish((1 << 40) + 16))
+    assert (records.count, records.place(1)) == (2, ((1 << 40) + 8, *[(1 << 40) + 16] * 3))
+
+
+def test_ranges_come_as_one_rope_in_the_framing_that_is_asked_for() -> None:
+    records = _core.Records(_core.index_records(_sources(STREAM), "delimited"))
+    rope = records.rope(_sources(STREAM), [(2, 3), (0, 2)], "u32be")
+    sources = _sources(STREAM)
+    assert sources.read(rope, 0, rope.size) == b"\0\0\0\x02de\0\0\0\x03abc\0\0\0\0"
+    as_it_lies = records.rope(sources, [(0, 3)], "delimited")
+    assert as_it_lies.pieces() == [(0, 0, len(STREAM))]
+
+
+def test_a_stream_that_is_cut_says_where_and_keeps_the_rest() -> None:
+    records = _core.Records(_core.index_records(_sources(STREAM[:-1]), "delimited"))
+    assert records.count == 2
+    assert records.fault == (5, "the stream ends inside a record of 2 bytes")
+
+
+def test_each_error_is_a_class_of_its_own() -> None:
+    saved = _core.index_records(_sources(STREAM), "delimited")
+    with pytest.raises(InvalidInput, match="tfrecord, delimited"):
+        _core.RecordScanner("csv")
+    for framing in ("riegeli", "array_record"):
+        with pytest.raises(Unsupported, match=f"{framing} files cannot be indexed in parts"):
+            _core.RecordScanner(framing)
+    with pytest.raises(NotFound, match="no record 3: the stream has 3"):
+        _core.Records(saved).place(3)
+    with pytest.raises(IntegrityError):
+        _core.Records(saved[:-1] + b"x")
+    with pytest.raises(LimitExceeded, match="shards"):
+        _core.index_records(_sources(STREAM), "delimited", limits=_core.Limits(records=0))
+
+
+def _sources(data: bytes) -> _core.Sources:
+    return _core.Sources([BytesSource(data)])

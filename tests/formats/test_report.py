@@ -1,26 +1,37 @@
-"""Reports on a model: tensors, missing files, failed checksums; bounded, and in slices."""
+"""Reports on a model are bounded and come in slices; failures of storage are no faults of a model."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support import stores
 from tests.support.bundles import Layout, Variable, bundle
-from tests.support.tensors import in_slices
+from tests.support.tensors import content, in_slices, tensor
 
+import protoslice
 from protoslice import open_model, schema
 from protoslice.concurrency import finish
-from protoslice.errors import CorruptModel, StorageUnavailable
+from protoslice.errors import CorruptModel, IntegrityError, ProtosliceError, StorageUnavailable
 from protoslice.facts import DtypeTotal, ModelReport, RoleTotal
 from protoslice.formats import report as reports
+from protoslice.formats.onnx import Onnx
 from protoslice.formats.report import report_job
+from protoslice.sources.ropes import Rope
+from protoslice.tensors.model import Deferred, Model, Stored, Tensor
+from protoslice.tensors.model import RootProto as Root
+from protoslice.tensors.references import references
+from protoslice.tensors.safetensors_file import safetensors
 
 MESSAGE: Any = schema.bundled().message_class("onnx.ModelProto")
 
 
-def onnx(folder: Path, tensors: list[dict[str, Any]]) -> Path:
+def onnx_at(folder: Path, tensors: list[dict[str, Any]]) -> Path:
     """An ONNX model; a tensor with a `location` lies in that file."""
     model = MESSAGE()
     model.graph.name = "g"
@@ -44,7 +55,7 @@ def report(path: Path, **options: Any) -> ModelReport:
 
 def test_a_sound_model(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(400))
-    found = report(onnx(tmp_path, [{"name": "a"}, {"name": "b", "elements": 100, "location": "w.bin"}]))
+    found = report(onnx_at(tmp_path, [{"name": "a"}, {"name": "b", "elements": 100, "location": "w.bin"}]))
     assert found == ModelReport(
         type="onnx.ModelProto",
         tensors=2,
@@ -56,28 +67,28 @@ def test_a_sound_model(tmp_path: Path) -> None:
 
 
 def test_files_that_are_missing_are_named_once(tmp_path: Path) -> None:
-    path = onnx(tmp_path, [{"name": f"t{number}", "location": f"w{number % 2}.bin"} for number in range(6)])
+    path = onnx_at(tmp_path, [{"name": f"t{number}", "location": f"w{number % 2}.bin"} for number in range(6)])
     found = report(path)
     assert (found.missing, found.tensors, found.complete) == (("w0.bin", "w1.bin"), 6, True)
     assert "'w0.bin', 'w1.bin'" in str(found.problem)
 
 
 def test_names_that_several_tensors_bear(tmp_path: Path) -> None:
-    found = report(onnx(tmp_path, [{"name": "a"}, {"name": "b"}, {"name": "a"}]))
+    found = report(onnx_at(tmp_path, [{"name": "a"}, {"name": "b"}, {"name": "a"}]))
     assert (found.duplicates, found.problem) == (("a",), None), "a sound model may have such"
 
 
 def test_names_beyond_those_compared_make_a_report_incomplete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reports, "MOST_LISTED", 2)
-    found = report(onnx(tmp_path, [{"name": name} for name in "abab"]), most=None)
+    found = report(onnx_at(tmp_path, [{"name": name} for name in "abab"]), most=None)
     assert (found.duplicates, found.complete) == (("a", "b"), True)
-    found = report(onnx(tmp_path, [{"name": name} for name in "abca"]), most=None)
+    found = report(onnx_at(tmp_path, [{"name": name} for name in "abca"]), most=None)
     assert (found.duplicates, found.complete) == (("a",), False)
 
 
 def test_a_tensor_that_does_not_fit_its_file_is_damaged(tmp_path: Path) -> None:
     (tmp_path / "w.bin").write_bytes(bytes(10))
-    (damage,) = report(onnx(tmp_path, [{"name": "cut", "elements": 100, "location": "w.bin"}])).damaged
+    (damage,) = report(onnx_at(tmp_path, [{"name": "cut", "elements": 100, "location": "w.bin"}])).damaged
     assert damage.part == "cut"
     assert "has 10" in damage.error
 
@@ -138,7 +149,7 @@ def test_a_file_of_no_format(tmp_path: Path) -> None:
 
 
 def test_lists_are_cut_and_say_so(tmp_path: Path) -> None:
-    path = onnx(tmp_path, [{"name": f"t{number}", "location": f"w{number}.bin"} for number in range(50)])
+    path = onnx_at(tmp_path, [{"name": f"t{number}", "location": f"w{number}.bin"} for number in range(50)])
     found = report(path)
     assert (len(found.missing), found.complete) == (reports.MOST_NAMED, False)
     assert len(str(found.problem)) < 2000
@@ -146,14 +157,14 @@ def test_lists_are_cut_and_say_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compare", [False, True])
 def test_so_many_tensors_are_looked_at(tmp_path: Path, compare: bool) -> None:
-    path = onnx(tmp_path, [*({"name": f"t{number}"} for number in range(600)), {"name": "u", "location": "far.bin"}])
+    path = onnx_at(tmp_path, [*({"name": f"t{number}"} for number in range(600)), {"name": "u", "location": "far.bin"}])
     cut = report(path, most=600, compare=compare)
     assert (cut.tensors, cut.missing, cut.complete) == (601, (), False)
     assert report(path, most=None, compare=compare).missing == ("far.bin",)
 
 
 def test_the_work_comes_in_slices(tmp_path: Path) -> None:
-    path = onnx(tmp_path, [{"name": f"t{number}"} for number in range(1000)])
+    path = onnx_at(tmp_path, [{"name": f"t{number}"} for number in range(1000)])
     with open_model(path) as model:
         slices, found = in_slices(report_job(model.model))
     assert (slices, found.tensors) == (3, 1000)
@@ -163,7 +174,7 @@ def test_further_checks_are_told_of(tmp_path: Path) -> None:
     def fails() -> None:
         raise CorruptModel("a record fails its hash")
 
-    path = onnx(tmp_path, [])
+    path = onnx_at(tmp_path, [])
     (damage,) = report(path, checks=[("model.onnx", fails)]).damaged
     assert (damage.part, damage.error) == ("model.onnx", "a record fails its hash")
 
@@ -172,3 +183,83 @@ def test_further_checks_are_told_of(tmp_path: Path) -> None:
 
     with pytest.raises(StorageUnavailable):
         report(path, checks=[("model.onnx", is_away)])
+
+
+# Failures of storage that may pass are never taken for faults of a model, its tensors or its type.
+
+KIND = "onnx.ModelProto"
+
+
+@dataclass
+class Flaky:
+    """A source whose read number `fail_at` fails, and no other."""
+
+    data: bytes
+    fail_at: int
+    error: type[ProtosliceError] = StorageUnavailable
+    reads: int = 0
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        self.reads += 1
+        if self.reads == self.fail_at:
+            raise self.error("not now")
+        return self.data[offset : offset + length]
+
+
+def looked_up(source: Flaky) -> Tensor:
+    """A tensor of which something has to be read before it is known where it lies."""
+
+    def look() -> Stored:
+        source.read(0, 1)
+        return Stored(Rope.of(source))
+
+    return tensor(Deferred(look), "U8", (source.size,))
+
+
+@pytest.mark.parametrize("error", [StorageUnavailable, IntegrityError])
+def test_a_tensor_that_cannot_be_read_now_is_not_left_out(error: type[ProtosliceError]) -> None:
+    source = Flaky(b"abc", 1, error)
+    with pytest.raises(error):
+        references([looked_up(source)], {}, file_url=str, tensor_url=str)
+    source = Flaky(b"abc", 1, error)
+    with pytest.raises(error):
+        safetensors([looked_up(source)])
+    assert content(safetensors([looked_up(source)])).endswith(b"abc")
+
+
+def every_read(data: bytes, work: Callable[[Flaky], None]) -> None:
+    """Do `work` with each of its reads failing once: it is to fail for that reason, or not at all."""
+    whole = Flaky(data, 0)
+    work(whole)
+    assert whole.reads > 2
+    for fail_at in range(1, whole.reads + 1):
+        with suppress(StorageUnavailable):
+            work(Flaky(data, fail_at))
+
+
+def test_a_type_that_cannot_be_told_now_is_not_unknown() -> None:
+    with protoslice.open(stores.onnx(20_000, 30_000, 500)) as proto:
+        file = proto.split(min_chunk=10, max_chunk=2000).cpb().read()
+
+    def work(source: Flaky) -> None:
+        with protoslice.open(source) as proto:
+            assert (proto.type, proto.why) == (KIND, f"has the fields of {KIND} after merging")
+
+    every_read(file, work)
+
+
+def test_a_listing_that_cannot_be_read_now_has_no_faults() -> None:
+    data = stores.onnx(30_000, 30_000, 30_000)
+    index = protoslice.open(data, KIND).index_bytes
+
+    def work(source: Flaky) -> None:
+        with protoslice.open(source, KIND, index=index) as proto:
+            model = Model("m.onnx", proto.type, {"m.onnx": source}, Root(proto.document, proto.sources))
+            found = Onnx().tensors(model)
+            assert [found[number].shape for number in range(3)] == [(30_000,)] * 3
+
+    every_read(data, work)

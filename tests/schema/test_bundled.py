@@ -1,8 +1,10 @@
-"""The bundled types: made from protos/, equal to what others declare, and apart from what others load."""
+"""The bundled types, and the public names of protoslice.schema."""
 
 from __future__ import annotations
 
+import ast
 import importlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +15,8 @@ import pytest
 from google.protobuf import descriptor_pool, message_factory
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+import protoslice.schema
+from protoslice import detection
 from protoslice.errors import Unsupported
 from protoslice.schema import bundled, find
 
@@ -177,3 +181,43 @@ def test_map_entries_are_no_types_of_their_own() -> None:
     assert len(names) == len(bundled())
     assert "tensorflow.NodeDef.AttrEntry" not in names
     assert "tensorflow.AttrValue.ListValue" in names
+
+
+# The public face of protoslice.schema, and what lies behind it.
+
+PACKAGE = Path(protoslice.schema.__path__[0])
+
+
+def test_all_is_exactly_what_is_public() -> None:
+    imported = set()
+    for node in ast.parse((PACKAGE / "__init__.py").read_text()).body:
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("protoslice"):
+            imported |= {alias.name for alias in node.names}
+    assert set(protoslice.schema.__all__) == imported
+    assert sorted(protoslice.schema.__all__, key=str) == protoslice.schema.__all__
+    assert all(getattr(protoslice.schema, name).__doc__ for name in protoslice.schema.__all__)
+
+
+def test_names_of_detection_are_found_at_their_former_path() -> None:
+    for name in ("Detection", "candidates", "detect", "detect_message"):
+        assert getattr(protoslice.schema, name) is getattr(detection, name)
+    with pytest.raises(AttributeError, match="has no attribute 'look_at'"):
+        protoslice.schema.look_at  # noqa: B018
+
+
+def test_schema_knows_only_errors_the_core_and_itself() -> None:
+    for file in PACKAGE.glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("protoslice"):
+                below = {"protoslice._core", "protoslice.errors", "protoslice.varints"}
+                assert node.module in below or "protoslice.schema" in str(node.module)
+
+
+def test_the_page_names_types_that_exist() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "schemas.md").read_text()
+    table = page[page.index("| format") : page.index("Any type of these")]
+    named = set(re.findall(r"`((?:\w+\.)+[A-Z]\w+)`", table))
+    assert len(named) > 15
+    assert named <= set(protoslice.schema.bundled().names())
+    for file in re.findall(r"`(\w+/\w+\.proto)`", table):
+        assert (Path(__file__).parents[2] / "protos" / file).is_file(), file

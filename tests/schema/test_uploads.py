@@ -1,14 +1,20 @@
-"""Descriptor sets from elsewhere: fresh pools, and clear words for what is wrong."""
+"""Descriptor sets and texts from elsewhere: clear errors for what is wrong."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
+from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
+from protoslice import schema
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, Unsupported
 from protoslice.schema import bundled, find, from_descriptor_set
+from protoslice.schema.parsing import MAX_TEXT
+from protoslice.schema.text_worker import serialized_apart
 from protoslice.schema.types import MAX_PARTS, bundled_bytes
 
 F = descriptor_pb2.FieldDescriptorProto
@@ -185,3 +191,32 @@ def test_a_damaged_set_is_taken_or_refused(at: int, byte: int, length: int) -> N
         return
     for name in types.names():
         assert from_descriptor_set(types.canonical(name)).canonical(name) == types.canonical(name)
+
+
+# Texts parsed by another process: its errors are those of this one.
+
+READ_BY = schema.bundled().kept("onnx.ModelProto")
+
+
+def test_the_message_comes_back() -> None:
+    assert serialized_apart(b"ir_version: 8", READ_BY) == b"\x08\x08"
+
+
+def test_a_text_that_does_not_parse_is_corrupt() -> None:
+    with pytest.raises(CorruptModel, match="line 2") as caught:
+        serialized_apart(b"ir_version: 8\nnothing: 1", READ_BY)
+    assert caught.value.offset == 14
+
+
+def test_a_type_that_the_runtime_refuses_is_invalid() -> None:
+    file = FileDescriptorProto(name="a.proto", package="onnx")
+    for _ in range(2):
+        file.message_type.add(name="ModelProto")
+    twice = replace(READ_BY, canonical=FileDescriptorSet(file=[file]).SerializeToString())
+    with pytest.raises(InvalidInput, match="does not accept this type"):
+        serialized_apart(b"ir_version: 8", twice)
+
+
+def test_a_text_beyond_the_limit_is_not_parsed() -> None:
+    with pytest.raises(LimitExceeded):
+        serialized_apart(b" " * (MAX_TEXT + 1), READ_BY)

@@ -1,9 +1,13 @@
-"""Any message of any schema: split, merged again, equal; and never changed."""
+"""Any message of any schema is split, merged and equal again; edges of sizes and keys; warnings for other readers."""
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
+import pytest
 from google.protobuf import descriptor_pb2, message_factory
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pool import DescriptorPool
@@ -11,9 +15,12 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from protoslice import schema
+from protoslice.errors import InvalidInput
 from protoslice.merging import Merger
-from protoslice.splitting import AutoSplitter, SplitPolicy, tensorflow_readable
+from protoslice.splitting import AutoSplitter, ComposableSplitter, SplitPolicy, tensorflow_readable
 from protoslice.splitting.fields import descriptor_of, message_size, present
+from protoslice.splitting.paths import chunk_metadata, chunked_message
 from protoslice.splitting.planner import Entry
 
 F = descriptor_pb2.FieldDescriptorProto
@@ -213,3 +220,177 @@ def test_an_edited_copy_takes_the_same_cuts(message: Message, policy: SplitPolic
     assert len(chunks) == len(expected)
     Merger.merge(chunks, chunked, merged)
     assert wire(merged) == wire(message)
+
+
+# Edges of splits: the exact sizes at which a message is too large, and a key too far.
+
+EDGES_KEYS: dict[str, tuple[Any, int, int]] = {
+    "int32": (F.TYPE_INT32, -(1 << 31), (1 << 31) - 1),
+    "sint64": (F.TYPE_SINT64, -(1 << 63), (1 << 63) - 1),
+    "fixed32": (F.TYPE_FIXED32, 0, (1 << 32) - 1),
+    "uint64": (F.TYPE_UINT64, 0, (1 << 64) - 1),
+}
+
+
+def _graph() -> Any:
+    graph: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+    for number in range(10):
+        graph.node.add(name=f"node {number}", op="Const")
+    return graph
+
+
+def _chunks(max_chunk: int) -> int:
+    policy = SplitPolicy(min_chunk=min(1000, max_chunk), max_chunk=max_chunk)
+    return len(AutoSplitter(_graph(), policy=policy).split()[0])
+
+
+def test_what_has_just_the_size_allowed_stays_whole() -> None:
+    size = _graph().ByteSize()
+    assert _chunks(size) == 1
+    assert _chunks(size - 1) > 1
+
+
+class Failing(ComposableSplitter):
+    """Adds a chunk, and fails the first time."""
+
+    fails = True
+
+    def build_chunks(self) -> None:
+        self.add_chunk(b"x", ["node", 0, "op"])
+        if self.fails:
+            self.fails = False
+            raise OSError("away")
+
+
+def test_chunks_are_not_added_twice_after_an_error(tmp_path: Path) -> None:
+    splitter = Failing(_graph())
+    with pytest.raises(OSError, match="away"):
+        splitter.split()
+    for again in (splitter.split, lambda: splitter.write(tmp_path / "graph")):
+        with pytest.raises(InvalidInput, match="with a new splitter"):
+            again()
+    assert not list(tmp_path.iterdir())
+    splitter = Failing(_graph())
+    splitter.fails = False
+    assert len(splitter.split()[0]) == len(splitter.split()[0]) == 2
+
+
+class Meeting(ComposableSplitter):
+    """Adds a chunk when another thread is just as far."""
+
+    barrier = threading.Barrier(2)
+
+    def build_chunks(self) -> None:
+        self.add_chunk(bytes(1 << 20), ["node", 0, "op"])
+        self.barrier.wait(60)
+
+
+def test_threads_that_write_one_prefix_do_not_share_a_file(tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: Meeting(_graph()).write(tmp_path / "graph"), range(2)))
+    assert [each.name for each in tmp_path.iterdir()] == ["graph.cpb"]
+
+
+def _mapped(kind: Any) -> Any:
+    """A new message with a map `m` from keys of that kind to strings."""
+    file = descriptor_pb2.FileDescriptorProto(name="k.proto", package="k", syntax="proto3")
+    message = file.message_type.add(name="M")
+    entry = message.nested_type.add(name="MEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=F.LABEL_OPTIONAL, type=kind)
+    entry.field.add(name="value", number=2, label=F.LABEL_OPTIONAL, type=F.TYPE_STRING)
+    message.field.add(name="m", number=1, label=F.LABEL_REPEATED, type=F.TYPE_MESSAGE, type_name=".k.M.MEntry")
+    pool = DescriptorPool()
+    pool.AddSerializedFile(file.SerializeToString())
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("k.M"))()
+
+
+@pytest.mark.parametrize("name", EDGES_KEYS)
+def test_keys_have_the_range_of_their_type(name: str) -> None:
+    kind, least, most = EDGES_KEYS[name]
+    for key in (least, most):
+        ComposableSplitter(_mapped(kind)).add_chunk(b"", ["m", key])
+    for key in (least - 1, most + 1):
+        with pytest.raises(InvalidInput, match="not a key of this map"):
+            ComposableSplitter(_mapped(kind)).add_chunk(b"", ["m", key])
+
+
+# Warnings about chunks that TensorFlow's Merger could not read.
+
+GRAPH = schema.bundled().descriptor("tensorflow.GraphDef")
+FUNCTION = schema.bundled().descriptor("tensorflow.FunctionDef")
+OP = schema.bundled().descriptor("paddle.framework.proto.OpDesc")
+
+
+def field(tags: list[Any], chunk: int | None = 0, below: list[Any] | None = None) -> Any:
+    message = chunked_message()
+    added = message.chunked_fields.add()
+    for tag in tags:
+        index = added.field_tag.add()
+        if isinstance(tag, int):
+            index.field = tag
+        elif tag[0] == "index":
+            index.index = tag[1]
+        else:
+            setattr(index.map_key, *tag)
+    if chunk is not None:
+        added.message.chunk_index = chunk
+    if below is not None:
+        added.message.chunked_fields.add().field_tag.add().field = below[0]
+    return message
+
+
+NODE: list[Any] = [1, ("index", 0)]
+CASES: list[tuple[Any, list[Any], str]] = [
+    (GRAPH, [99], "the message: the field tags do not match any field"),
+    (GRAPH, [*NODE, ("index", 0)], "node[0]: the field tags do not match any field"),
+    (GRAPH, [1], "node: TensorFlow crashes on a repeated message field whose tags have no index"),
+    (GRAPH, [2, ("index", 0)], "library: TensorFlow crashes on an index or key of a singular field"),
+    (GRAPH, [*NODE, 5], "node[0].attr: TensorFlow crashes on a map field whose tags have no key"),
+    (GRAPH, [*NODE, 5, ("i64", 1)], "node[0].attr[1]: the key's type is not that of the map"),
+    (GRAPH, [*NODE, 3], "node[0].input: TensorFlow crashes on repeated elements that are not messages"),
+    (GRAPH, [3], "version: TensorFlow reads the chunk of a number as text, and crashes if the number is out of range"),
+    (FUNCTION, [4, ("s", "r")], 'ret["r"]: TensorFlow crashes on a map value that is not a message'),
+    (OP, [3], "type: TensorFlow does not parse a chunk that lacks a required field"),
+    (OP, [], "the message: TensorFlow cannot parse a part of a message type with required fields"),
+]
+
+
+@pytest.mark.parametrize(("descriptor", "tags", "reason"), CASES, ids=[case[2] for case in CASES])
+def test_reasons(descriptor: Any, tags: list[Any], reason: str) -> None:
+    assert tensorflow_readable(field(tags), descriptor) == [reason]
+
+
+def test_chunks_have_to_be_there() -> None:
+    metadata = chunk_metadata()
+    metadata.version.join_version = 1
+    metadata.chunks.add(size=1 << 31)
+    metadata.message.MergeFrom(field([2], 1))
+    assert tensorflow_readable(metadata, GRAPH) == [
+        "join_version is 1, where TensorFlow writes 0",
+        "chunk 0 has 2147483648 bytes, over 2147483647",
+        "library: chunk 1 does not exist",
+    ]
+
+
+def test_parts_without_chunks() -> None:
+    assert tensorflow_readable(field([], None), GRAPH) == [
+        "the message: this part names no chunk, so TensorFlow would read chunk 0"
+    ]
+    assert tensorflow_readable(field([], 0, [2]), GRAPH) == [
+        "the message: TensorFlow ignores chunks nested in a part that has no field tag"
+    ]
+    text = field([*NODE, 1], None)
+    assert tensorflow_readable(text, GRAPH) == [
+        "node[0].name: this value names no chunk, so TensorFlow would read chunk 0"
+    ]
+
+
+def test_order_below_map_keys_is_not_certain() -> None:
+    value = [*NODE, 5, ("s", "value")]
+    both = field(value)
+    both.MergeFrom(field([*value, 8], 1))
+    assert tensorflow_readable(both, GRAPH) == [
+        'node[0].attr["value"].tensor: this chunk is below a map key, and TensorFlow may merge it before the chunk '
+        "that contains it"
+    ]

@@ -1,23 +1,30 @@
-"""Records by number: every framing, whole files and cut ones, one read for those that lie near."""
+"""Records by number and key, of one file and of shards, in every framing."""
 
 from __future__ import annotations
 
+import gzip
 import io
 import struct
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.golden import MODELS, RIEGELI
 from tests.support.streams import FRAMED, example
 
 import protoslice
-from protoslice.errors import CorruptModel, InvalidInput, Unsupported
+from protoslice import _core
+from protoslice.concurrency import finish
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.riegeli import RecordReader, RecordsMetadata, RecordWriter
 from protoslice.sources.files import BytesSource
+from protoslice.streams.records import JoinedRecords, Shard
+from protoslice.streams.selection import KeyIndex, RecordType
+from protoslice.streams.shards import name_of, shards_among
 
 EXAMPLES = [example(n) for n in range(200)]
 
@@ -174,3 +181,199 @@ class Counting(BytesSource):
     def read(self, offset: int, length: int, /) -> bytes:
         self.reads.append((offset, length))
         return super().read(offset, length)
+
+
+# Records by key: values whose hashes collide, memory that is bounded, long runs of one value.
+
+VALUES = [b"a", b"b", b"", b"a", b"c" * 300, b"b", b"a"]
+STEP = 8 << 12
+"""Bytes of memory that a table grows by, at least."""
+
+
+def index(room: int = 1 << 20, path: str = "2", most: int = 10, values: list[bytes] = VALUES) -> KeyIndex:
+    """The index of records with a field 2 of `values`; an empty value is a record without it."""
+    records = [b"\x08\x01" + (b"\x12" + _length(value) + value if value else b"") for value in values]
+    found = KeyIndex(one(FRAMED["u32le"](records), "u32le"), RecordType(None, None), path, room, most)
+    finish(found.steps())
+    return found
+
+
+def one(data: bytes, framing: str, **limits: int) -> JoinedRecords:
+    """The records of one file of `data`."""
+    source = BytesSource(data)
+    index = _core.index_records(_core.Sources([source]), framing)
+    return JoinedRecords([Shard("", _core.Records(index, limits=_core.Limits(**limits)), source)])
+
+
+def _length(value: bytes) -> bytes:
+    return bytes([len(value)]) if len(value) < 128 else bytes([len(value) & 127 | 128, len(value) >> 7])
+
+
+@pytest.mark.parametrize("collide", [False, True])
+def test_values_are_told_apart_even_if_their_hashes_collide(collide: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if collide:
+        monkeypatch.setattr(KeyIndex, "candidates", lambda *_: [n for n, value in enumerate(VALUES) if value])
+    found = index().numbers(["a", "b", "c" * 300, "d", "", "b"])
+    assert list(map(list, found)) == [[0, 3, 6], [1, 5], [4], [], [], [1, 5]]
+
+
+def test_a_record_takes_eight_bytes_and_more_than_the_room_is_refused() -> None:
+    assert index().weight == 6 * 8
+    many = [b"%d" % number for number in range(STEP // 8 + 1)]
+    assert index(STEP + 8, values=many).weight == STEP + 8
+    with pytest.raises(LimitExceeded, match=f"take more than {STEP} bytes"):
+        index(STEP, values=many)
+
+
+def test_records_of_one_look_up_are_bounded() -> None:
+    """A value of a million records, or one named a thousand times, is refused before a record is read."""
+    assert len(index(most=6).numbers(["a", "a"])) == 2
+    for values, most in ((["a"], 2), (["a", "a"], 5), (["a", "b"], 4)):
+        with pytest.raises(LimitExceeded, match=r"records have"):
+            index(most=most).numbers(values)
+
+
+def test_a_path_that_no_record_has_is_said() -> None:
+    with pytest.raises(NotFound):
+        index(path="3")
+
+
+def chunked(records: list[bytes], options: str, **limits: int) -> JoinedRecords:
+    """`records` in a riegeli file."""
+    file = io.BytesIO()
+    with RecordWriter(file, options=options) as writer:
+        writer.write_records(records)
+    return one(file.getvalue(), "riegeli", **limits)
+
+
+def test_a_packed_chunk_of_many_empty_records_is_read_in_steps() -> None:
+    records = chunked([b""] * 1_000_000, "brotli,chunk_size:1G")
+    # A chunk takes a byte of the file for each record, however few its packed bytes are.
+    assert (records.count, records.shards[0].records.size) == (1_000_000, 1_000_064)
+    steps = KeyIndex(records, RecordType(None, None), "2", 1 << 20, 10).steps()
+    for _ in range(-(-1_000_000 // (1 << 16))):
+        next(steps)
+    with pytest.raises(NotFound):
+        next(steps)
+
+
+def test_keys_of_a_packed_file_are_read_chunk_by_chunk() -> None:
+    """All records together have more bytes than one answer may decode."""
+    all = [b"\x12\x04%04d\x1a\x64" % number + bytes(100) for number in range(5000)]
+    records = chunked(all, "brotli:1,chunk_size:20k", held=100_000)
+    found = KeyIndex(records, RecordType(None, None), "2", 1 << 20, 10)
+    finish(found.steps())
+    assert [list(numbers) for numbers in found.numbers(["0007", "4999", "5000"])] == [[7], [4999], []]
+
+
+# Shards as one sequence: names, what is missing, and records numbered through.
+
+SHARDS_EXAMPLES = [example(n) for n in range(100)]
+CUTS = [0, 7, 7, 40, 41, 100]
+"""Ends of shards; the second one is empty."""
+
+
+def sharded(folder: Path, framing: str = "tfrecord", cuts: list[int] = CUTS, name: str = "train") -> Path:
+    folder.mkdir(exist_ok=True)
+    for number, (start, stop) in enumerate(pairwise(cuts)):
+        shard = folder / f"{name}-{number:05}-of-{len(cuts) - 1:05}.rec"
+        shard.write_bytes(FRAMED[framing](SHARDS_EXAMPLES[start:stop]))
+    return folder
+
+
+@pytest.mark.parametrize("framing", FRAMED)
+@pytest.mark.parametrize("name", ["", "/", "/train@5.rec", "/train@*.rec", "/train-*", "/*.rec"])
+def test_shards_are_one_sequence(framing: str, name: str, tmp_path: Path) -> None:
+    with protoslice.records(f"{sharded(tmp_path / 'all', framing)}{name}", framing=framing) as records:
+        assert (len(records), records.type, records.fault) == (100, "tensorflow.Example", None)
+        assert list(records) == records.all() == SHARDS_EXAMPLES
+        assert records[[99, 0, 7, 40, 40, -1]] == [SHARDS_EXAMPLES[n] for n in (99, 0, 7, 40, 40, 99)]
+        assert bytes(records.rope()) == FRAMED[framing](SHARDS_EXAMPLES)
+        assert bytes(records[30:60].rope("u64be")) == FRAMED["u64be"](SHARDS_EXAMPLES[30:60])
+        assert bytes(records.record(41)) == SHARDS_EXAMPLES[41]
+        with pytest.raises(IndexError, match="there are 100"):
+            records[100]
+
+
+def test_shards_that_have_to_be_decoded(tmp_path: Path) -> None:
+    folder = sharded(tmp_path / "gz")
+    for path in folder.iterdir():
+        path.write_bytes(gzip.compress(path.read_bytes()))
+    with protoslice.records(folder) as records:
+        assert (records.framing, list(records)) == ("tfrecord_gzip", SHARDS_EXAMPLES)
+        assert bytes(records[5:50].rope("tfrecord")) == FRAMED["tfrecord"](SHARDS_EXAMPLES[5:50])
+
+
+def joined(cuts: list[int], **bounds: int) -> tuple[protoslice.Records, JoinedRecords]:
+    shards = []
+    for start, stop in pairwise(cuts):
+        source = BytesSource(FRAMED["u32le"](SHARDS_EXAMPLES[start:stop]))
+        shards.append(Shard(f"{start}", _core.Records(_core.index_records(_core.Sources([source]), "u32le")), source))
+    return protoslice.Records(shards, "tensorflow.Example"), JoinedRecords(shards, **bounds)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@given(cuts=st.lists(st.integers(0, 100), max_size=6), data=st.data())
+def test_any_cut_is_the_same_sequence(cuts: list[int], data: st.DataObject) -> None:
+    records, core = joined([0, *sorted(cuts), 100])
+    some = data.draw(st.lists(st.integers(-100, 99), max_size=9))
+    assert records[some] == [SHARDS_EXAMPLES[n] for n in some]
+    part = data.draw(st.slices(100))
+    assert list(records[part]) == SHARDS_EXAMPLES[part]
+    assert bytes(records[part].rope("delimited")) == FRAMED["delimited"](SHARDS_EXAMPLES[part])
+    start = data.draw(st.integers(0, 99))
+    assert start < core.batch_end(start, 300) <= 100
+
+
+def test_a_shard_that_is_missing_is_named(tmp_path: Path) -> None:
+    folder = sharded(tmp_path / "all")
+    (folder / "train-00003-of-00005.rec").unlink()
+    for name in ("", "/train@5.rec", "/train-*"):
+        with pytest.raises(NotFound, match=r"train@5.rec is missing 1 of its shards: train-00003-of-00005.rec$"):
+            protoslice.records(f"{folder}{name}")
+    with pytest.raises(NotFound, match="No file matches test-"):
+        protoslice.records(folder / "test-*")
+
+
+def test_a_folder_of_several_sets_names_them(tmp_path: Path) -> None:
+    folder = sharded(sharded(tmp_path / "all"), name="test")
+    with pytest.raises(InvalidInput, match=r"several sets of shards: choose one of test@5.rec, train@5.rec"):
+        protoslice.records(folder)
+    assert len(protoslice.records(folder / "test@*.rec")) == 100
+    with pytest.raises(InvalidInput, match="no shards"):
+        protoslice.records(tmp_path)
+
+
+def test_shards_have_a_name_in_common() -> None:
+    assert name_of([f"x/train-{n:05}-of-00002.tfrecord" for n in range(2)]) == "x/train@2.tfrecord"
+    assert name_of(["x/day1", "x/day2"], "x/day*") == "x/day*"
+    assert name_of(["a-00000-of-00001", "day2"], "*") == "*"
+
+
+def test_numbers_that_lie_take_no_time() -> None:
+    with pytest.raises(NotFound, match="is missing 999999999999999998 of its shards: a-00000-of-999999999999999999, "):
+        shards_among(["a-00007-of-999999999999999999"])
+    with pytest.raises(InvalidInput, match="number is too high, 8"):
+        shards_among([f"a-{n:05}-of-00002" for n in (0, 8)])
+    with pytest.raises(LimitExceeded, match="5000 shards"):
+        shards_among([f"a-{n:05}-of-05000" for n in range(5000)])
+
+
+def test_a_shard_that_is_cut_is_named_and_ends_alone(tmp_path: Path) -> None:
+    folder = sharded(tmp_path / "all")
+    cut = folder / "train-00002-of-00005.rec"
+    cut.write_bytes(cut.read_bytes()[:-1])
+    with protoslice.records(folder) as records:
+        assert list(records) == SHARDS_EXAMPLES[:39] + SHARDS_EXAMPLES[40:]
+        assert "train-00002-of-00005.rec: " in str(records.fault)
+
+
+def test_an_answer_over_shards_is_bounded() -> None:
+    _, core = joined(list(range(0, 101, 10)), pieces=30, held=1 << 20)
+    with pytest.raises(LimitExceeded, match="fewer at a time"):
+        core.rope([(0, 100)], "u64be")
+    with pytest.raises(LimitExceeded, match="between shards more than 8 times"):
+        core.views([(0, 100)], "delimited", None, None, "1")
+    _, core = joined([0, 50, 100], held=100)
+    with pytest.raises(LimitExceeded, match="fewer at a time"):
+        core.rope([(0, 100)], "u64be")

@@ -1,4 +1,4 @@
-"""ONNX models with external data, and in one file: what `onnx` loads is the same model."""
+"""ONNX: values of its test data, and models with their weights moved into or out of another file."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from tests.support.golden import folder
 
-from protoslice import open_model
-from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
+from protoslice import open_model, schema
+from protoslice.errors import CorruptModel, InvalidInput, ProtosliceError, Unsupported
+from protoslice.formats.messages import resolve_location
 from protoslice.formats.onnx_files import external
 from protoslice.formats.onnx_files.external import check_alignment, in_one_file, with_external_data
 from protoslice.formats.onnx_files.messages import OnnxProto, without
@@ -264,3 +265,102 @@ def test_several_graph_fields_are_merged(tmp_path: Path) -> None:
     expected = values(onnx.load(tmp_path / "in.onnx"))
     found = values(after)
     assert {name: found[name].tolist() for name in expected} == {name: v.tolist() for name, v in expected.items()}
+
+
+# Values of ONNX that no tensor holds, as in its test data: sequences, maps and optional values.
+
+
+def _message(name: str) -> Any:
+    return schema.bundled().message_class(f"onnx.{name}")()
+
+
+def _fill(tensor: Any, name: str, values: list[float]) -> None:
+    tensor.name, tensor.data_type = name, 1
+    tensor.dims.append(len(values))
+    tensor.raw_data = np.array(values, "<f4").tobytes()
+
+
+def _sequence() -> Any:
+    sequence = _message("SequenceProto")
+    sequence.name, sequence.elem_type = "s", 1
+    for number in range(2):
+        _fill(sequence.tensor_values.add(), f"t{number}", [1.0 + number, 2.0])
+    return sequence
+
+
+def _nested() -> Any:
+    outer = _message("SequenceProto")
+    outer.elem_type = 3
+    outer.sequence_values.add().CopyFrom(_sequence())
+    return outer
+
+
+def _map() -> Any:
+    of = _message("SequenceProto")
+    of.elem_type = 4
+    each = of.map_values.add(key_type=8)
+    each.string_keys.extend([b"a", b"b"])
+    each.values.CopyFrom(_sequence())
+    return of
+
+
+def _optional() -> Any:
+    optional = _message("OptionalProto")
+    optional.elem_type = 3
+    optional.sequence_value.CopyFrom(_sequence())
+    return optional
+
+
+@pytest.mark.parametrize(
+    ("message", "path"),
+    [
+        (_sequence(), "tensor_values"),
+        (_nested(), "sequence_values[0].tensor_values"),
+        (_map(), "map_values[0].values.tensor_values"),
+        (_optional(), "sequence_value.tensor_values"),
+    ],
+    ids=["sequence", "nested", "map", "optional"],
+)
+def test_tensors_are_found_at_any_depth(message: Any, path: str, tmp_path: Path) -> None:
+    (tmp_path / "input_0.pb").write_bytes(message.SerializeToString())
+    with open_model(tmp_path / "input_0.pb", type=message.DESCRIPTOR.full_name) as model:
+        assert [(each.name, each.address) for each in model.matching()] == [
+            (f"t{number}", f"path:{path}[{number}]") for number in range(2)
+        ]
+        assert model.read("t1").read() == np.array([2, 2], "<f4").tobytes()
+
+
+def test_a_sequence_of_tensors_is_detected(tmp_path: Path) -> None:
+    (tmp_path / "output_0.pb").write_bytes(_sequence().SerializeToString())
+    with open_model(tmp_path / "output_0.pb") as model:
+        assert model.model.type == "onnx.SequenceProto"
+
+
+# Locations of external data: inside of the folder of the root, and nowhere else.
+
+
+@pytest.mark.parametrize(
+    ("location", "path"),
+    [
+        ("v.bin", "m/v.bin"),
+        ("./v.bin", "m/v.bin"),
+        ("./sub/../sub/v.bin", "m/sub/v.bin"),
+        ("sub/../v.bin", "m/v.bin"),
+        ("a//b/./v.bin", "m/a/b/v.bin"),
+        ("..v.bin", "m/..v.bin"),
+        ("...", "m/..."),
+    ],
+)
+def test_locations_inside_of_the_folder_are_followed(location: str, path: str) -> None:
+    assert resolve_location("m/model.onnx", location) == path
+    assert resolve_location("model.onnx", location) == path.removeprefix("m/")
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["../v.bin", "sub/../../v.bin", "a/../../m/v.bin", "/v.bin", "//v.bin", "..", ".", "a/..", "a\\b", "v\0", "", "v/"],
+)
+def test_other_locations_are_refused(location: str) -> None:
+    for root in ("m/model.onnx", "model.onnx", "a/b/model.onnx"):
+        with pytest.raises(CorruptModel, match="External data has the location"):
+            resolve_location(root, location)

@@ -1,4 +1,4 @@
-"""Elements in every encoding are read as NumPy sees them: whole, in slices, by ranges of any slice."""
+"""Every way to write an array is read back, whole and in slices, as bytes and as `.npy` files."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ from protoslice.tensors.model import (
     Tiled,
     Unreadable,
 )
-from protoslice.tensors.reading import Place, place, read
+from protoslice.tensors.reading import Place, npy_head, place, read
+from protoslice.tensors.slices import TensorSlice, parsed_slice, whole
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -385,3 +386,134 @@ def test_computed_bytes_nest_and_say_what_is_missing() -> None:
 def _of(source: bytes | _core.Computed) -> tuple[_core.Rope, list[Any]]:
     held = BytesSource(source) if isinstance(source, bytes) else source
     return _core.Rope([(0, 0, held.size)]), [held]
+
+
+# Slices in words mean what they mean to NumPy.
+
+NUMBERS = st.integers(-7, 7)
+SLICES = st.builds(
+    lambda start, stop, step: f"{start}:{stop}{step}",
+    *([st.one_of(st.just(""), NUMBERS.map(str))] * 2),
+    st.one_of(st.just(""), st.just(":"), st.integers(1, 8).map(":{}".format)),
+)
+SLICES_ITEMS = st.one_of(NUMBERS.map(str), SLICES, st.just(":"), st.just("..."))
+SHAPES = st.lists(st.integers(0, 6), max_size=4).map(tuple)
+
+
+def selected(array: np.ndarray, found: TensorSlice) -> np.ndarray:
+    """Elements of `array` that `found` selects."""
+    parts = zip(found.starts, found.steps, found.counts, strict=True)
+    indices = [start + step * np.arange(count) for start, step, count in parts]
+    return array[np.ix_(*indices)].reshape(found.shape) if indices else array
+
+
+@given(SHAPES, st.lists(SLICES_ITEMS, max_size=5), st.sampled_from([",", " , "]))
+def test_it_selects_what_numpy_selects(shape: tuple[int, ...], items: list[str], comma: str) -> None:
+    array = np.arange(int(np.prod(shape))).reshape(shape)
+    text = comma.join(items)
+    key = eval(f"np.index_exp[{text}]", {"np": np}) if text else ()
+    try:
+        expected = array[key]
+    except IndexError:
+        with pytest.raises(InvalidInput, match=r"Slice, item \d"):
+            parsed_slice(text, shape)
+        return
+    found = selected(array, parsed_slice(text, shape))
+    assert found.shape == expected.shape
+    assert np.array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("text", "item", "words"),
+    [
+        ("x", 1, "is not an index"),
+        (":,", 2, "is not an index"),
+        ("0:1:2:3", 1, "is not an index"),
+        ("1_0", 1, "is not an index"),
+        ("٣", 1, "is not an index"),
+        ("1 2", 1, "is not an index"),
+        ("..", 1, "is not an index"),
+        (":,::0", 2, "Invalid step 0"),
+        ("::-1", 1, "Invalid step -1"),
+        ("9" * 20, 1, "is not an index"),
+        (":,:,:", 3, "the tensor has 2 dimensions"),
+        ("...,...", 2, "only once"),
+        (":,5", 2, "Index 5 is out of range: the dimension has length 5"),
+        ("-4", 1, "Index -4 is out of range: the dimension has length 3"),
+    ],
+)
+def test_what_it_refuses(text: str, item: int, words: str) -> None:
+    with pytest.raises(InvalidInput, match=f"Slice, item {item}: .*{words}"):
+        parsed_slice(text, (3, 5))
+
+
+def test_a_slice_has_a_bound() -> None:
+    with pytest.raises(InvalidInput, match="at most 4096 characters"):
+        parsed_slice(":," * 4000, (3,))
+
+
+def test_numbers_of_64_bits() -> None:
+    length = (1 << 63) - 1
+    assert parsed_slice(f"{length - 1}", (length,)) == TensorSlice((length - 1,), (1,), (1,), ())
+    assert parsed_slice(f"-{length}::2", (length,)).counts == (1 << 62,)
+
+
+def test_whole_is_everything() -> None:
+    assert whole((2, 3)) == parsed_slice("...", (2, 3)) == parsed_slice("", (2, 3))
+    assert whole(()) == parsed_slice("...", ()) == TensorSlice((), (), (), ())
+
+
+# NumPy loads our `.npy` files, also as memory maps.
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 0), (4, 3, 2), (1,) * 32])
+@pytest.mark.parametrize("name", [name for name, dtype in DTYPES.items() if dtype.numpy])
+def test_numpy_loads_what_it_has_a_type_for(name: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    dtype = np.dtype(DTYPES[name].numpy)
+    array = (np.arange(int(np.prod(shape))) % 2).astype(dtype).reshape(shape)
+    data = content(read(tensor(array.tobytes(), name, shape), form="npy").bytes)
+    path = tmp_path / "x.npy"
+    path.write_bytes(data)
+    for mode in (None, "r") if array.size else (None,):
+        loaded = np.load(path, mmap_mode=mode)
+        assert loaded.dtype == dtype
+        assert loaded.shape == shape
+        assert np.array_equal(loaded, array)
+    assert (len(data) - array.nbytes) % 64 == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("BF16", "<u2"), ("F8_E5M2", "|u1"), ("F6_E2M3FN", "|u1"), ("F4_E2M1", "|u1")]
+)
+def test_floats_that_numpy_lacks_are_shown_as_their_bits(name: str, shown: str, tmp_path: Path) -> None:
+    real = {"BF16": ml_dtypes.bfloat16, "F8_E5M2": ml_dtypes.float8_e5m2, "F6_E2M3FN": ml_dtypes.float6_e2m3fn}
+    array = np.array([1.5, -2, 0], real.get(name, ml_dtypes.float4_e2m1fn))
+    (tmp_path / "x.npy").write_bytes(content(read(tensor(array.tobytes(), name, [3]), form="npy").bytes))
+    loaded = np.load(tmp_path / "x.npy")
+    assert loaded.dtype == np.dtype(shown)
+    assert np.array_equal(loaded.view(array.dtype), array)
+
+
+def test_narrow_integers_are_integers_of_a_byte(tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(
+        content(read(tensor(stored(b"\xf8\x07", Encoding.PACKED), "I4", [2, 2]), form="npy").bytes)
+    )
+    assert np.load(tmp_path / "x.npy").tolist() == [[-8, -1], [7, 0]]
+
+
+def test_a_slice_as_a_file(tmp_path: Path) -> None:
+    array = np.arange(24, dtype="<f4").reshape(4, 6)
+    (tmp_path / "x.npy").write_bytes(content(read(tensor(array.tobytes(), "F32", [4, 6]), "::2,-1", "npy").bytes))
+    assert np.array_equal(np.load(tmp_path / "x.npy"), array[::2, -1])
+
+
+def test_many_dimensions_get_the_longer_head() -> None:
+    head = npy_head(DTYPES["F32"], (1,) * 30_000)
+    assert head[6] == 2
+    assert len(head) % 64 == 0
+    assert int.from_bytes(head[8:12], "little") == len(head) - 12
+
+
+def test_the_head_of_a_huge_tensor() -> None:
+    subject = tensor(Filled(stored(b"")), "U8", [1 << 31, 1 << 31])
+    assert read(subject, form="npy").bytes.size == (1 << 62) + 128

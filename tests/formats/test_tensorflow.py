@@ -1,4 +1,4 @@
-"""TensorFlow's protos: TensorProtos in every encoding, at any path; texts; warm-up requests."""
+"""TensorFlow: constants in every encoding, at any path; texts, warm-up requests, event files, tags."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import base64
 import hashlib
 import json
 import struct
-from typing import Any
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -14,10 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.bundles import crc32c, masked
 from tests.support.golden import MODELS
+from tests.support.meta_graphs import GRAPHS, VALUES, write_meta_graphs
+from tests.support.protos.writer import varint
+from tests.support.streams import FRAMED
 
+import protoslice
 from protoslice import open_model, schema
-from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, ProtosliceError, Unsupported
+from protoslice.detection import detect
+from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFound, ProtosliceError, Unsupported
+from protoslice.formats import warmup
 from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.formats.tensorflow import TYPES
+from protoslice.library.models import model_over
 from protoslice.library.opening import open_proto
 from protoslice.sources.files import BytesSource
 from protoslice.tensors.model import Model, RootProto, Tensor
@@ -339,3 +348,163 @@ def test_a_text_may_be_nested_only_so_deep() -> None:
 def test_a_text_may_be_only_so_long() -> None:
     with pytest.raises(LimitExceeded, match="binary form"):
         schema.check_text_size((64 << 20) + 1)
+
+
+# Every data type with every field of values: the elements are those that TensorFlow itself reads.
+
+KEPT: Final[dict[str, Any]] = json.loads(Path(__file__).with_name("typed_fields.json").read_text())
+"""Elements that TensorFlow reads, by data type and field; the file says how it was made."""
+CASES: Final = [(name, each) for name, row in KEPT["dtypes"].items() for each in row if each != "number"]
+
+
+def _raw(message: bytes) -> bytes:
+    model = model_over({"t.pb": BytesSource(message)}, "t.pb", "tensorflow.TensorProto")
+    data = read(model.tensors[0], compare=False).bytes
+    return data.read()
+
+
+def _proto(number: int, name: str) -> Any:
+    proto: Any = schema.bundled().message_class("tensorflow.TensorProto")()
+    proto.dtype = number
+    proto.tensor_shape.dim.add(size=3)
+    values = KEPT["values"][name]
+    if isinstance(values, str):
+        setattr(proto, name, bytes.fromhex(values))
+    else:
+        getattr(proto, name).extend(values)
+    return proto
+
+
+def _one_by_one(proto: Any, name: str) -> bytes:
+    """The message with its values in fields of their own, as writers of proto2 do."""
+    packed = getattr(proto, name)
+    if isinstance(packed, bytes):
+        return bytes(proto.SerializeToString())
+    number = proto.DESCRIPTOR.fields_by_name[name].number
+    width = {"float_val": 4, "scomplex_val": 4, "double_val": 8, "dcomplex_val": 8}.get(name)
+    del packed[1:]
+    content = b""
+    for value in KEPT["values"][name]:
+        packed[0] = value
+        alone = type(proto)()
+        getattr(alone, name).append(value)
+        values = alone.SerializeToString()[len(varint(number << 3 | 2)) + 1 :]
+        content += varint(number << 3 | {None: 0, 4: 5, 8: 1}[width]) + values
+    proto.ClearField(name)
+    return bytes(proto.SerializeToString()) + content
+
+
+def _narrow(name: str, elements: bytes) -> bytes:
+    """`elements` as TensorFlow holds them, with the signs of integers narrower than a byte extended."""
+    bits = {"int4": 4, "int2": 2}.get(name)
+    if bits is None:
+        return elements
+    return bytes((each ^ 1 << bits - 1) - (1 << bits - 1) & 0xFF for each in elements)
+
+
+@pytest.mark.parametrize(("name", "of"), CASES)
+def test_elements_are_those_that_tensorflow_reads(name: str, of: str) -> None:
+    row = KEPT["dtypes"][name]
+    expected = _narrow(name, bytes.fromhex(row[of]))
+    proto = _proto(row["number"], of)
+    assert _raw(proto.SerializeToString()) == expected
+    assert _raw(_one_by_one(proto, of)) == expected
+
+
+def test_every_data_type_is_compared() -> None:
+    kept = {row["number"] for row in KEPT["dtypes"].values()}
+    assert kept == {number for number, dtype in TYPES.items() if dtype.bits}
+    numeric = {each.name for each in schema.bundled().descriptor("tensorflow.TensorProto").fields}
+    assert {name for name in numeric if name.endswith("_val")} - KEPT["values"].keys() == {
+        "string_val",
+        "resource_handle_val",
+        "variant_val",
+    }
+
+
+def test_a_type_without_a_field_is_not_read_as_zeros(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TYPES, 1, TYPES[1].__class__("NEW", 32))
+    with pytest.raises(Exception, match="NEW"):
+        _raw(_proto(1, "float_val").SerializeToString())
+
+
+# Event files of TensorBoard: their type, their records, and the tensors of their summaries.
+
+EVENT: Any = schema.bundled().message_class("tensorflow.Event")
+NAME = "events.out.tfevents.1700000000.host.1.0.v2"
+
+
+def events() -> list[bytes]:
+    """Events as TensorFlow 2 writes them: the version of the file, a scalar, a histogram."""
+    first = EVENT(wall_time=1.7e9, file_version="brain.Event:2")
+    scalar = EVENT(wall_time=1.7e9, step=1)
+    value = scalar.summary.value.add(tag="loss")
+    value.tensor.dtype = 1
+    value.tensor.tensor_shape.SetInParent()
+    value.tensor.float_val.append(0.5)
+    value.metadata.plugin_data.plugin_name = "scalars"
+    histogram = EVENT(wall_time=1.7e9, step=2)
+    value = histogram.summary.value.add(tag="weights")
+    value.tensor.dtype = 2
+    for length in (1, 3):
+        value.tensor.tensor_shape.dim.add(size=length)
+    value.tensor.tensor_content = bytes(24)
+    return [each.SerializeToString() for each in (first, scalar, histogram)]
+
+
+def test_tensors_of_summaries_are_listed_and_read(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(FRAMED["tfrecord"](events()))
+    with open_model(tmp_path / NAME) as model:
+        assert model.model.type == "tensorflow.Event"
+        assert [(each.address, each.holder, each.shape) for each in model.matching()] == [
+            ("path:record[1].summary.value[0].tensor", "summary", ()),
+            ("path:record[2].summary.value[0].tensor", "summary", (1, 3)),
+        ]
+        assert model.read("path:record[1].summary.value[0].tensor").read() == b"\0\0\0?"
+
+
+def test_an_event_file_is_known_by_its_name() -> None:
+    data = FRAMED["tfrecord"](events())
+    assert detect(data, f"logs/{NAME}", len(data)).type_name == "tensorflow.Event"
+    assert detect(data, "records", len(data)).kind == "tfrecord"
+
+
+def test_records_with_tensors_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(warmup, "_MOST_RECORDS", 2)
+    (tmp_path / NAME).write_bytes(FRAMED["tfrecord"](events()))
+    with open_model(tmp_path / NAME) as model, pytest.raises(LimitExceeded, match="more than 2 records"):
+        len(model.tensors)
+
+
+# Tensors of one meta graph are chosen by its tags.
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A SavedModel of three meta graphs."""
+    return write_meta_graphs(tmp_path_factory.mktemp("saved"))
+
+
+@pytest.mark.parametrize("number", range(len(GRAPHS)))
+def test_a_model_has_the_tensors_of_its_meta_graph_and_the_variables(folder: Path, number: int) -> None:
+    with protoslice.open_model(folder) as model:
+        found = model.tagged(GRAPHS[number][::-1])
+        assert sorted(found) == sorted(["w", f"own{number}", "v"])
+        assert np.frombuffer(found.read("w").read(), "<f4").tolist() == VALUES[number].tolist()
+        assert found.tensor(found.tensor("w").address).address == f"path:meta_graphs[{number}].graph_def" + (
+            '.node[0].attr["value"].tensor'
+        )
+        assert len(list(model)) == 7
+        with pytest.raises(NotFound, match="own"):
+            found.tensor(f"own{(number + 1) % 3}")
+
+
+def test_tags_that_no_meta_graph_has_are_told_with_those_that_are_there(folder: Path) -> None:
+    with (
+        protoslice.open_model(folder) as model,
+        pytest.raises(NotFound, match=r"tags tpu; available: serve, serve,gpu, \(none\)"),
+    ):
+        list(model.tagged(["tpu"]))
+    alone = protoslice.open_model(folder / "variables" / "variables.index")
+    with alone, pytest.raises(Unsupported, match="has tags, not"):
+        list(alone.tagged(["serve"]))
