@@ -30,6 +30,7 @@ from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction
 from protoslice.storage import ObjectKey, Storage, open_storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.collection import collect_garbage
+from protoslice.stores.reading import tensors
 
 Call = Callable[[Stores], Awaitable[object]]
 
@@ -237,7 +238,7 @@ async def _in_place(bucket: _Bucket, name: str, count: int) -> list[Row]:
 
     async def call(stores: Stores) -> None:
         made = await stores.register({"m.onnx": f"s3://{BUCKET}/models/m.onnx"}, IngestRequest())
-        listed = await (await stores.view(made.store.id)).tensors.page(name=None, dtype=None, limit=count, cursor=None)
+        listed = await tensors.page((await stores.view(made.store.id)), name=None, dtype=None, limit=count, cursor=None)
         assert listed.next is None
 
     folder = f"{name.lower()}-registered"

@@ -27,6 +27,7 @@ from protoslice.errors import NotFound, ProtosliceError
 from protoslice.facts import Removed, Restored
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import Created, IngestRequest, Stores, collection
+from protoslice.stores.reading import chunks
 from protoslice.testing import FaultyStorage
 
 OLD = onnx(90_000, seed=1)
@@ -205,7 +206,7 @@ def test_collection(how: dict[str, bool]) -> None:
 def test_reading(how: dict[str, bool]) -> None:
     async def work(stores: Stores) -> bool:
         store = await stores.view("old")
-        await store.chunks(limit=10, cursor=None)
+        await chunks.chunks(store, limit=10, cursor=None)
         await assert_whole(stores, store.info)
         return True
 

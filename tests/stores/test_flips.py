@@ -30,6 +30,7 @@ from protoslice.catalog.database import Transaction
 from protoslice.errors import IntegrityError, Unsupported
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectKey, Span
 from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.reading import chunks, documents
 
 FLIPS = int(os.environ.get("PROTOSLICE_FLIPS", "60"))
 UPLOADS = (
@@ -56,7 +57,7 @@ async def everything(stores: Stores, tags: dict[str, str], truth: Truth | None =
                 )
             found[tag][name] = bytes(whole)
         if store.info.chunks:
-            digests = [info.sha256 or "" for info in (await store.chunks(limit=1000, cursor=None)).items]
+            digests = [info.sha256 or "" for info in (await chunks.chunks(store, limit=1000, cursor=None)).items]
             found[tag]["digests"] = "\n".join(digests).encode()
     return found
 
@@ -176,8 +177,13 @@ def test_damage_is_told_before_the_first_byte_and_in_the_middle() -> None:
         async with opened(storage) as stores:
             info = (await upload(stores, model)).store
             store = await stores.view(info.id)
-            cpb = await store.cpb()
-            for view in (store.file("model.onnx"), await store.merge("graph", None, None), await store.chunk(0), cpb):
+            cpb = await chunks.cpb(store)
+            for view in (
+                store.file("model.onnx"),
+                await documents.merge(store, "graph", None, None),
+                await chunks.chunk(store, 0),
+                cpb,
+            ):
                 storage.lies = True
                 async with aclosing(view.pieces(0, view.size)) as pieces:
                     with pytest.raises(IntegrityError, match=r"objects/\w\w/\w+-\w+"):

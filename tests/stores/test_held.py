@@ -16,7 +16,7 @@ from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import Stores
 from protoslice.stores.finding import Manifests
 from protoslice.stores.manifest import Manifest
-from protoslice.stores.reading.root import open_root
+from protoslice.stores.reading.opened import open_root
 
 
 def open_files(below: Path) -> list[str]:

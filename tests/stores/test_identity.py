@@ -15,6 +15,7 @@ from protoslice.facts import UNKNOWN, Store
 from protoslice.schema.types import bundled_bytes
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.reading import chunks, documents
 
 F = descriptor_pb2.FieldDescriptorProto
 THING = field(1, b"N" * 40) + field(2, b"K" * 60) + field(3, field(1, b"x" * 90))
@@ -43,12 +44,12 @@ class Seen:
     async def look(self, stores: Stores, store_id: str) -> None:
         """Read every view of a store, compare it with what was seen before, and its digest with the bytes."""
         store = await stores.view(store_id)
-        await store.chunks(limit=100, cursor=None)  # from now on digests are told
+        await chunks.chunks(store, limit=100, cursor=None)  # from now on digests are told
         async for name, view in every_view(store):
             await self.saw(f"{store_id} {name}", view.etag, await read(view), view.sha256)
         for path in PATHS:
             with suppress(Exception):
-                view = await store.merge(path, None, None)
+                view = await documents.merge(store, path, None, None)
                 await self.saw(f"{store_id} merge {path}", view.etag, await read(view), view.sha256)
 
     async def saw(self, url: str, etag: str, data: bytes, digest: bytes | None) -> None:
@@ -96,7 +97,7 @@ def test_a_schema_cannot_make_a_type_of_another_mean_something_else() -> None:
         with pytest.raises(Conflict, match=r"mine\.Thing.*'0'.*'mine'"):
             await stores.schemas.put("0", things("key", "name"))
         info = (await upload(stores, THING, REQUEST)).store
-        assert await read(await (await stores.view(info.id)).merge("name", None, None)) == b"N" * 40
+        assert await read(await documents.merge((await stores.view(info.id)), "name", None, None)) == b"N" * 40
 
     in_memory(work)
 
@@ -131,8 +132,8 @@ def test_a_schema_that_is_replaced_changes_no_store() -> None:
         async with opened(storage) as others:
             for each in (old, new):
                 await seen.look(others, each.id)
-            assert await read(await (await others.view(old.id)).merge("name", None, None)) == b"N" * 40
-            assert await read(await (await others.view(new.id)).merge("name", None, None)) == b"K" * 60
+            assert await read(await documents.merge((await others.view(old.id)), "name", None, None)) == b"N" * 40
+            assert await read(await documents.merge((await others.view(new.id)), "name", None, None)) == b"K" * 60
         assert old.id != new.id
 
     in_memory(work)
@@ -158,11 +159,16 @@ def test_an_upgrade_with_another_bundled_type_changes_no_store(monkeypatch: pyte
         monkeypatch.setattr("protoslice.schema.bundled", lambda: later)
         async with opened(storage) as others:
             await seen.look(others, old.id)
-            assert await read(await (await others.view(old.id)).merge("producer_name", None, None)) == b"seed-7"
+            assert (
+                await read(await documents.merge((await others.view(old.id)), "producer_name", None, None)) == b"seed-7"
+            )
             new = (await upload(others, data, request)).store
             assert new.id != old.id, "the later program reads the same file by another schema"
             await seen.look(others, new.id)
-            assert await read(await (await others.view(new.id)).merge("producer_version", None, None)) == b"seed-7"
+            assert (
+                await read(await documents.merge((await others.view(new.id)), "producer_version", None, None))
+                == b"seed-7"
+            )
 
     in_memory(work)
 

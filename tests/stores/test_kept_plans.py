@@ -16,6 +16,7 @@ from protoslice.identity import Policy, store_id
 from protoslice.riegeli import RecordReader
 from protoslice.storage import FileStorage, Storage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.reading import chunks
 
 FILES = (
     CHUNKED / "graph_large_constants.max100000.uncompressed.cpb",
@@ -37,12 +38,12 @@ def test_views_are_those_of_the_file(path: Path) -> None:
         async with opened(storage) as others:
             for each in (stores, others):
                 store = await each.view(info.id)
-                assert [await read(await store.chunk(n)) for n in range(info.chunks)] == records
-                assert await read(await store.metadata()) == last
-                cpb = await store.cpb()
+                assert [await read(await chunks.chunk(store, n)) for n in range(info.chunks)] == records
+                assert await read(await chunks.metadata(store)) == last
+                cpb = await chunks.cpb(store)
                 assert await read(cpb) == path.read_bytes()
                 assert (cpb.etag, cpb.sha256) == (store.file("x.cpb").etag, store.file("x.cpb").sha256)
-                page = await store.chunks(limit=1000, cursor=None)
+                page = await chunks.chunks(store, limit=1000, cursor=None)
                 assert [entry.size for entry in page.items] == [len(record) for record in records]
 
     in_files(work)
@@ -58,9 +59,9 @@ def test_by_sizes_the_views_are_those_of_a_store_that_was_planned_so(path: Path)
         views = {name: view async for name, view in every_view(kept)}
         for name in ["metadata", "cpb", *(f"chunk {n}" for n in range(by_sizes.info.chunks))]:
             number = int(name[6:]) if name.startswith("chunk ") else None
-            other = await (by_sizes.chunk(number) if number is not None else getattr(by_sizes, name)())
+            other = await (chunks.chunk(by_sizes, number) if number is not None else getattr(chunks, name)(by_sizes))
             assert await read(views[f"policy {name}"]) == await read(other), name
-        tables = [await store.chunks(limit=1000, cursor=None, plan="policy") for store in (kept, by_sizes)]
+        tables = [await chunks.chunks(store, limit=1000, cursor=None, plan="policy") for store in (kept, by_sizes)]
         assert tables[0] == tables[1]
         etags = [view.etag for name, view in views.items() if name not in {"cpb", "merge"}]
         assert len(set(etags)) == len(etags), "a plan by sizes has entity tags of its own"
@@ -89,7 +90,7 @@ def test_the_id_says_which_plan_a_store_has() -> None:
         raw = [(await upload(stores, onnx(3000), each)).store for each in (REQUEST, BY_SIZES)]
         assert raw[0].id == raw[1].id, "other files have no plan of their own"
         store = await stores.view(raw[0].id)
-        assert (await store.cpb("policy")).etag == (await store.cpb()).etag
+        assert (await chunks.cpb(store, "policy")).etag == (await chunks.cpb(store)).etag
 
     in_memory(work)
 
@@ -101,6 +102,6 @@ def test_other_plans_are_refused(plan: str) -> None:
             await upload(stores, onnx(3000), replace(REQUEST, plan=plan))
         store = await stores.view((await upload(stores, onnx(3000), REQUEST)).store.id)
         with pytest.raises(InvalidInput, match="Invalid plan"):
-            await store.metadata(plan)
+            await chunks.metadata(store, plan)
 
     in_memory(work)

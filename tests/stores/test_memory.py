@@ -8,6 +8,7 @@ PROGRAM = '''
 import asyncio, hashlib, resource, sys
 from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.reading import chunks, documents
 from tests.support.protos.writer import varint
 from tests.support.stores import field, onnx, open_stores, upload
 
@@ -48,12 +49,12 @@ async def main():
         info = (await ingest.commit(expected_sha256=sha.digest())).store
     ingested = resident()
     store = await stores.view(info.id)
-    view = await store.merge("", None, None)
+    view = await documents.merge(store, "", None, None)
     size = 0
     async for piece in view.pieces(0, view.size):
         size += len(piece)
     for n in range(info.chunks):
-        await store.chunk(n)
+        await chunks.chunk(store, n)
     assert size == info.size and info.chunks >= TENSORS, (size, info)
     await stores.close()
     print(info.size, ingested - before, resident() - before)

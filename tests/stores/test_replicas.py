@@ -22,6 +22,7 @@ from tests.support.stores import (
 from protoslice.errors import NotFound
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.reading import documents
 
 MODEL = onnx(100, 2_500_000)
 
@@ -94,7 +95,7 @@ def test_a_store_deleted_under_a_reader(kind: str, tmp_path: Path) -> None:
                 await collect_garbage(second.storage, grace_seconds=60)
                 parts.extend([bytes(piece) async for piece in pieces])
             assert b"".join(parts) == MODEL
-            assert await read(await store.merge("", None, None)) == MODEL
+            assert await read(await documents.merge(store, "", None, None)) == MODEL
             with pytest.raises(NotFound):
                 await first.view(info.id)
 

@@ -19,6 +19,8 @@ from protoslice.errors import CorruptModel, NoRoot, NotFound, ProtosliceError, U
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.reading import chunks, documents, tensors
+from protoslice.stores.reading.pieces import table_of
 
 PICKLE = b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01a\x94K\x01s."
 TREE = {
@@ -58,7 +60,7 @@ def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
         assert (await stores.list(StoreQuery(type="unknown"))).items == []
         again = await upload(stores, TREE)
         assert (again.store.id, again.created) == (info.id, False)
-        pieces = (await stores.pieces.of(await stores.view(info.id))).page(1000, None)
+        pieces = (await table_of(await stores.view(info.id))).page(1000, None)
         assert {piece.file for piece in pieces.items} == {path for path, data in TREE.items() if data}
 
     where(work)
@@ -69,15 +71,15 @@ def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
         info = (await upload(stores, TREE)).store
         store = await stores.view(info.id)
         views: list[Callable[[], Awaitable[object]]] = [
-            lambda: store.metadata(),
-            lambda: store.chunk(0),
-            lambda: store.chunks(limit=10, cursor=None),
-            lambda: store.tree("", 1, 10, None),
-            lambda: store.merge("", None, None),
-            lambda: store.cpb(),
-            lambda: store.tensors.page(name=None, dtype=None, limit=10, cursor=None),
-            lambda: store.tensors.one("w", None, "raw"),
-            lambda: store.tensors.safetensors([]),
+            lambda: chunks.metadata(store),
+            lambda: chunks.chunk(store, 0),
+            lambda: chunks.chunks(store, limit=10, cursor=None),
+            lambda: documents.tree(store, "", 1, 10, None),
+            lambda: documents.merge(store, "", None, None),
+            lambda: chunks.cpb(store),
+            lambda: tensors.page(store, name=None, dtype=None, limit=10, cursor=None),
+            lambda: tensors.one(store, "w", None, "raw"),
+            lambda: tensors.safetensors(store, []),
         ]
         for view in views:
             with pytest.raises(NoRoot, match="no root proto: none of the 6 files"):

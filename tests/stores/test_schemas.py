@@ -20,6 +20,7 @@ from protoslice.schema.types import bundled_bytes
 from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, schemas
 from protoslice.stores.names import DEFAULT_SPACE
+from protoslice.stores.reading import documents
 
 
 def descriptor_set(*names: str) -> bytes:
@@ -58,7 +59,7 @@ async def test_a_store_keeps_the_schema_it_was_made_with(stores: Stores, storage
     info = (await upload(stores, {"x": b"\x0a\x03abc"}, request)).store
     await stores.schemas.delete("mine")
     async with opened(storage) as others:
-        assert await read(await (await others.view(info.id)).merge("data", None, None)) == b"abc"
+        assert await read(await documents.merge((await others.view(info.id)), "data", None, None)) == b"abc"
         with pytest.raises(Unsupported, match=r"mine\.Thing"):
             await others.ingest(request)
 

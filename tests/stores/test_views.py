@@ -17,6 +17,7 @@ from protoslice.facts import ChunkEntry
 from protoslice.server.api.encoding import encode_items
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import IngestRequest, OpenStore, StoreOptions, Stores
+from protoslice.stores.reading import chunks, documents, tensors
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, 1_048_576)
 REQUEST = IngestRequest(min_chunk=50_000, max_chunk=1_000_000)
@@ -76,22 +77,26 @@ def test_a_view_comes_in_pieces_and_no_byte_twice() -> None:
 def test_every_view_says_what_it_is() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         store = await store_of(stores)
-        file, merge, metadata = store.file("model.onnx"), await store.merge("", None, None), await store.metadata()
+        file, merge, metadata = (
+            store.file("model.onnx"),
+            await documents.merge(store, "", None, None),
+            await chunks.metadata(store),
+        )
         digest = hashlib.sha256(MODEL).digest()
         assert (file.sha256, file.message_type, file.filename) == (digest, "onnx.ModelProto", "model.onnx")
         assert (merge.sha256, merge.message_type, merge.kind) == (digest, "onnx.ModelProto", "message")
         assert store.file("notes").message_type is None
         assert metadata.message_type == "tensorflow.proto_splitter.ChunkMetadata"
         assert metadata.sha256 == hashlib.sha256(await read(metadata)).digest()
-        name = await store.merge("graph.initializer[1].name", None, None)
+        name = await documents.merge(store, "graph.initializer[1].name", None, None)
         assert (name.kind, await read(name), name.media_type) == ("string", b"weight-1", "text/plain; charset=utf-8")
-        raw = await store.merge("graph.initializer[1].raw_data", None, None)
+        raw = await documents.merge(store, "graph.initializer[1].raw_data", None, None)
         assert (raw.kind, raw.size, raw.media_type) == ("bytes", 70_000, "application/octet-stream")
-        tensor = await store.merge('graph.initializer[name="weight-3"]', None, None)
+        tensor = await documents.merge(store, 'graph.initializer[name="weight-3"]', None, None)
         assert (tensor.kind, tensor.message_type) == ("message", "onnx.TensorProto")
-        number = await store.merge("ir_version", None, None)
+        number = await documents.merge(store, "ir_version", None, None)
         assert (await read(number), number.media_type) == (b"8", "text/plain; charset=utf-8")
-        assert (await store.cpb()).filename == "model.cpb"
+        assert (await chunks.cpb(store)).filename == "model.cpb"
 
     in_memory(work)
 
@@ -103,14 +108,16 @@ def test_a_merge_is_planned_once_for_all_of_its_ranges() -> None:
             ("", ["graph.initializer.name"], None), ("graph", ["initializer.name"], None), ("", None, 60_000),
             ("", ["graph.initializer.name"], 60_000), ("", None, None),
         ]  # fmt: skip
-        first = [await store.merge(*mask) for mask in masks]
-        assert [await read(await store.merge(*mask)) for mask in masks] == [await read(view) for view in first]
+        first = [await documents.merge(store, *mask) for mask in masks]
+        assert [await read(await documents.merge(store, *mask)) for mask in masks] == [
+            await read(view) for view in first
+        ]
         for mask, view in zip(masks, first, strict=True):
-            assert (await store.merge(*mask)).rope is view.rope
-        assert await read(await other.merge(*masks[0])) != await read(first[0])
+            assert (await documents.merge(store, *mask)).rope is view.rope
+        assert await read(await documents.merge(other, *masks[0])) != await read(first[0])
         for n in range(100):
-            await store.merge("", None, n)
-        assert (await store.merge(*masks[0])).rope is not first[0].rope, "only so many are kept"
+            await documents.merge(store, "", None, n)
+        assert (await documents.merge(store, *masks[0])).rope is not first[0].rope, "only so many are kept"
 
     in_memory(work, StoreOptions(open_stores_bytes=100_000))
 
@@ -120,10 +127,14 @@ def test_a_validator_names_one_content() -> None:
         first = await store_of(stores)
         etags = [view.etag async for name, view in every_view(first) if name != "merge"]
         assert len(set(etags)) == len(etags)
-        assert (await first.merge("", None, None)).etag == first.file("model.onnx").etag
-        assert (await first.merge("", [], None)).etag == (await first.merge("", None, None)).etag
-        assert (await first.merge("", ["graph"], None)).etag == (await first.merge("", ("graph",), None)).etag
-        assert (await first.merge("", ["graph"], None)).etag != (await first.merge("", ["ir_version"], None)).etag
+        assert (await documents.merge(first, "", None, None)).etag == first.file("model.onnx").etag
+        assert (await documents.merge(first, "", [], None)).etag == (await documents.merge(first, "", None, None)).etag
+        assert (await documents.merge(first, "", ["graph"], None)).etag == (
+            await documents.merge(first, "", ("graph",), None)
+        ).etag
+        assert (await documents.merge(first, "", ["graph"], None)).etag != (
+            await documents.merge(first, "", ["ir_version"], None)
+        ).etag
         async with opened(_) as others:
             again = await others.view(first.info.id)
             assert [view.etag async for name, view in every_view(again) if name != "merge"] == etags
@@ -136,11 +147,13 @@ def test_views_agree_with_the_library() -> None:
         store = await store_of(stores)
         with protoslice.open(MODEL, type="onnx.ModelProto") as proto:
             split = proto.split(min_chunk=50_000, max_chunk=1_000_000)
-            assert await read(await store.metadata()) == split.metadata
-            assert [await read(await store.chunk(n)) for n in range(len(split))] == [bytes(c.rope) for c in split]
-            assert await read(await store.cpb()) == bytes(split.cpb())
+            assert await read(await chunks.metadata(store)) == split.metadata
+            assert [await read(await chunks.chunk(store, n)) for n in range(len(split))] == [
+                bytes(c.rope) for c in split
+            ]
+            assert await read(await chunks.cpb(store)) == bytes(split.cpb())
             for arguments in [("graph", ["name"], None), ("", None, 64), ("", ["graph.initializer[*].name"], 5)]:
-                assert await read(await store.merge(*arguments)) == bytes(proto.merge(*arguments))
+                assert await read(await documents.merge(store, *arguments)) == bytes(proto.merge(*arguments))
 
     in_memory(work)
 
@@ -148,24 +161,24 @@ def test_views_agree_with_the_library() -> None:
 def test_chunks_have_their_digests_now_and_later() -> None:
     async def work(stores: Stores, storage: FileStorage) -> None:
         store = await store_of(stores)
-        assert (await store.chunk(0)).sha256 is None
+        assert (await chunks.chunk(store, 0)).sha256 is None
         infos: list[ChunkEntry] = []
         cursor: str | None = None
         while True:
-            page = await store.chunks(limit=2, cursor=cursor)
+            page = await chunks.chunks(store, limit=2, cursor=cursor)
             infos.extend(page.items)
             assert 0 < len(page.items) <= 2
             if (cursor := page.next) is None:
                 break
         assert [info.index for info in infos] == list(range(store.info.chunks))
         for info in infos:
-            view = await store.chunk(info.index)
+            view = await chunks.chunk(store, info.index)
             whole = await read(view)
             assert (info.size, info.sha256) == (len(whole), hashlib.sha256(whole).hexdigest())
             assert (info.kind, info.type, view.sha256) == (view.kind, view.message_type, hashlib.sha256(whole).digest())
         async with opened(storage) as others:
             again = await others.view(store.info.id)
-            assert list((await again.chunks(limit=100, cursor=None)).items) == infos
+            assert list((await chunks.chunks(again, limit=100, cursor=None)).items) == infos
 
     in_files(work)
 
@@ -173,13 +186,13 @@ def test_chunks_have_their_digests_now_and_later() -> None:
 def test_what_is_known_of_chunks_is_made_anew_when_it_is_damaged() -> None:
     async def work(stores: Stores, storage: FileStorage) -> None:
         store = await store_of(stores)
-        infos = await store.chunks(limit=100, cursor=None)
-        cpb = await read(await store.cpb())
+        infos = await chunks.chunks(store, limit=100, cursor=None)
+        cpb = await read(await chunks.cpb(store))
         assert await catalogue_of(storage).write(lambda tx: tx.run("UPDATE derived SET data = :data", data=b"{}")) > 0
         async with opened(storage) as others:
             again = await others.view(store.info.id)
-            assert await again.chunks(limit=100, cursor=None) == infos
-            assert await read(await again.cpb()) == cpb
+            assert await chunks.chunks(again, limit=100, cursor=None) == infos
+            assert await read(await chunks.cpb(again)) == cpb
 
     in_files(work)
 
@@ -187,15 +200,15 @@ def test_what_is_known_of_chunks_is_made_anew_when_it_is_damaged() -> None:
 def test_tree() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         store = await store_of(stores)
-        top = await store.tree("", 1, 100, None)
+        top = await documents.tree(store, "", 1, 100, None)
         assert [node.name for node in top.items] == ["ir_version", "producer_name", "graph", "opset_import"]
         assert top.next is None
-        paged = [await store.tree("", 1, 1, cursor) for cursor in (None, "1", "2", "3")]
+        paged = [await documents.tree(store, "", 1, 1, cursor) for cursor in (None, "1", "2", "3")]
         assert [page.items[0] for page in paged] == list(top.items)
         assert [page.next for page in paged] == ["1", "2", "3", None]
-        deep = (await store.tree("", 4, 100, None)).items[2]
+        deep = (await documents.tree(store, "", 4, 100, None)).items[2]
         assert {child.name for child in deep.children} == {"name", "initializer"}
-        assert (await store.tree("", 1, 100, "4")).items == []
+        assert (await documents.tree(store, "", 1, 100, "4")).items == []
 
     in_memory(work)
 
@@ -203,22 +216,22 @@ def test_tree() -> None:
 @pytest.mark.parametrize(
     ("call", "error"),
     [
-        (lambda store: store.chunk(-1), NotFound),
-        (lambda store: store.chunk(10**30), NotFound),
-        (lambda store: store.merge("grap", None, None), NotFound),
-        (lambda store: store.merge("graph.initializer[99]", None, None), NotFound),
-        (lambda store: store.merge("graph..name", None, None), InvalidInput),
-        (lambda store: store.merge("", ["graph["], None), InvalidInput),
-        (lambda store: store.merge("", None, -1), ProtosliceError),
-        (lambda store: store.merge("", None, 1 << 70), ProtosliceError),
-        (lambda store: store.merge("graph.initializer", None, None), Unsupported),
-        (lambda store: store.tree("", 0, 10, None), InvalidInput),
-        (lambda store: store.tree("", 17, 10, None), InvalidInput),
-        (lambda store: store.tree("", 1, 10, "x"), InvalidInput),
-        (lambda store: store.tree("", 1, 10, "9" * 18), None),
-        (lambda store: store.chunks(limit=10, cursor="-1"), InvalidInput),
-        (lambda store: store.chunks(limit=10, cursor="²"), InvalidInput),
-        (lambda store: store.chunks(limit=10, cursor="9" * 18), None),
+        (lambda store: chunks.chunk(store, -1), NotFound),
+        (lambda store: chunks.chunk(store, 10**30), NotFound),
+        (lambda store: documents.merge(store, "grap", None, None), NotFound),
+        (lambda store: documents.merge(store, "graph.initializer[99]", None, None), NotFound),
+        (lambda store: documents.merge(store, "graph..name", None, None), InvalidInput),
+        (lambda store: documents.merge(store, "", ["graph["], None), InvalidInput),
+        (lambda store: documents.merge(store, "", None, -1), ProtosliceError),
+        (lambda store: documents.merge(store, "", None, 1 << 70), ProtosliceError),
+        (lambda store: documents.merge(store, "graph.initializer", None, None), Unsupported),
+        (lambda store: documents.tree(store, "", 0, 10, None), InvalidInput),
+        (lambda store: documents.tree(store, "", 17, 10, None), InvalidInput),
+        (lambda store: documents.tree(store, "", 1, 10, "x"), InvalidInput),
+        (lambda store: documents.tree(store, "", 1, 10, "9" * 18), None),
+        (lambda store: chunks.chunks(store, limit=10, cursor="-1"), InvalidInput),
+        (lambda store: chunks.chunks(store, limit=10, cursor="²"), InvalidInput),
+        (lambda store: chunks.chunks(store, limit=10, cursor="9" * 18), None),
     ],
 )
 def test_what_cannot_be_answered(call: object, error: type[Exception] | None) -> None:
@@ -286,13 +299,13 @@ def test_pages_of_a_tree_and_of_tensors_are_bounded_by_bytes() -> None:
         names: list[str] = []
         cursor: str | None = None
         while True:
-            page = await store.tensors.page(name=None, dtype=None, limit=1000, cursor=cursor)
+            page = await tensors.page(store, name=None, dtype=None, limit=1000, cursor=cursor)
             assert len(encode_items(page.items)) <= 3 << 19
             names += [each.name[:3] for each in page.items]
             if (cursor := page.next) is None:
                 break
         assert names == [f"{number:03}" for number in range(1000)]
-        some = await store.tensors.page(name="*x", dtype=None, limit=1000, cursor=None)
+        some = await tensors.page(store, name="*x", dtype=None, limit=1000, cursor=None)
         assert len(encode_items(some.items)) <= 1 << 20
         assert some.next == str(len(some.items))
 
@@ -316,7 +329,7 @@ def test_a_page_of_a_tree_whose_type_has_a_long_name() -> None:
         count = 0
         cursor: str | None = None
         while True:
-            page = await store.tree("each", 1, 3000, cursor)
+            page = await documents.tree(store, "each", 1, 3000, cursor)
             assert len(encode_items(page.items)) <= 3 << 19
             count += len(page.items)
             if (cursor := page.next) is None:

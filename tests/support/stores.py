@@ -36,6 +36,7 @@ from protoslice.stores.ingest import file_writer, publishing
 from protoslice.stores.manifest import sums_of
 from protoslice.stores.marker import MARKER
 from protoslice.stores.names import DEFAULT_SPACE
+from protoslice.stores.reading import chunks, documents
 from protoslice.stores.uploads.records import UploadRecords
 from protoslice.stores.writing import new_objects
 
@@ -251,23 +252,23 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
     for file in store.info.files:
         yield f"file {file.path}", store.file(file.path)
     try:
-        yield "metadata", await store.metadata()
+        yield "metadata", await chunks.metadata(store)
     except (NoRoot, Unsupported):
         return
     for n in range(store.info.chunks):
-        yield f"chunk {n}", await store.chunk(n)
+        yield f"chunk {n}", await chunks.chunk(store, n)
     for case in CASES:
         if case.everywhere and case.path != "metadata":
             yield case.path, await case.of(store)
-    for node in (await store.tree("", 1, 1000, None)).items:
+    for node in (await documents.tree(store, "", 1, 1000, None)).items:
         path = f"{node.path}[0]" if node.count is not None else node.path
-        yield f"merge {path}", await store.merge(path, None, None)
-    by_policy = await store.planned("policy")
-    if by_policy is not await store.planned():
-        yield "policy metadata", await store.metadata("policy")
+        yield f"merge {path}", await documents.merge(store, path, None, None)
+    by_policy = await chunks.planned(store, "policy")
+    if by_policy is not await chunks.planned(store):
+        yield "policy metadata", await chunks.metadata(store, "policy")
         for n in range(len(by_policy.plan)):
-            yield f"policy chunk {n}", await store.chunk(n, "policy")
-        yield "policy cpb", await store.cpb("policy")
+            yield f"policy chunk {n}", await chunks.chunk(store, n, "policy")
+        yield "policy cpb", await chunks.cpb(store, "policy")
 
 
 async def assert_whole(stores: Stores, info: Store) -> dict[str, bytes]:

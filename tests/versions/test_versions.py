@@ -25,7 +25,7 @@ from protoslice.json_text import encode_json
 from protoslice.schema import bundled
 from protoslice.schema.rendering import render
 from protoslice.sources.ropes import Rope
-from protoslice.stores.reading.archive import tar_of
+from protoslice.stores.reading.models import tar_of
 from protoslice.tensors.listing import Tensors, row
 from protoslice.tensors.model import Tensor
 from protoslice.tensors.reading import read

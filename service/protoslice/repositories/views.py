@@ -15,6 +15,7 @@ from protoslice.facts import File
 from protoslice.identity import READERS
 from protoslice.repositories.change import files_of
 from protoslice.stores import Representation, Stores
+from protoslice.stores.reading import tensors
 from protoslice.tensors.safetensors_file import INDEX, WHOLE
 
 _SPELLED_OUT: Final = f"refs/{VIEWS}"
@@ -52,7 +53,7 @@ class ShownCommit:
             return found
         made = dict[str, File]()
         with suppress(NoRoot, Unsupported):
-            shards = await (await stores.view(self.commit.store)).tensors.shards()
+            shards = await tensors.shards(await stores.view(self.commit.store))
             made |= {path: ComputedFile(path, shard.size, None, shard) for path, shard in shards.items()}
         return {**made, **found}
 

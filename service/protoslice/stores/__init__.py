@@ -10,8 +10,9 @@ from protoslice.stores.ingest.recipes import follow
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
-from protoslice.stores.reading.opened import OpenStore, TextView
+from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.records import RecordsRequest
+from protoslice.stores.reading.texts import TextView
 from protoslice.stores.requests import TAGS_AT_ONCE, Created, IngestRequest
 from protoslice.stores.schemas import StoredSchema
 from protoslice.stores.service import Stores

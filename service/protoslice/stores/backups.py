@@ -34,7 +34,7 @@ from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceErro
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.manifest import Manifest, sums_of
 from protoslice.stores.marker import Marker, marker_of, read_marker, require_owner, write_marker
-from protoslice.stores.reading.soundness import is_sound
+from protoslice.stores.reading.opened import is_sound
 
 _log = logging.getLogger(__name__)
 

@@ -26,9 +26,7 @@ from protoslice.stores.marker import check_storage
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.options import StoreOptions
 from protoslice.stores.paging import ResultPage
-from protoslice.stores.reading.comparisons import Comparisons
-from protoslice.stores.reading.pieces import Pieces
-from protoslice.stores.reading.search import PieceSearch
+from protoslice.stores.reading.pieces import PieceSearch, locate
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.shared import Shared, Space
 from protoslice.stores.uploads import Uploads
@@ -48,9 +46,7 @@ class Stores(Space):
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self.uploads = Uploads(self)
         """Resumable uploads."""
-        self.pieces = Pieces(self.derived, shared.results, self.worker)
-        self.comparisons = Comparisons(self.pieces, shared.results, self.worker)
-        self._search = PieceSearch(self.pieces, self.files_by_digest, self.table, self.open_store)
+        self._search = PieceSearch(self.files_by_digest, self.table, self.open_store)
 
     @classmethod
     async def open(
@@ -211,5 +207,5 @@ class Stores(Space):
         them by the index of pieces.
         """
         if refs is not None:
-            return await self.pieces.locate(wanted, [await self.view(ref) for ref in refs])
+            return await locate(wanted, [await self.view(ref) for ref in refs])
         return await self._search.places(wanted)

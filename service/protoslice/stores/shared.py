@@ -30,9 +30,8 @@ from protoslice.stores.objects.stored import StoredFile, StoredObject, open_obje
 from protoslice.stores.open_stores import OpenStores
 from protoslice.stores.options import StoreOptions
 from protoslice.stores.quotas import SpaceRoom
-from protoslice.stores.reading.opened import OpenStore
+from protoslice.stores.reading.opened import OpenStore, open_root, records_of
 from protoslice.stores.reading.records import key_passes
-from protoslice.stores.reading.root import open_root, records_of
 from protoslice.stores.schemas import Schemas
 from protoslice.stores.tag_cache import TagCache
 from protoslice.stores.writing.new_objects import NewObjects

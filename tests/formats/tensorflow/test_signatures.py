@@ -10,7 +10,7 @@ import protoslice
 from protoslice import schema
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.stores.reading.tensors.signatures import signatures_page
+from protoslice.stores.reading.models import signatures_page
 from protoslice.tensors.model import Model, RootProto
 
 

@@ -43,10 +43,10 @@ def workers() -> list[int]:
 def nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Render for each request: here a message that was shown before would be answered from memory."""
 
-    async def text(self: OpenStore, view: tuple[object, ...], make: Callable[[], Awaitable[Any]]) -> Any:
+    async def text(opened: OpenStore, view: tuple[object, ...], make: Callable[[], Awaitable[Any]]) -> Any:
         return await make()
 
-    monkeypatch.setattr(OpenStore, "text", text)
+    monkeypatch.setattr("protoslice.server.api.view_router.text", text)
 
 
 @contextmanager

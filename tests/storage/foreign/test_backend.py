@@ -20,6 +20,7 @@ import protoslice
 from protoslice.errors import Conflict, InvalidInput, StorageUnavailable, Unsupported
 from protoslice.storage import ObjectKey, Storage, open_storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.reading import documents
 from protoslice.testing import Raw, ReadingConformance
 from protoslice.testing.reading import ODD
 
@@ -131,7 +132,10 @@ def test_a_file_is_registered_in_place_and_a_replaced_one_is_told(dav: WebDav, m
             made = (await stores.register({"m.onnx": f"{root}/model.onnx"}, IngestRequest())).store
             view = await stores.view(made.id)
             assert made.type == "onnx.ModelProto"
-            assert len([piece async for piece in (await view.merge("graph.name", None, None)).pieces(0, 1)]) == 1
+            assert (
+                len([piece async for piece in (await documents.merge(view, "graph.name", None, None)).pieces(0, 1)])
+                == 1
+            )
             memory.pipe(path, b"x" * made.size)
             with pytest.raises(Conflict):
                 [piece async for piece in view.file("m.onnx").pieces(0, 10)]

@@ -14,6 +14,7 @@ from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import StoreOptions
 from protoslice.stores.cache import CacheOptions
+from protoslice.stores.reading import documents
 
 MODEL = onnx(300_000, 2_000_000, 70_000)
 
@@ -85,7 +86,7 @@ def test_another_process_asks_for_nothing(tmp_path: Path) -> None:
                 bucket.requests.clear()
                 store = await stores.view(info.id)
                 assert await read(store.file("model.onnx")) == MODEL
-                assert await read(await store.merge("", None, None)) == MODEL
+                assert await read(await documents.merge(store, "", None, None)) == MODEL
             assert gets(bucket) == 0 if turn else gets(bucket) > 4, "sums, schema, index, plan and blocks are there"
 
     with counted_bucket() as bucket:

@@ -34,6 +34,7 @@ from protoslice.facts import Store
 from protoslice.repositories import Commit, Ref, Repositories
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, collection, derived_facts
+from protoslice.stores.reading.pieces import table_of
 from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
 
 HOUR = 3600.0
@@ -400,7 +401,7 @@ def test_large_facts_about_a_store_go_with_it(monkeypatch: pytest.MonkeyPatch) -
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, {"model.onnx": DATA, "more": bytes(3 << 20)})).store
-        (await stores.pieces.of(await stores.view(info.id))).page(1, None)
+        (await table_of(await stores.view(info.id))).page(1, None)
         assert len(await objects_in(storage)) == 3, "two files, and the table of pieces"
         await collect_garbage(storage, grace_seconds=0)
         assert len(await objects_in(storage)) == 3

@@ -17,6 +17,7 @@ from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest.root.side import StoredSide
+from protoslice.stores.reading import documents
 
 MIB = 1 << 20
 CODECS = ["brotli", "zstd", "snappy", "transpose"]
@@ -78,7 +79,7 @@ def test_a_long_record_comes_in_pieces(codec: str, written: list[int]) -> None:
 
     async def work(stores: Stores, _: MemoryStorage) -> None:
         made = (await upload(stores, {"model.cpb": doc(model, 100 * MIB, codec)})).store
-        shown = await (await stores.view(made.id)).merge("doc_string", None, None)
+        shown = await documents.merge((await stores.view(made.id)), "doc_string", None, None)
         assert await read(shown) == bytes(100 * MIB)
 
     in_memory(work)

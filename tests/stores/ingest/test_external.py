@@ -26,6 +26,7 @@ from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage,
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.ingest import external
 from protoslice.stores.objects import external as objects_external
+from protoslice.stores.reading import chunks, documents, tensors
 
 MODEL = onnx(100, 70_000, 3_000_000, 10)
 
@@ -271,9 +272,9 @@ def test_a_source_that_has_changed_is_a_conflict_and_never_a_mixture(
         store = await stores.view(info.id)
         views = [
             store.file("model.onnx"),
-            await store.merge("", None, None),
-            await store.merge("graph", None, None),
-            await store.chunk(2),
+            await documents.merge(store, "", None, None),
+            await documents.merge(store, "graph", None, None),
+            await chunks.chunk(store, 2),
         ]
         readers = [view.pieces(0, view.size) for view in views]
         if when == "while it is read":
@@ -285,7 +286,7 @@ def test_a_source_that_has_changed_is_a_conflict_and_never_a_mixture(
                 with pytest.raises(Conflict, match="register the store again"):
                     await anext(reader)
         with pytest.raises(Conflict):
-            await read(await store.merge("graph.initializer[1]", None, None))
+            await read(await documents.merge(store, "graph.initializer[1]", None, None))
 
     registering(tmp_path, work)
 
@@ -338,8 +339,7 @@ def test_parts_of_like_sizes_are_read_side_by_side(monkeypatch: pytest.MonkeyPat
             info = (await stores.register({"model.onnx": "s3://bucket/model.onnx"}, IngestRequest())).store
             assert bucket.waits < 40
             bucket.waits = 0
-            tensors = (await stores.view(info.id)).tensors
-            await tensors.page(name=None, dtype=None, limit=1000, cursor=None)
+            await tensors.page(await stores.view(info.id), name=None, dtype=None, limit=1000, cursor=None)
             assert bucket.waits < 25
 
     asyncio.run(run())

@@ -26,6 +26,7 @@ from protoslice.catalog.listing import StoreQuery
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import Created, IngestRequest, StoreOptions, Stores
+from protoslice.stores.reading import chunks, documents
 
 SMALL = IngestRequest(min_chunk=20_000, max_chunk=100_000)
 MODEL = onnx(100, 70_000, 300_000, 10)
@@ -109,12 +110,12 @@ def test_tables_are_kept_as_files_alone(name: str) -> None:
         assert created.store.chunks == 0
         assert views == {f"file {name}": files[name]}
         store = await stores.view(created.store.id)
-        for view in (store.metadata(), store.chunk(0), store.cpb()):
+        for view in (chunks.metadata(store), chunks.chunk(store, 0), chunks.cpb(store)):
             with pytest.raises(Unsupported, match="it has tensors, but no parts"):
                 await view
-        index = await store.merge("", None, None)
+        index = await documents.merge(store, "", None, None)
         assert index.message_type == "protoslice.TensorBundle"
-        names = [node.path for node in (await store.tree("", 1, 10, None)).items]
+        names = [node.path for node in (await documents.tree(store, "", 1, 10, None)).items]
         assert names[0] == "header"
 
     in_memory(work)
@@ -459,7 +460,7 @@ def test_a_descriptor_set_that_was_uploaded_gives_types() -> None:
         created = await upload(stores, {"thing": thing}, request)
         await stores.schemas.delete("mine")
         store = await stores.view(created.store.id)
-        assert await read(await store.merge("name", None, None)) == b"name"
+        assert await read(await documents.merge(store, "name", None, None)) == b"name"
         await assert_whole(stores, created.store)
 
     in_memory(work)

@@ -10,6 +10,7 @@ from protoslice import schema
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.reading import documents, tensors
 
 TEXT_MODEL = MODELS / "tf_sm_pbtxt"
 TEXT = b'node { name: "a" op: "Const" }\nversions { producer: 9 }\n'
@@ -33,7 +34,7 @@ def test_a_saved_model_in_text() -> None:
         assert views["merge"] == binary(text, "tensorflow.SavedModel")
         again = await upload(stores, files, IngestRequest(min_chunk=2000, max_chunk=20_000))
         assert (again.created, again.store.id) == (False, created.store.id)
-        found = await (await stores.view(created.store.id)).tensors.page(name=None, dtype=None, limit=100, cursor=None)
+        found = await tensors.page((await stores.view(created.store.id)), name=None, dtype=None, limit=100, cursor=None)
         names = [item.name for item in found.items]
         assert "Const" in names
         assert "a/.ATTRIBUTES/VARIABLE_VALUE" in names
@@ -92,7 +93,7 @@ def test_long_text_is_parsed_by_another_process(monkeypatch: pytest.MonkeyPatch)
 
     async def work(stores: Stores, _: MemoryStorage) -> None:
         info = (await upload(stores, {"m.pbtxt": text}, IngestRequest(type="onnx.ModelProto"))).store
-        merged = await (await stores.view(info.id)).merge("doc_string", None, None)
+        merged = await documents.merge((await stores.view(info.id)), "doc_string", None, None)
         assert await read(merged) == b"\x01" * 40_000
         with pytest.raises(CorruptModel, match="line 1, column"):
             await upload(stores, {"m.pbtxt": text + b" node"}, IngestRequest(type="onnx.ModelProto"))

@@ -19,13 +19,14 @@ from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.objects import external as objects_external
 from protoslice.stores.objects.read_memo import MemoizedReads
 from protoslice.stores.objects.stored import SUM_BLOCK
+from protoslice.stores.reading import chunks, tensors
 
 COUNT = 150
 MODEL = onnx(*[70_000] * COUNT)
 
 
 async def listed(stores: Stores, store_id: str) -> bytes:
-    page = await (await stores.view(store_id)).tensors.page(name=None, dtype=None, limit=1000, cursor=None)
+    page = await tensors.page((await stores.view(store_id)), name=None, dtype=None, limit=1000, cursor=None)
     return encode_items(page.items)
 
 
@@ -70,7 +71,7 @@ def test_a_registered_model_is_listed_without_a_read_of_it(tmp_path: Path, calls
         async with opened(storage, options) as stores:
             assert await listed(stores, store_id) == first
             assert reading(calls) == []
-            view = await (await stores.view(store_id)).tensors.one("weight-7", None, "raw")
+            view = await tensors.one((await stores.view(store_id)), "weight-7", None, "raw")
             assert await read(view) in MODEL
             assert len(reading(calls)) == 1
 
@@ -197,7 +198,7 @@ def test_reads_of_two_views_at_once_are_both_kept() -> None:
     async def at_once(stores: Stores, store_id: str) -> bytes:
         store = await stores.view(store_id)
         opening = len(reading(calls))
-        page, _ = await asyncio.gather(listed(stores, store_id), store.planned("policy"))
+        page, _ = await asyncio.gather(listed(stores, store_id), chunks.planned(store, "policy"))
         beyond.append(len(reading(calls)) - opening)
         return page
 

@@ -14,7 +14,8 @@ from protoslice import identity
 from protoslice.facts import File
 from protoslice.sources.ropes import Rope
 from protoslice.stores import OpenStore, Stores
-from protoslice.stores.reading.archive import tar_of
+from protoslice.stores.reading import models
+from protoslice.stores.reading.models import tar_of
 
 FILES = {
     "saved_model.pb": b"",
@@ -40,7 +41,7 @@ class Zeros:
 async def archived(stores: Stores, files: dict[str, bytes]) -> tuple[OpenStore, bytes, str]:
     """A store of `files`, its archive, and the entity tag of that."""
     store = await stores.view((await upload(stores, files)).store.id)
-    found = await store.archive()
+    found = await models.archive(store)
     data = await read(found)
     assert len(data) == found.size
     return store, data, found.etag
@@ -84,8 +85,8 @@ def test_the_order_of_an_upload_makes_no_difference() -> None:
 def test_an_archive_of_another_version_has_another_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stores: Stores, _: object) -> None:
         store, _, etag = await archived(stores, FILES)
-        monkeypatch.setattr("protoslice.stores.reading.opened.ARCHIVES", identity.ARCHIVES + 1)
-        assert (await store.archive()).etag != etag
+        monkeypatch.setattr("protoslice.stores.reading.models.ARCHIVES", identity.ARCHIVES + 1)
+        assert (await models.archive(store)).etag != etag
 
     in_memory(work)
 

@@ -12,6 +12,7 @@ from tests.support.stores import derived_in, onnx, opened, read, upload
 from protoslice.storage import MemoryStorage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import IngestRequest, OpenStore
+from protoslice.stores.reading import chunks
 from protoslice.stores.reading import chunks as module
 
 BLOCK = 64 << 10
@@ -57,14 +58,14 @@ def test_hashing_stops_with_its_caller_and_goes_on_for_the_next(monkeypatch: pyt
     monkeypatch.setattr(module, "SLICE", 2 * BLOCK)
 
     async def work(store: OpenStore, reads: Reads) -> None:
-        task = asyncio.create_task(store.cpb())
+        task = asyncio.create_task(chunks.cpb(store))
         await reads.beyond(len(MODEL) // 4)
         task.cancel()
         assert await reads.quiet() < len(MODEL) // 2
-        whole = await read(await store.cpb())
+        whole = await read(await chunks.cpb(store))
         async with opened(MemoryStorage()) as others:
             other = await others.view((await upload(others, MODEL, REQUEST)).store.id)
-            assert whole == await read(await other.cpb())
+            assert whole == await read(await chunks.cpb(other))
 
     on_store(work)
 
@@ -74,16 +75,16 @@ def test_what_was_hashed_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch) ->
     all_bytes: list[int] = []
 
     async def at_once(store: OpenStore, reads: Reads) -> None:
-        await store.cpb()
+        await chunks.cpb(store)
         all_bytes.append(reads.bytes)
 
     async def work(store: OpenStore, reads: Reads) -> None:
-        task = asyncio.create_task(store.cpb())
+        task = asyncio.create_task(chunks.cpb(store))
         await reads.beyond(all_bytes[0] // 2)
         task.cancel()
         await reads.quiet()
         reads.bytes = 0
-        await store.cpb()
+        await chunks.cpb(store)
         assert reads.bytes < 0.6 * all_bytes[0]
 
     on_store(at_once)
@@ -92,7 +93,7 @@ def test_what_was_hashed_is_not_hashed_again(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_one_who_leaves_takes_nothing_from_the_other() -> None:
     async def work(store: OpenStore, reads: Reads) -> None:
-        leaving, staying = (asyncio.create_task(store.cpb()) for _ in range(2))
+        leaving, staying = (asyncio.create_task(chunks.cpb(store)) for _ in range(2))
         await reads.beyond(0)
         leaving.cancel()
         assert (await staying).size > len(MODEL)
@@ -102,12 +103,12 @@ def test_one_who_leaves_takes_nothing_from_the_other() -> None:
 
 def test_two_who_ask_for_a_digest_read_the_chunk_once() -> None:
     async def work(store: OpenStore, reads: Reads) -> None:
-        chunk = next(n for n in range(100) if store.planned_chunk(n).size >= BLOCK)
-        first, second = await asyncio.gather(*(store.chunks(limit=1, cursor=str(chunk)) for _ in range(2)))
+        chunk = next(n for n in range(100) if chunks.own_chunks(store).one(n).size >= BLOCK)
+        first, second = await asyncio.gather(*(chunks.chunks(store, limit=1, cursor=str(chunk)) for _ in range(2)))
         size = first.items[0].size
         assert first == second
         assert reads.bytes <= size + 2 * BLOCK
-        assert first.items[0].sha256 == hashlib.sha256(await read(store.planned_chunk(chunk))).hexdigest()
+        assert first.items[0].sha256 == hashlib.sha256(await read(chunks.own_chunks(store).one(chunk))).hexdigest()
 
     on_store(work)
 
@@ -119,16 +120,16 @@ def test_a_page_writes_the_digests_that_it_made_and_not_those_of_all_chunks() ->
     async def run() -> None:
         async with opened(storage) as stores:
             store = await stores.view((await upload(stores, many, IngestRequest(min_chunk=1))).store.id)
-            assert len((await store.planned()).plan) > 1600
-            pages = [await store.chunks(limit=100, cursor=cursor) for cursor in cursors[:-1]]
+            assert len((await chunks.planned(store)).plan) > 1600
+            pages = [await chunks.chunks(store, limit=100, cursor=cursor) for cursor in cursors[:-1]]
             before = await derived_in(storage)
-            pages.append(await store.chunks(limit=100, cursor=cursors[-1]))
+            pages.append(await chunks.chunks(store, limit=100, cursor=cursors[-1]))
             after = await derived_in(storage)
             wrote = sum(len(data) for name, data in after.items() if data != before.get(name))
             assert 100 * 32 <= wrote <= 34_000  # at most two groups of 512 digests
         async with opened(storage) as stores:
             again = await stores.view(store.info.id)
-            assert [await again.chunks(limit=100, cursor=cursor) for cursor in cursors] == pages
+            assert [await chunks.chunks(again, limit=100, cursor=cursor) for cursor in cursors] == pages
         assert await derived_in(storage) == after
 
     asyncio.run(run())

@@ -24,9 +24,9 @@ MIB = 1 << 20
 def compared(before: bytes, after: bytes) -> StoreComparison:
     async def work(stores: Stores, _: object) -> StoreComparison:
         one, other = [(await upload(stores, data)).store.id for data in (before, after)]
-        found = await stores.comparisons.of(await stores.view(one), await stores.view(other))
-        assert await stores.comparisons.of(await stores.view(one), await stores.view(other)) is found, "made once"
-        back = await stores.comparisons.of(await stores.view(other), await stores.view(one))
+        found = await comparisons.compare(await stores.view(one), await stores.view(other))
+        assert await comparisons.compare(await stores.view(one), await stores.view(other)) is found, "made once"
+        back = await comparisons.compare(await stores.view(other), await stores.view(one))
         assert sum(back.counts.values()) == sum(found.counts.values()), "the same both ways"
         return found
 
@@ -74,8 +74,8 @@ def test_what_is_one_stored_extent_is_not_read() -> None:
         second = await followed(stores, first, [(0, end), new[end : end + 8], (end + 8, len(old))], new)
         alone = (await upload(stores, new + b"\x10\x00")).store.id
         shared, copied = (
-            await stores.comparisons.of(await stores.view(first), await stores.view(second)),
-            await stores.comparisons.of(await stores.view(first), await stores.view(alone)),
+            await comparisons.compare(await stores.view(first), await stores.view(second)),
+            await comparisons.compare(await stores.view(first), await stores.view(alone)),
         )
         assert [each[1:] for each in changes(shared)] == [("file", "model.onnx"), ("tensor", "weight-0")]
         return shared.read, copied.read
@@ -153,12 +153,12 @@ def test_a_comparison_is_resumed_where_its_caller_left_it(way: str) -> None:
         so_far = list[tuple[int, int]]()
         for _ in range(1000):
             if way == "leaves":
-                leaving = asyncio.create_task(stores.comparisons.of(await stores.view(one), await stores.view(other)))
+                leaving = asyncio.create_task(comparisons.compare(await stores.view(one), await stores.view(other)))
                 await asyncio.sleep(0)
                 leaving.cancel()
                 await asyncio.wait([leaving])
             try:
-                return await stores.comparisons.of(await stores.view(one), await stores.view(other), wait=0), so_far
+                return await comparisons.compare(await stores.view(one), await stores.view(other), wait=0), so_far
             except Unfinished as unfinished:
                 so_far.append((unfinished.read, unfinished.size))
         raise AssertionError("each call begins from the start")
@@ -179,8 +179,8 @@ def test_a_comparison_that_fails_is_begun_again_by_the_next_call(monkeypatch: py
         with monkeypatch.context() as patch:
             patch.setattr(comparisons, "steps_of_differences", _failing)
             with pytest.raises(CorruptModel):
-                await stores.comparisons.of(*[await stores.view(each) for each in ids])
-        return await stores.comparisons.of(*[await stores.view(each) for each in ids])
+                await comparisons.compare(*[await stores.view(each) for each in ids])
+        return await comparisons.compare(*[await stores.view(each) for each in ids])
 
     assert changes(in_memory(work))[0] == ("changed", "file", "model.onnx")
 
@@ -193,9 +193,7 @@ def _failing(*_: object) -> Iterator[None]:
 def delta(before: bytes, after: bytes, sample: int | None = None) -> TensorDelta:
     async def work(stores: Stores, _: object) -> TensorDelta:
         one, other = [(await upload(stores, data)).store.id for data in (before, after)]
-        return await stores.comparisons.delta(
-            await stores.view(one), await stores.view(other), "weight-0", "weight-0", sample
-        )
+        return await comparisons.delta(await stores.view(one), await stores.view(other), "weight-0", "weight-0", sample)
 
     return in_memory(work)
 

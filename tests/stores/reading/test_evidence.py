@@ -19,9 +19,7 @@ from protoslice.stores import IngestRequest, StoreOptions
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import SUM_BLOCK, StoredObject
 from protoslice.stores.reading import comparisons
-from protoslice.stores.reading.comparisons import StoreComparison
-from protoslice.stores.reading.evidence import ByteEvidence
-from protoslice.stores.reading.pieces import Pieces
+from protoslice.stores.reading.comparisons import ByteEvidence, StoreComparison
 
 MIB = 1 << 20
 SIZES = 6 * MIB + 5, 6 * MIB, 6 * MIB
@@ -65,7 +63,7 @@ def test_registered_stores_are_digested_once_and_then_compared_without_a_read(bu
                 for number in (before, after)
             ]
             read = bucket.bytes_read
-            return await stores.comparisons.of(*[await stores.view(each) for each in ids]), bucket.bytes_read - read
+            return await comparisons.compare(*[await stores.view(each) for each in ids]), bucket.bytes_read - read
 
     first, read = asyncio.run(compared(0, 1))
     assert tensors(first) == [("changed", "weight-1")]
@@ -89,7 +87,7 @@ def test_equal_checksums_are_believed_when_the_caller_asks_for_it(bucket: Counte
             ids = [(await upload(stores, data)).store.id for data in (FIRST, second[:2] + shift + second[2:])]
         async with opened(bucket) as stores:
             read = bucket.bytes_read
-            found = await stores.comparisons.of(*[await stores.view(each) for each in ids], checksums=True)
+            found = await comparisons.compare(*[await stores.view(each) for each in ids], checksums=True)
             read = bucket.bytes_read - read
             assert tensors(found) == [("changed", "weight-1")]
             if shift:
@@ -97,7 +95,7 @@ def test_equal_checksums_are_believed_when_the_caller_asks_for_it(bucket: Counte
             else:
                 assert (read < 2 * MIB, found.read < MIB) == (True, True)
                 assert 11 * MIB < found.assumed <= len(FIRST)
-            proven = await stores.comparisons.of(*[await stores.view(each) for each in ids])
+            proven = await comparisons.compare(*[await stores.view(each) for each in ids])
             assert (tensors(proven), proven.assumed) == (tensors(found), 0)
             # The first comparison digested unaligned versions.
             assert (proven.read > 2 * len(FIRST)) == (not shift)
@@ -113,7 +111,7 @@ def test_what_differs_everywhere_is_not_digested(bucket: CountedBucket) -> None:
         async with opened(MemoryStorage(), StoreOptions(register_prefixes=(f"{bucket.uri}/models",))) as stores:
             uris = [f"{bucket.uri}/models/{name}.onnx" for name in "ab"]
             ids = [(await stores.register({"m.onnx": uri}, IngestRequest())).store.id for uri in uris]
-            found = await stores.comparisons.of(*[await stores.view(each) for each in ids])
+            found = await comparisons.compare(*[await stores.view(each) for each in ids])
             assert tensors(found) == [("changed", f"weight-{number}") for number in range(3)]
             assert found.read < 2 * len(FIRST)
 
@@ -122,7 +120,7 @@ def test_what_differs_everywhere_is_not_digested(bucket: CountedBucket) -> None:
 
 def test_local_files_are_read_once_and_not_digested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A change at the end is found by one read of either: its tensor alone is read again."""
-    monkeypatch.delattr(Pieces, "of")
+    monkeypatch.delattr(comparisons, "table_of")
     changed_last = changed(FIRST, 2, 1)
     for name, data in (("a", FIRST), ("b", changed_last)):
         (tmp_path / f"{name}.onnx").write_bytes(data)
@@ -131,7 +129,7 @@ def test_local_files_are_read_once_and_not_digested(tmp_path: Path, monkeypatch:
         async with opened(MemoryStorage(), StoreOptions(register_prefixes=(tmp_path.as_uri(),))) as stores:
             uris = [(tmp_path / f"{name}.onnx").as_uri() for name in "ab"]
             ids = [(await stores.register({"m.onnx": uri}, IngestRequest())).store.id for uri in uris]
-            found = await stores.comparisons.of(*[await stores.view(each) for each in ids])
+            found = await comparisons.compare(*[await stores.view(each) for each in ids])
             assert tensors(found) == [("changed", "weight-2")]
             assert found.read < 2 * len(FIRST) + 2 * 8 * MIB
 
@@ -154,7 +152,7 @@ def test_computed_elements_are_compared_for_each_tensor(count: int) -> None:
         changes = set(range(1, 30, 4))
         async with opened(MemoryStorage()) as stores:
             ids = [(await upload(stores, model(each))).store.id for each in ((), changes)]
-            found = await stores.comparisons.of(*[await stores.view(each) for each in ids])
+            found = await comparisons.compare(*[await stores.view(each) for each in ids])
             assert tensors(found) == [("changed", f"t{n}") for n in sorted(changes)]
 
     asyncio.run(work())

@@ -31,7 +31,7 @@ from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import MeteredStorage
 from protoslice.stores import IngestRequest, Stores, derived_facts
 from protoslice.stores.envelope import unseal
-from protoslice.stores.reading import pieces as piece_index
+from protoslice.stores.reading.pieces import table_of
 from protoslice.testing.faults import FaultyStorage, InjectedFault
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, LONGEST + 5, 1_048_576)
@@ -46,7 +46,7 @@ REQUEST = IngestRequest(min_chunk=60_000)
 async def pieces_of(stores: Stores, ref: str, limit: int = 1000) -> list[Piece]:
     found, cursor = list[Piece](), None
     while True:
-        page = (await stores.pieces.of(await stores.view(ref))).page(limit, cursor)
+        page = (await table_of(await stores.view(ref))).page(limit, cursor)
         found += page.items
         cursor = page.next
         if cursor is None:
@@ -170,7 +170,7 @@ def test_they_are_found_by_digest() -> None:
         with pytest.raises(NotFound):
             await stores.locate(wanted, ["nothing"])
         with pytest.raises(InvalidInput):
-            (await stores.pieces.of(await stores.view(store.id))).page(3, "-1")
+            (await table_of(await stores.view(store.id))).page(3, "-1")
 
     in_memory(work)
 
@@ -178,8 +178,8 @@ def test_they_are_found_by_digest() -> None:
 @pytest.fixture
 def _all_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
     """All pieces of any store have entries."""
-    for name, value in (("LEAST_SAMPLED", 1), ("LEAST_INDEXED", 1), ("_FEWEST_SAMPLED", 1000)):
-        monkeypatch.setattr(piece_index, name, value)
+    for name, value in (("LEAST_SAMPLED", 1), ("LEAST_INDEXED", 1), ("_FEWEST", 1000)):
+        monkeypatch.setattr(f"protoslice.stores.reading.pieces.{name}", value)
 
 
 @pytest.mark.usefixtures("_all_indexed")

@@ -38,7 +38,7 @@ async def kept(storage: MemoryStorage) -> dict[str, bytes]:
 def test_an_index_is_kept_for_others_and_made_anew_when_it_is_damaged() -> None:
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         made = (await upload(stores, {"train": STREAM})).store
-        await (await stores.view(made.id)).records.one(0, ANY)
+        await records.one((await stores.view(made.id)), 0, ANY)
         made_first = await kept(storage)
         assert len(made_first) == 1
         for damaged in (False, True):
@@ -48,7 +48,7 @@ def test_an_index_is_kept_for_others_and_made_anew_when_it_is_damaged() -> None:
             async with opened(MeteredStorage(storage, calls.append)) as others:
                 store = await others.view(made.id)
                 calls.clear()
-                view = await store.records.one(1999, ANY)
+                view = await records.one(store, 1999, ANY)
                 assert await read(view) == EXAMPLES[1999]
                 assert (sum(call.bytes_read for call in calls) > len(STREAM)) == damaged
             assert await kept(storage) == made_first
@@ -59,10 +59,10 @@ def test_an_index_is_kept_for_others_and_made_anew_when_it_is_damaged() -> None:
 def test_records_are_extents_of_the_file() -> None:
     async def work(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
-        one, all_ = await store.records.one(7, ANY), await store.records.several(RecordChoice(), "delimited", ANY)
+        one, all_ = await records.one(store, 7, ANY), await records.several(store, RecordChoice(), "delimited", ANY)
         assert [type(piece) for piece in one.rope.pieces()] == [tuple]
         assert all_.rope.pieces() == [(0, 0, len(STREAM))]
-        again = await store.records.several(RecordChoice("7:8"), "u32le", ANY)
+        again = await records.several(store, RecordChoice("7:8"), "u32le", ANY)
         assert await read(again) == FRAMED["u32le"](EXAMPLES[7:8])
         assert len({one.etag, all_.etag, again.etag}) == 3
 
@@ -77,10 +77,10 @@ def test_records_of_a_riegeli_file(options: str, tmp_path_factory: pytest.TempPa
 
     async def work(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, {path.name: path.read_bytes()})).store.id)
-        assert [await read(await store.records.one(n, ANY)) for n in (0, 700, 1999)] == [
+        assert [await read(await records.one(store, n, ANY)) for n in (0, 700, 1999)] == [
             EXAMPLES[n] for n in (0, 700, 1999)
         ]
-        part = await store.records.several(RecordChoice("1000:1500", (3,)), "tfrecord", ANY)
+        part = await records.several(store, RecordChoice("1000:1500", (3,)), "tfrecord", ANY)
         assert await read(part) == FRAMED["tfrecord"]([*EXAMPLES[1000:1500], EXAMPLES[3]])
 
     in_memory(work)
@@ -91,12 +91,12 @@ def test_records_of_a_compressed_file_are_indexed_once() -> None:
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         made = (await upload(stores, {"train.tfrecord.gz": data})).store
-        assert await read(await (await stores.view(made.id)).records.one(7, ANY)) == EXAMPLES[7]
+        assert await read(await records.one((await stores.view(made.id)), 7, ANY)) == EXAMPLES[7]
         calls: list[Call] = []
         async with opened(MeteredStorage(storage, calls.append)) as others:
             store = await others.view(made.id)
             calls.clear()
-            part = await store.records.several(RecordChoice("19000:19010", (3,)), "u32le", ANY)
+            part = await records.several(store, RecordChoice("19000:19010", (3,)), "u32le", ANY)
             assert await read(part) == FRAMED["u32le"]([*EXAMPLES[1000:1010], EXAMPLES[3]])
         assert [call.name for call in calls].count("put") == 0
 
@@ -109,8 +109,8 @@ def test_records_of_an_array_record_file() -> None:
 
     async def work(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, {path.name: path.read_bytes()})).store.id)
-        assert await read(await store.records.one(99, ANY)) == whole[99]
-        part = await store.records.several(RecordChoice("10:50"), "delimited", ANY)
+        assert await read(await records.one(store, 99, ANY)) == whole[99]
+        part = await records.several(store, RecordChoice("10:50"), "delimited", ANY)
         assert await read(part) == FRAMED["delimited"](whole[10:50])
 
     in_memory(work)
@@ -132,26 +132,26 @@ def test_shards_are_one_stream() -> None:
         async with opened(MeteredStorage(storage, calls.append)) as others:
             store = await others.view(made.id)
             of_train = RecordsRequest("train@7")
-            whole = await store.records.several(RecordChoice(), "delimited", of_train)
+            whole = await records.several(store, RecordChoice(), "delimited", of_train)
             assert await read(whole) == STREAM
             assert [type(piece) for piece in whole.rope.pieces()] == [tuple] * 6
-            some = await store.records.several(RecordChoice("300:1700", (5, 1999)), "u32le", of_train)
+            some = await records.several(store, RecordChoice("300:1700", (5, 1999)), "u32le", of_train)
             assert await read(some) == FRAMED["u32le"]([*EXAMPLES[300:1700], EXAMPLES[5], EXAMPLES[1999]])
-            assert await read(await store.records.one(700, of_train)) == EXAMPLES[700]
-            assert (await store.records.one(700, RecordsRequest("train@*"))).etag == (
-                await store.records.one(700, of_train)
+            assert await read(await records.one(store, 700, of_train)) == EXAMPLES[700]
+            assert (await records.one(store, 700, RecordsRequest("train@*"))).etag == (
+                await records.one(store, 700, of_train)
             ).etag
             labelled = RecordChoice(key='features.feature["label"].int64_list.value[0]', values=("1234",))
-            found = await store.records.several(labelled, "delimited", of_train)
+            found = await records.several(store, labelled, "delimited", of_train)
             assert await read(found) == FRAMED["delimited"]([EXAMPLES[1234]])
             everywhere = RecordChoice(key='features.feature["weights"].float_list.value[0]', values=("1.5",))
-            everything = await store.records.several(everywhere, "delimited", RecordsRequest("eval@12"))
+            everything = await records.several(store, everywhere, "delimited", RecordsRequest("eval@12"))
             assert await read(everything) == STREAM
             assert len(await kept(storage)) == 7 + 12
             with pytest.raises(InvalidInput, match="several sets of shards: choose one of eval@12, test@3, train@7"):
-                await store.records.one(0, ANY)
+                await records.one(store, 0, ANY)
             with pytest.raises(NotFound, match="train@9 is missing 9 of its shards"):
-                await store.records.one(0, RecordsRequest("train@9"))
+                await records.one(store, 0, RecordsRequest("train@9"))
 
     in_memory(work)
 
@@ -160,11 +160,11 @@ def test_a_store_of_shards_alone_is_their_stream() -> None:
     async def work(stores: Stores, _: object) -> None:
         files = shards(5)
         store = await stores.view((await upload(stores, files)).store.id)
-        assert await read(await store.records.one(1999, ANY)) == EXAMPLES[1999]
+        assert await read(await records.one(store, 1999, ANY)) == EXAMPLES[1999]
         del files["train-00003-of-00005"]
         store = await stores.view((await upload(stores, files)).store.id)
         with pytest.raises(NotFound, match="is missing 1 of its shards: train-00003-of-00005"):
-            await store.records.one(0, ANY)
+            await records.one(store, 0, ANY)
 
     in_memory(work)
 
@@ -185,7 +185,7 @@ def test_passes_for_several_fields_follow_one_another(monkeypatch: pytest.Monkey
         store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
         choices = [RecordChoice(key=f"{number}", values=("x",)) for number in range(1, 9)]
         with suppress(NotFound):
-            await asyncio.gather(*(store.records.several(choice, "delimited", ANY) for choice in choices))
+            await asyncio.gather(*(records.several(store, choice, "delimited", ANY) for choice in choices))
 
     monkeypatch.setattr(KeyIndex, "steps", steps)
     in_memory(work)
@@ -202,13 +202,13 @@ def test_passes_are_bounded_in_all_stores_and_for_each_client(monkeypatch: pytes
 
     async def work(stores: Stores, _: object) -> None:
         ids = [(await upload(stores, {"train": STREAM + bytes(n)})).store.id for n in range(2)]
-        streams = [(await stores.view(id)).records for id in ids]
+        streams = [await stores.view(id) for id in ids]
         given = dict[str, Counter[str]]()
 
         async def look(client: str, number: int) -> None:
             choice, request = RecordChoice(key=f"{number + 1}", values=("x",)), RecordsRequest(client=client)
             try:
-                await streams[number % 2].several(choice, "delimited", request)
+                await records.several(streams[number % 2], choice, "delimited", request)
             except (NotFound, LimitExceeded) as error:
                 given.setdefault(client, Counter())[type(error).__name__] += 1
 
@@ -239,7 +239,7 @@ def test_callers_share_one_pass() -> None:
         async with opened(MeteredStorage(storage, calls.append)) as others:
             store = await others.view(made.id)
             calls.clear()
-            await asyncio.gather(*(store.records.one(n, ANY) for n in range(20)))
+            await asyncio.gather(*(records.one(store, n, ANY) for n in range(20)))
         assert len(await kept(storage)) == 1
         assert sum(call.bytes_read for call in calls) < 2 * len(STREAM)
 
@@ -250,14 +250,14 @@ def test_an_index_and_an_answer_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
     async def work(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
         with pytest.raises(LimitExceeded, match="shards"):
-            await store.records.one(0, ANY)
+            await records.one(store, 0, ANY)
 
     async def answer(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, {"train": STREAM})).store.id)
         with pytest.raises(LimitExceeded, match="ask for less"):
-            await store.records.several(RecordChoice(":"), "u32le", ANY)
+            await records.several(store, RecordChoice(":"), "u32le", ANY)
         with pytest.raises(LimitExceeded, match="fewer at a time"):
-            await store.records.several(RecordChoice(":"), "tfrecord", ANY)
+            await records.several(store, RecordChoice(":"), "tfrecord", ANY)
 
     monkeypatch.setattr(records, "_LIMITS", _core.Limits(records=100))
     in_memory(work)

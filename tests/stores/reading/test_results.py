@@ -16,7 +16,8 @@ from protoslice.concurrency.results import Key, Results
 from protoslice.graphs import GraphQuery
 from protoslice.storage import MemoryStorage
 from protoslice.stores import OpenStore, StoreOptions, Stores
-from protoslice.stores.reading.opened import TextView
+from protoslice.stores.reading import documents, graphs, models, tensors, texts
+from protoslice.stores.reading.texts import TextView
 
 STORES: Final = 100
 TEXT: Final = 20_000
@@ -27,22 +28,22 @@ async def _text(store: OpenStore) -> object:
     async def made() -> TextView:
         return TextView.of(store.info.id.encode() * (TEXT // 64))
 
-    return await store.text(("page",), made)
+    return await texts.text(store, ("page",), made)
 
 
 VIEWS: Final[tuple[Callable[[OpenStore], Awaitable[object]], ...]] = (
     _text,
-    lambda store: store.tensors.all(),
-    lambda store: store.tensors.page(name=None, dtype=None, limit=5, cursor=None, sort="-size"),
-    lambda store: store.tensors.tree("", 0, 100, 20),
-    lambda store: store.tensors.one("w1", None, "stats"),
-    lambda store: store.tensors.safetensors([]),
-    lambda store: store.tensors.shards(shard_bytes=1000),
-    lambda store: store.onnx.file("model.onnx", (), (), 1),
-    lambda store: store.graphs.part(GraphQuery()),
-    lambda store: store.graphs.level(None, 0, None),
-    lambda store: store.merge("graph", ["initializer.name"], None),
-    lambda store: store.archive(),
+    lambda store: tensors.listed(store),
+    lambda store: tensors.page(store, name=None, dtype=None, limit=5, cursor=None, sort="-size"),
+    lambda store: tensors.tree(store, "", 0, 100, 20),
+    lambda store: tensors.one(store, "w1", None, "stats"),
+    lambda store: tensors.safetensors(store, []),
+    lambda store: tensors.shards(store, shard_bytes=1000),
+    lambda store: models.onnx_file(store, "model.onnx", (), (), 1),
+    lambda store: graphs.part(store, GraphQuery()),
+    lambda store: graphs.level(store, None, 0, None),
+    lambda store: documents.merge(store, "graph", ["initializer.name"], None),
+    lambda store: models.archive(store),
 )
 
 

@@ -14,8 +14,8 @@ from tests.support.stores import collect_a_day_later, derived_in, in_memory, onn
 from protoslice.facts import PiecePlace
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import Stores
-from protoslice.stores.reading import pieces as piece_index
-from protoslice.stores.reading import search
+from protoslice.stores.reading import pieces as search
+from protoslice.stores.reading.pieces import table_of
 
 TENSOR = 70_000
 LARGE = onnx(2 << 20)
@@ -61,14 +61,14 @@ def test_the_largest_of_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stores of a few hundred kilobytes have entries."""
-    monkeypatch.setattr(piece_index, "LEAST_INDEXED", 200_000)
+    monkeypatch.setattr(search, "LEAST_INDEXED", 200_000)
 
 
 async def with_pieces(stores: Stores, seeds: Sequence[int], name: str = "m.bin") -> str:
     """Id of a store of files of a piece each, whose table has been made."""
     files = {f"{name}.{number}": piece(seed) for number, seed in enumerate(seeds)}
     store = (await upload(stores, files)).store.id
-    (await stores.pieces.of(await stores.view(store))).page(1, None)
+    (await table_of(await stores.view(store))).page(1, None)
     return store
 
 
@@ -144,7 +144,7 @@ def test_any_number_of_stores_may_have_a_piece(stores: int) -> None:
 
 
 def test_more_pieces_than_are_looked_up_are_found_by_the_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(piece_index, "ASKED", 6)
+    monkeypatch.setattr(search, "ASKED", 6)
 
     async def work(stores: Stores, _: Storage) -> None:
         await with_pieces(stores, range(60))
@@ -155,15 +155,15 @@ def test_more_pieces_than_are_looked_up_are_found_by_the_lowest(monkeypatch: pyt
 
 def test_a_file_is_found_in_a_store_that_holds_much_more() -> None:
     pieces = [(hashlib.sha256(b"%d" % number).digest(), 1 << 20) for number in range(64_000)]
-    chosen = set(piece_index.sampled(pieces))
+    chosen = set(search.sampled(pieces))
     assert len(chosen) == 1000
-    lowest = sorted(digest for digest, _ in pieces[30_000:31_000])[: piece_index.ASKED]
+    lowest = sorted(digest for digest, _ in pieces[30_000:31_000])[: search.ASKED]
     assert len(chosen & set(lowest)) > 5
 
 
 def test_entries_of_a_small_store_are_none() -> None:
-    assert piece_index.sampled([(bytes(32), 199_999), (b"1" * 32, 1000)]) == []
-    assert piece_index.sampled([(bytes(32), 199_999), (b"1" * 32, 1000), (b"2" * 32, 70_000)]) == [bytes(32), b"2" * 32]
+    assert search.sampled([(bytes(32), 199_999), (b"1" * 32, 1000)]) == []
+    assert search.sampled([(bytes(32), 199_999), (b"1" * 32, 1000), (b"2" * 32, 70_000)]) == [bytes(32), b"2" * 32]
 
 
 async def indexed(stores: Stores) -> dict[str, int]:
@@ -205,7 +205,7 @@ def test_a_store_that_came_again_is_found_once_its_table_is_made() -> None:
         await stores.delete(store)
         again = await upload(stores, {f"m.bin.{number}": piece(number) for number in range(6)})
         assert (again.created, again.store.id) == (True, store)
-        (await stores.pieces.of(await stores.view(store))).page(1, None)
+        (await table_of(await stores.view(store))).page(1, None)
         await collect_a_day_later(storage)
         assert len(await stores.locate(asked(range(6)), None)) == 6
 

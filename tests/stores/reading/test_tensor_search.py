@@ -15,10 +15,10 @@ from protoslice.concurrency import finish
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.facts import TensorBranch, TensorEntry
 from protoslice.stores.paging import PageBudget, ResultPage
-from protoslice.stores.reading.tensors import groups as grouping
-from protoslice.stores.reading.tensors import searching
-from protoslice.stores.reading.tensors.groups import NamedTensors, totals_of
-from protoslice.stores.reading.tensors.searching import NameSearch, page_job
+from protoslice.stores.reading import tensor_names as grouping
+from protoslice.stores.reading import tensor_search as searching
+from protoslice.stores.reading.tensor_names import NamedTensors, totals_of
+from protoslice.stores.reading.tensor_search import NameSearch, page_job
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors, natural
 from protoslice.tensors.model import Tensor, Unreadable

@@ -10,13 +10,14 @@ from tests.support.stores import field, in_memory, onnx, upload
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import Node
 from protoslice.stores import Stores
-from protoslice.stores.reading.treemap import MOST_CELLS
+from protoslice.stores.reading import documents
+from protoslice.stores.reading.documents import MOST_CELLS
 
 
 def treemap(data: bytes, path: str = "", depth: int = 16, min_share: float = 0.0) -> Node:
     async def work(stores: Stores, _: object) -> Node:
         store = await stores.view((await upload(stores, data)).store.id)
-        return await store.treemap(path, depth, min_share)
+        return await documents.treemap(store, path, depth, min_share)
 
     return in_memory(work)
 

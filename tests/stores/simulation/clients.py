@@ -17,6 +17,7 @@ from tests.support.stores import onnx, read
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
 from protoslice.stores import IngestRequest, Stores
+from protoslice.stores.reading.pieces import table_of
 
 T = TypeVar("T")
 Actions = Sequence[Callable[[], Awaitable[None]]]
@@ -230,7 +231,7 @@ class Client:
             await self.ask(space, lambda stores: self._cut(stores, self.ids[content.name]))
 
     async def _cut(self, stores: Stores, store: str) -> None:
-        await stores.pieces.of(await stores.view(store))
+        await table_of(await stores.view(store))
 
     async def pause(self) -> None:
         """Do nothing for a time."""

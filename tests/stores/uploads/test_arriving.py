@@ -23,6 +23,7 @@ from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import RecordsRequest, StoreOptions, Stores
 from protoslice.stores.ingest.file_writer import BATCH
+from protoslice.stores.reading import records
 from protoslice.stores.uploads import ArrivingRequest, Body, NewUpload, UploadOptions, arriving, arriving_index, parts
 from protoslice.stores.uploads import append as appending
 from protoslice.stores.uploads.arriving_index import ArrivingIndex, ArrivingIndexes
@@ -264,7 +265,7 @@ async def test_the_store_is_made_when_the_stream_ends_and_readers_are_told_so() 
         await append(stores, upload_id, 5000, data[5000:], last=True)
         assert await given(stores, upload_id, 90) == (EXAMPLES[90:], None)
         store = await stores.view((await stores.uploads.get(upload_id)).store or "")
-        assert await (await store.records.one(119, RecordsRequest(framing="delimited"))).read(1 << 20) == EXAMPLES[119]
+        assert await (await records.one(store, 119, RecordsRequest(framing="delimited"))).read(1 << 20) == EXAMPLES[119]
 
 
 @run

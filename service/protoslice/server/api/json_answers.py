@@ -32,6 +32,7 @@ from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.services import Services, given
 from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
 from protoslice.stores.paging import PAGE_BYTES
+from protoslice.stores.reading.texts import text
 from protoslice.tensors.omitted import HEADER as OMITTED
 from protoslice.tensors.omitted import refuse
 
@@ -216,7 +217,7 @@ async def view_answer(
         return await services.stores.worker.sized(PAGE_BYTES, lambda: _view_of(found))
 
     below = tuple((name, value) for name, value in request.path_params.items() if name != "ref")
-    kept = await store.text((request.scope["endpoint"], below, request.scope["query_string"], *facts), made)
+    kept = await text(store, (request.scope["endpoint"], below, request.scope["query_string"], *facts), made)
     refuse(kept.omitted, strict)
     said = dict(headers) | next_page(request.scope, kept.next)
     if kept.omitted is not None:

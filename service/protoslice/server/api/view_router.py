@@ -31,6 +31,7 @@ from protoslice.server.http.negotiation import (
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation, TextView
 from protoslice.stores.objects.representation import Head
+from protoslice.stores.reading.texts import get_head, put_head, text
 
 _FORMS_OF_MESSAGE: Final = (MESSAGE, PROTOBUF_JSON, JSON, TEXT)
 _FORMS_OF_RECORDS: Final = (DELIMITED, *FORMS_OF_RECORDS)
@@ -116,7 +117,7 @@ async def answer_view(
             window=lambda length: services.windows.open(length, context.key),
         )
         if etag is not None and scope["method"] == "HEAD":
-            await store.heads.put(rope.head)
+            await put_head(store, rope.head)
         return
     rendering = _Rendering(services, store, rope, form)
     await send_rendered(scope, send, rope, rendering, media_type=form, fields=fields, terms=terms)
@@ -129,7 +130,7 @@ async def _known_answer(etag: str, store: OpenStore, method: str, fields: Fields
         answer = AnswerPlanner(Head(etag, "", ""), terms).answer("HEAD", fields)
         if answer.status == 304:
             return answer
-    head = await store.heads.get(etag) if method == "HEAD" else None
+    head = await get_head(store, etag) if method == "HEAD" else None
     if head is None:
         return None
     choose(fields.get(b"accept"), (head.media_type,))  # views whose tags are known before they are made have one form
@@ -149,7 +150,7 @@ class _Rendering:
         self._form = (FORMS if rope.kind == "message" else FORMS_OF_RECORDS)[media_type]
 
     async def __call__(self, etag: str) -> TextView:
-        return await self._store.text((etag,), self._made)
+        return await text(self._store, (etag,), self._made)
 
     async def _made(self) -> TextView:
         data = await self._rope.read(self._renderer.max_bytes)

@@ -25,6 +25,7 @@ from protoslice.server.api.view_parameters import (
 )
 from protoslice.server.http.parameters import number_of
 from protoslice.stores import OpenStore, Representation
+from protoslice.stores.reading import chunks, documents, models, records, tensors
 from protoslice.streams.selection import RecordChoice, RecordPart
 from protoslice.tensors.listing import tags_of
 from protoslice.tensors.safetensors_file import INDEX, WHOLE, may_be_shard
@@ -123,7 +124,7 @@ async def get_archive(store: OpenStore, rest: str, query: NoQuery) -> Representa
 
     For programs that load models from an archive URL, such as KServe.
     """
-    return await store.archive()
+    return await models.archive(store)
 
 
 @view(
@@ -135,11 +136,11 @@ async def get_archive(store: OpenStore, rest: str, query: NoQuery) -> Representa
 )
 async def get_metadata(store: OpenStore, rest: str, query: PlanQuery) -> Representation:
     """Return a description of the chunks of the message, in TensorFlow's proto_splitter schema."""
-    return await store.metadata(query.plan)
+    return await chunks.metadata(store, query.plan)
 
 
 def _planned_chunk(store: OpenStore, rest: str) -> Representation:
-    return store.planned_chunk(number_of("chunk", rest))
+    return chunks.own_chunks(store).one(number_of("chunk", rest))
 
 
 @view(
@@ -153,7 +154,7 @@ def _planned_chunk(store: OpenStore, rest: str) -> Representation:
 )
 async def get_chunk(store: OpenStore, rest: str, query: PlanQuery) -> Representation:
     """Return the serialized message or the raw bytes. Messages can also be rendered as JSON or text."""
-    return await store.chunk(number_of("chunk", rest), query.plan)
+    return await chunks.chunk(store, number_of("chunk", rest), query.plan)
 
 
 @view(
@@ -169,7 +170,7 @@ async def get_merged(store: OpenStore, rest: str, query: MergeQuery) -> Represen
     For a bytes or string field, returns its content; for a scalar, its text. In a stream of records, start the path
     with a record, such as `records[1000]`; in the index of a tensor bundle, with `header` or `entries`.
     """
-    return await store.merge(query.path, query.fields, query.omit_larger_than, query.stream, omit=query.omit)
+    return await documents.merge(store, query.path, query.fields, query.omit_larger_than, query.stream, omit=query.omit)
 
 
 @view(
@@ -181,7 +182,7 @@ async def get_merged(store: OpenStore, rest: str, query: MergeQuery) -> Represen
 )
 async def get_chunked_proto(store: OpenStore, rest: str, query: PlanQuery) -> Representation:
     """Return a riegeli file for TensorFlow's Merger; for an uploaded chunked file, the file itself."""
-    return await store.cpb(query.plan)
+    return await chunks.cpb(store, query.plan)
 
 
 @view(
@@ -195,7 +196,7 @@ async def get_chunked_proto(store: OpenStore, rest: str, query: PlanQuery) -> Re
 )
 async def get_record(store: OpenStore, rest: str, query: StreamQuery) -> Representation:
     """Return a record by its number, from 0. Can be rendered as JSON or text if the type is known."""
-    return await store.records.one(number_of("record", rest), query.stream)
+    return await records.one(store, number_of("record", rest), query.stream)
 
 
 @view(
@@ -213,7 +214,7 @@ async def get_records(store: OpenStore, rest: str, query: RecordsQuery) -> Repre
     With `summary`, returns the framing, the type, the number of records, and any damage that cuts the stream short.
     """
     if query.summary is not None:
-        return await store.records.summary(query.stream, records_summary_text)
+        return await records.summary(store, query.stream, records_summary_text)
     if query.slice is not None and query.range is not None:
         raise InvalidInput("Give either `slice` or `range`, its older name")
     choice = RecordChoice(
@@ -225,7 +226,7 @@ async def get_records(store: OpenStore, rest: str, query: RecordsQuery) -> Repre
         seed=query.seed,
     )
     part = RecordPart(query.path, query.fields, query.omit_larger_than)
-    return await store.records.several(choice, query.format, query.stream, part)
+    return await records.several(store, choice, query.format, query.stream, part)
 
 
 @view(
@@ -247,22 +248,29 @@ async def get_tensor(store: OpenStore, rest: str, query: TensorQuery) -> Represe
     name, for minimum, maximum, mean, standard deviation, zeros and a histogram. `X-Tensor-Dtype` and `X-Tensor-Shape`
     (`3,4`; empty for a scalar) describe the response.
     """
-    tensors = store.tensors_with(tags_of(query.tags))
-    return await tensors.one(rest, query.slice, query.format, query.sample, dequantize=query.dequantize)
+    return await tensors.one(
+        store,
+        rest,
+        query.slice,
+        query.format,
+        query.sample,
+        dequantize=query.dequantize,
+        tags=tags_of(query.tags),
+    )
 
 
 def _file_tag(store: OpenStore, rest: str, query: TensorsQuery) -> str | None:
-    tensors = store.tensors_with(tags_of(query.tags))
-    return None if query.strict else tensors.file_tag(query.name, query.layout)
+    return None if query.strict else tensors.file_tag(store, query.name, query.layout, tags_of(query.tags))
 
 
 def _shard_tag(store: OpenStore, rest: str, query: ShardsQuery) -> str | None:
-    tensors = store.tensors_with(tags_of(query.tags))
-    return None if query.strict else tensors.shard_tag(rest, query.name, query.shards, query.layout)
+    if query.strict:
+        return None
+    return tensors.shard_tag(store, rest, query.name, query.shards, query.layout, tags_of(query.tags))
 
 
 def _onnx_tag(store: OpenStore, rest: str, query: OnnxQuery) -> str | None:
-    return store.onnx.tag(rest, query.inputs, query.outputs, query.align)
+    return models.onnx_tag(store, rest, query.inputs, query.outputs, query.align)
 
 
 @view(
@@ -279,8 +287,8 @@ async def get_safetensors(store: OpenStore, rest: str, query: TensorsQuery) -> R
     Tensors of a type that safetensors lacks are widened, or left out and named in the metadata and in
     `Protoslice-Omitted`; with `strict`, leaving one out is an error.
     """
-    tensors = store.tensors_with(tags_of(query.tags))
-    return await tensors.safetensors(query.name, strict=query.strict, layout=query.layout)
+    tags = tags_of(query.tags)
+    return await tensors.safetensors(store, query.name, strict=query.strict, layout=query.layout, tags=tags)
 
 
 @view(
@@ -302,8 +310,14 @@ async def get_safetensors_shard(store: OpenStore, rest: str, query: ShardsQuery)
         raise InvalidInput("Invalid shards: use a size of at least one byte")
     if not may_be_shard(rest):
         raise NotFound(f"No file {rest[:100]!r} of these tensors: use {WHOLE}, or {INDEX}, which names the others")
-    tensors = store.tensors_with(tags_of(query.tags))
-    made = await tensors.shards(query.name, shard_bytes=query.shards, strict=query.strict, layout=query.layout)
+    made = await tensors.shards(
+        store,
+        query.name,
+        shard_bytes=query.shards,
+        strict=query.strict,
+        layout=query.layout,
+        tags=tags_of(query.tags),
+    )
     if rest not in made:
         raise NotFound(f"No file {rest[:100]!r} of these tensors: they are in {', '.join([*made][:5]) or 'none'}")
     return made[rest]
@@ -325,4 +339,4 @@ async def get_onnx_file(store: OpenStore, rest: str, query: OnnxQuery) -> Repres
     Runtimes load models of any size from the first two, next to each other in a folder; they load `single.onnx` up to
     2 GiB. With `inputs` and `outputs`, the model is the part of the graph between these values.
     """
-    return await store.onnx.file(rest, query.inputs, query.outputs, query.align)
+    return await models.onnx_file(store, rest, query.inputs, query.outputs, query.align)

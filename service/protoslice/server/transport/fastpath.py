@@ -28,6 +28,7 @@ from protoslice.server.observability.recorder import Recorder
 from protoslice.server.problems import HttpProblem
 from protoslice.server.services import Services
 from protoslice.stores import OpenStore, Representation
+from protoslice.stores.reading.chunks import digests_known
 
 LARGEST_ANSWER: Final = 64 << 10
 """The longest body in bytes: writing a longer one takes so long that a task no longer shows."""
@@ -129,7 +130,7 @@ class FastPath:
         if kept is None:
             kept = self._planned[store] = {}
         planned = kept.get(target)
-        if planned is not None and planned.facts == store.facts_known:
+        if planned is not None and planned.facts == digests_known(store):
             return planned
         if len(kept) >= _MOST_PLANNERS:
             kept.clear()
@@ -142,7 +143,7 @@ class FastPath:
         view = found.view
         if view.select_sync is None:
             return None
-        facts, rope = store.facts_known, view.select_sync(store, found.rest)
+        facts, rope = digests_known(store), view.select_sync(store, found.rest)
         planner = AnswerPlanner(rope, found.terms(rope.versioned, None, self._services))
         return _Planned(facts, store.info.id, view, view.path, target.decode("ascii"), rope, planner)
 

@@ -163,7 +163,7 @@ class _BaseFile:
     def __init__(self, store: OpenStore, path: str, worth: frozenset[str]) -> None:
         self.location = store.refs[path].location
         self.worth = worth
-        self._stored = store.stored(path)
+        self._stored = store.files[path]
         self._rope: Representation = store.file(path)
         self._pieces: AsyncGenerator[bytes | memoryview, None] | None = None
         self._rest = memoryview(b"")

@@ -22,7 +22,8 @@ from protoslice.stores.ingest.file_writer import IngestedFile
 from protoslice.stores.ingest.root.choice import Root
 from protoslice.stores.ingest.root.prepare import Prepared
 from protoslice.stores.manifest import LARGEST_INLINE, Manifest
-from protoslice.stores.reading.soundness import is_sound
+from protoslice.stores.reading import models
+from protoslice.stores.reading.opened import is_sound
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.shared import Space
 from protoslice.stores.writing.new_objects import NewObjects
@@ -159,7 +160,7 @@ async def _report(space: Space, manifest: Manifest, *, strict: bool) -> ModelRep
     """
     opened = await space.assemble(manifest)
     try:
-        report = await opened.report(compare=strict)
+        report = await models.report(opened, compare=strict)
     finally:
         opened.close()
     if strict and report.problem is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,19 +12,21 @@ from threading import Lock
 from typing import Final
 
 from protoslice.comparing.differences import steps_of_differences
-from protoslice.comparing.equality import Equality, PieceList
+from protoslice.comparing.equality import Equality, Extent, PieceList, Ranges, Unverified, side_by_side, unverified_by
 from protoslice.comparing.pairs import Pair, delta_job, move_job, pairs_job, runs_of
 from protoslice.concurrency import Job, coarse
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.results import Key, Results
+from protoslice.concurrency.results import Key
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
 from protoslice.facts import Difference, Kind, Piece, TensorDelta, TensorMove, TensorMoves
 from protoslice.sources.source import RangeSource
+from protoslice.stores.objects.joined import JoinedObject
+from protoslice.stores.objects.stored import SUM_BLOCK, StoredObject
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
-from protoslice.stores.reading.evidence import ByteEvidence, PieceLists
 from protoslice.stores.reading.opened import OpenStore
-from protoslice.stores.reading.pieces import Pieces, PieceTable
+from protoslice.stores.reading.pieces import PieceTable, is_known, table_of
+from protoslice.stores.reading.tensors import counted, listed
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Deferred, Model, Tensor
 from protoslice.tensors.reading import is_resolved, resolve
@@ -51,6 +53,11 @@ _WEIGHT: Final = 300
 
 Counted = tuple[Mapping[tuple[str, str], int], Sequence[Difference], int]
 """Numbers of differences by kind and change, listed ones, and their bytes in memory."""
+PieceLists = Mapping[int, PieceList]
+"""Pieces of open files, by the `id` of the file."""
+_Cut = tuple[int, int, tuple[StoredObject, int], tuple[StoredObject, int]]
+"""Offset and length of a range, and of either side an object and the offset in it."""
+_MARK: Final = b"\x01"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +107,7 @@ class _Comparing:
         self._before = read
         self._slice = Lock()
         self.end: Future[Counted | None] = Future()
+        self._running: SingleFlight[None, None] = SingleFlight()
 
     @property
     def read(self) -> int:
@@ -116,7 +124,11 @@ class _Comparing:
         """Bytes that were not read because of equal checksums."""
         return self._evidence.assumed
 
-    def slices(self) -> Job[None]:
+    async def run(self, worker: Worker) -> None:
+        """Run it to its end, once for all callers; it stops when the last of them leaves."""
+        await self._running.get(None, lambda: worker.finish(self._slices()), cancellable=True)
+
+    def _slices(self) -> Job[None]:
         """Return the job of one caller, which continues after the slices of those before."""
         while not self.end.done():
             with self._slice:  # the last one of a caller that left may still run
@@ -134,116 +146,106 @@ class _Comparing:
             self.end.set_exception(error)
 
 
-class Comparisons:
-    """Comparisons of stores, each made once for all who wait, and kept for a while."""
+async def compare(
+    before: OpenStore, after: OpenStore, *, checksums: bool = False, wait: float | None = None
+) -> StoreComparison:
+    """Comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree.
 
-    def __init__(self, pieces: Pieces, results: Results, worker: Worker) -> None:
-        self._pieces = pieces
-        self._results = results
-        self._worker = worker
-        self._running: SingleFlight[_Comparing, None] = SingleFlight()
+    Raise `Unfinished` after about `wait` seconds. The next call resumes the comparison.
+    """
+    key = (*_pair(before, after, "comparison"), checksums)
+    known: StoreComparison | _Comparing | None = after.results.find(key)
+    if isinstance(known, StoreComparison):
+        return known
+    work = known if known is not None and not known.failed else await _begin(key, before, after, {})
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait if not work.end.done() else None):
+                await work.run(after.worker)
+        if not work.end.done():
+            raise Unfinished(work.read, before.info.size + after.info.size)
+        if (found := work.end.result()) is not None:
+            counts, listed, weight = found
+            made = StoreComparison(before.info.id, after.info.id, counts, listed, work.read, work.assumed)
+            after.results.put(key, made, weight)
+            return made
+        undigested = [each.info.size for each in (before, after) if not await is_known(each)]
+        pieces = await _digested(before, after)
+        work = await _begin(key, before, after, pieces, work.read + sum(undigested))
 
-    async def of(
-        self, before: OpenStore, after: OpenStore, *, checksums: bool = False, wait: float | None = None
-    ) -> StoreComparison:
-        """Comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree.
 
-        Raise `Unfinished` after about `wait` seconds. The next call resumes the comparison.
-        """
-        key = (*_pair(before, after, "comparison"), checksums)
-        known: StoreComparison | _Comparing | None = self._results.find(key)
-        if isinstance(known, StoreComparison):
-            return known
-        work = known if known is not None and not known.failed else await self._begin(key, before, after, {})
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(wait if not work.end.done() else None):
-                    await self._run(work)
-            if not work.end.done():
-                raise Unfinished(work.read, before.info.size + after.info.size)
-            if (found := work.end.result()) is not None:
-                counts, listed, weight = found
-                made = StoreComparison(before.info.id, after.info.id, counts, listed, work.read, work.assumed)
-                self._results.put(key, made, weight)
-                return made
-            undigested = [each.info.size for each in (before, after) if not await self._pieces.known(each)]
-            pieces = await self._digested(before, after)
-            work = await self._begin(key, before, after, pieces, work.read + sum(undigested))
+async def delta(before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
+    """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
 
-    async def delta(self, before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
-        """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
+    `sample` as in `delta_job`.
+    """
 
-        `sample` as in `delta_job`.
-        """
+    async def made() -> tuple[TensorDelta, int]:
+        one, other = [await counted(store, called) for store, called in ((before, was), (after, name))]
+        found = await after.worker.finish(delta_job(one, other, sample))
+        return found, _WEIGHT + sum(map(len, (was, name)))
 
-        async def made() -> tuple[TensorDelta, int]:
-            one, other = [await store.tensors.ready(called) for store, called in ((before, was), (after, name))]
-            found = await self._worker.finish(delta_job(one, other, sample))
-            return found, _WEIGHT + sum(map(len, (was, name)))
+    key = (*_pair(before, after, "delta of a tensor"), was, name, sample)
+    return await after.results.get(key, made, cancellable=True)
 
-        key = (*_pair(before, after, "delta of a tensor"), was, name, sample)
-        return await self._results.get(key, made, cancellable=True)
 
-    async def moves(
-        self, before: OpenStore, after: OpenStore, sample: int, limit: int, cursor: str | None
-    ) -> TensorMoves:
-        """A page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
-        first = first_item(cursor)
+async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cursor: str | None) -> TensorMoves:
+    """A page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
+    first = first_item(cursor)
 
-        async def made() -> tuple[TensorMoves, int]:
-            one, other = [await _tensors_of(store) for store in (before, after)]
-            pairs = await self._paired(before, after, one, other)
-            job = _moves_job(pairs, one, other, sample, PageBudget(limit), first)
-            page = await self._worker.finish(coarse(job, _STEPS))  # each is a short read
-            names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
-            return page, 3 * names + _WEIGHT * (2 * len(page.items) + len(page.equal))
+    async def made() -> tuple[TensorMoves, int]:
+        one, other = [await _tensors_of(store) for store in (before, after)]
+        pairs = await _paired(before, after, one, other)
+        job = _moves_job(pairs, one, other, sample, PageBudget(limit), first)
+        page = await after.worker.finish(coarse(job, _STEPS))  # each is a short read
+        names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
+        return page, 3 * names + _WEIGHT * (2 * len(page.items) + len(page.equal))
 
-        key = (*_pair(before, after, "moves of tensors"), sample, limit, first)
-        return await self._results.get(key, made, cancellable=True)
+    key = (*_pair(before, after, "moves of tensors"), sample, limit, first)
+    return await after.results.get(key, made, cancellable=True)
 
-    async def _paired(self, before: OpenStore, after: OpenStore, one: Tensors, other: Tensors) -> Sequence[Pair]:
-        """Pairs of tensors of both stores, the same for each comparison of them."""
 
-        async def paired() -> tuple[Sequence[Pair], int]:
-            found = await self._worker.finish(pairs_job(one, other, local=_are_local(before, after)))
-            return found, _PAIR * len(found)
+async def _paired(before: OpenStore, after: OpenStore, one: Tensors, other: Tensors) -> Sequence[Pair]:
+    """Pairs of tensors of both stores, the same for each comparison of them."""
 
-        return await self._results.get(_pair(before, after, "pairs of tensors"), paired, cancellable=True)
+    async def paired() -> tuple[Sequence[Pair], int]:
+        found = await after.worker.finish(pairs_job(one, other, local=_are_local(before, after)))
+        return found, _PAIR * len(found)
 
-    async def _begin(
-        self, key: Key, before: OpenStore, after: OpenStore, pieces: PieceLists, read: int = 0
-    ) -> _Comparing:
-        """Begin a comparison, in which bytes of `pieces` need not be read; `read` bytes were."""
-        one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
-        pieces = pieces or await self._kept(before, after)
-        pairs = None if _same_files(before, after) else await self._paired(before, after, one.tensors, other.tensors)
-        evidence, stored = ByteEvidence(pieces, checksums=key[-1] is True), before.info.size + after.info.size
-        equality = Equality(evidence.unverified, lambda _: None, local=True, stored=stored)
-        differences = steps_of_differences(one, other, equality, pairs)
-        most = None if pieces or _are_local(before, after) else MOST_CONFIRMED
-        begun: StoreComparison | _Comparing | None = self._results.find(key)
-        if isinstance(begun, _Comparing) and not begun.end.done():
-            return begun  # by another caller meanwhile
-        work = _Comparing(_counted_job(differences, equality, most), equality, evidence, read)
-        self._results.put(key, work, before.weight + after.weight + _PAIR * len(pairs or ()))
-        return work
+    return await after.results.get(_pair(before, after, "pairs of tensors"), paired, cancellable=True)
 
-    async def _run(self, work: _Comparing) -> None:
-        await self._running.get(work, lambda: self._worker.finish(work.slices()), cancellable=True)
 
-    async def _kept(self, *stores: OpenStore) -> PieceLists:
-        """Pieces of large stores, when those of all have been digested; else empty."""
-        large = min(store.info.size for store in stores) >= LARGE
-        known = large and all([await self._pieces.known(store) for store in stores])
-        return await self._digested(*stores) if known else {}
+async def _begin(key: Key, before: OpenStore, after: OpenStore, pieces: PieceLists, read: int = 0) -> _Comparing:
+    """Begin a comparison, in which bytes of `pieces` need not be read; `read` bytes were."""
+    one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
+    pieces = pieces or await _kept(before, after)
+    pairs = None if _same_files(before, after) else await _paired(before, after, one.tensors, other.tensors)
+    evidence, stored = ByteEvidence(pieces, checksums=key[-1] is True), before.info.size + after.info.size
+    equality = Equality(evidence.unverified, lambda _: None, local=True, stored=stored)
+    differences = steps_of_differences(one, other, equality, pairs)
+    most = None if pieces or _are_local(before, after) else MOST_CONFIRMED
+    begun: StoreComparison | _Comparing | None = after.results.find(key)
+    if isinstance(begun, _Comparing) and not begun.end.done():
+        return begun  # by another caller meanwhile
+    work = _Comparing(_counted_job(differences, equality, most), equality, evidence, read)
+    after.results.put(key, work, before.weight + after.weight + _PAIR * len(pairs or ()))
+    return work
 
-    async def _digested(self, *stores: OpenStore) -> PieceLists:
-        """Pieces of the files of stores, digested where that has not been done."""
-        found: dict[int, PieceList] = {}
-        for store in stores:
-            table = await self._pieces.of(store)
-            found |= await self._worker.bulk(lambda table=table, store=store: _listed(table, store))  # type: ignore[misc]
-        return found
+
+async def _kept(*stores: OpenStore) -> PieceLists:
+    """Pieces of large stores, when those of all have been digested; else empty."""
+    large = min(store.info.size for store in stores) >= LARGE
+    known = large and all([await is_known(store) for store in stores])
+    return await _digested(*stores) if known else {}
+
+
+async def _digested(*stores: OpenStore) -> PieceLists:
+    """Pieces of the files of stores, digested where that has not been done."""
+    found: dict[int, PieceList] = {}
+    for store in stores:
+        table = await table_of(store)
+        found |= await store.worker.bulk(lambda table=table, store=store: _listed(table, store))  # type: ignore[misc]
+    return found
 
 
 def _pair(before: OpenStore, after: OpenStore, kind: str) -> Key:
@@ -267,7 +269,7 @@ class _ComparedStore:
 
 def _are_local(*stores: OpenStore) -> bool:
     """Return True if reading any byte of the stores costs time only."""
-    return all(part.is_local for store in stores for file in store.info.files for part in store.stored(file.path).parts)
+    return all(part.is_local for store in stores for file in store.info.files for part in store.files[file.path].parts)
 
 
 def _same_files(before: OpenStore, after: OpenStore) -> bool:
@@ -278,7 +280,7 @@ def _same_files(before: OpenStore, after: OpenStore) -> bool:
 
 async def _tensors_of(store: OpenStore) -> Tensors:
     try:
-        return await store.tensors.all()
+        return await listed(store)
     except (Unsupported, CorruptModel, NoRoot):  # a store that is no model: its files and parts are compared
         return Tensors.of([])
 
@@ -345,3 +347,79 @@ def _counted_job(differences: Iterable[Difference | None], equality: Equality, m
 
 def _weight(each: Difference) -> int:
     return _WEIGHT + len(each.path) + len(each.detail) + len(each.address) + len(each.was)
+
+
+class ByteEvidence:
+    """Evidence on the bytes of two stores, which leaves some ranges unverified."""
+
+    def __init__(self, pieces: PieceLists, *, checksums: bool) -> None:
+        """`checksums`: blocks of equal checksums count as equal, which is likely and no proof."""
+
+        def listed(source: RangeSource) -> PieceList | None:
+            return pieces.get(id(source))
+
+        self._by_pieces = unverified_by(listed, listed) if pieces else None
+        self._by_checksums = self._assuming if checksums else None
+        self._assumed: dict[StoredObject, bytearray] = {}
+
+    @property
+    def assumed(self) -> int:
+        """Bytes of the blocks that counted as equal for their checksums alone."""
+        return sum(min(SUM_BLOCK * sum(marks), stored.size) for stored, marks in self._assumed.items())
+
+    def unverified(self, one: Extent, other: Extent, length: int) -> Ranges | None:
+        """Ranges of two extents that must be read; None for extents that differ."""
+        left = _by_extents(one, other, length)
+        for narrowing in filter(None, (self._by_pieces, self._by_checksums)):
+            if left:
+                left = _narrowed(left, one, other, narrowing)
+        return left
+
+    def _assuming(self, one: Extent, other: Extent, length: int) -> Ranges:
+        """Ranges outside of blocks of equal checksums; these are noted."""
+        pairs = _pairs(one, other, length)
+        left: Ranges = [(0, length)] if pairs is None else []
+        for at, many, (stored, low), (twin, twin_low) in pairs or ():
+            start, end = stored.alike(low, twin, twin_low, many)
+            left += [(at, start - low), (at + end - low, low + many - end)]
+            marks = self._assumed.setdefault(stored, bytearray(-(-stored.size // SUM_BLOCK)))
+            blocks = slice(start // SUM_BLOCK, -(-end // SUM_BLOCK)) if start < end else slice(0, 0)
+            marks[blocks] = _MARK * (blocks.stop - blocks.start)
+        return [(at, many) for at, many in left if many]
+
+
+def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
+    """Ranges that are neither one stored extent nor proven to differ by the checksums of blocks."""
+    pairs = _pairs(one, other, length)
+    left: Ranges = [(0, length)] if pairs is None else []
+    for at, many, (stored, low), (twin, twin_low) in pairs or ():
+        same = stored.is_same(low, twin, twin_low, many)
+        if same is False:
+            return None
+        if same is None:
+            left.append((at, many))
+    return left
+
+
+def _narrowed(ranges: Ranges, one: Extent, other: Extent, unverified: Unverified) -> Ranges | None:
+    """Ranges that `unverified` leaves of others; None for extents that differ."""
+    left: Ranges = []
+    for at, many in ranges:
+        found = unverified((one[0], one[1] + at), (other[0], other[1] + at), many)
+        if found is None:
+            return None
+        left += [(at + start, length) for start, length in found]
+    return left
+
+
+def _pairs(one: Extent, other: Extent, length: int) -> Iterator[_Cut] | None:
+    """Ranges that are one object on either side, in order; None for sources that are not stored."""
+    (before, start), (after, begin) = one, other
+    if not isinstance(before, StoredObject | JoinedObject) or not isinstance(after, StoredObject | JoinedObject):
+        return None
+    ours, theirs = before.extents(start, start + length), after.extents(begin, begin + length)
+    return side_by_side(_steps(ours), _steps(theirs), lambda place, by: (place[0], place[1] + by))
+
+
+def _steps(extents: Iterable[tuple[StoredObject, int, int]]) -> Iterator[tuple[tuple[StoredObject, int], int]]:
+    return (((stored, low), high - low) for stored, low, high in extents)

@@ -1,39 +1,37 @@
-"""Tables of the pieces of stores' files with their SHA-256, computed on demand and kept among derived facts.
-
-A sample of the pieces of a store is indexed, those of the lowest digests: two stores that have much in common have such
-pieces in common too, and a search begins with the lowest digests that are asked for.
-"""
+"""Tables of the pieces of stores' files with their SHA-256, computed on demand; search for pieces in all stores."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
-from heapq import nsmallest
+from heapq import nlargest, nsmallest
 from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice import _core
-from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.results import Results
-from protoslice.errors import IntegrityError
+from protoslice.catalog.stores import StoreTable
+from protoslice.concurrency.gather import both, map_concurrently
+from protoslice.errors import IntegrityError, NotFound, ProtosliceError
 from protoslice.facts import Piece, PiecePlace
 from protoslice.identity import PIECES
 from protoslice.pieces import LEAST, PieceCutter, regions
 from protoslice.storage.interface import Buffer
-from protoslice.stores.derived_facts import DerivedSources
+from protoslice.stores.finding import LEAST_FOUND, FilesByDigest
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
 
+_log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
-_REGIONS: Final = 256
-"""Regions told in one slice of work."""
-_MOST_BEGUN: Final = 16
-
-
+MOST_FILES: Final = 64
+"""Digests of one request that are looked up as those of whole files: the ones of most bytes."""
+MOST_STORES: Final = 16
+"""Stores whose tables are read for one request."""
 ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
 TABLE: Final = f"pieces-{PIECES}"
 """Name of the table among the derived facts of a store."""
@@ -43,13 +41,15 @@ LEAST_SAMPLED: Final = LEAST
 """Bytes of the smallest piece that has an entry; there are smaller ones in any number."""
 LEAST_INDEXED: Final = 8 << 20
 """Bytes of such pieces below which a store has no entries: clients send files of less as they are."""
-_FEWEST_SAMPLED: Final = 8
+_FEWEST: Final = 8
 """Entries of a store of few pieces; of two that share half of theirs, one pair in 256 is missed."""
 _MOST_SAMPLED: Final = 1024
 _SAMPLED: Final = 64
 """Pieces of a larger store to an entry, so that a file is found in a store that holds much more."""
 ASKED: Final = 64
 """Digests of one request that are looked up."""
+_REGIONS: Final = 256
+"""Regions told in one slice of work."""
 
 
 class PieceTable:
@@ -85,84 +85,88 @@ class PieceTable:
         return ResultPage(items, str(last) if items and last < len(self) else None)
 
 
-class Pieces:
-    """Piece tables of all stores."""
+def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
+    """Digests of a store's `pieces` (digest, size) that are to have an entry; none for a small store.
 
-    def __init__(self, derived: DerivedSources, results: Results, worker: Worker) -> None:
-        self._derived = derived
-        self._worker = worker
-        self._results = results
-        self._begun: dict[int, bytearray] = {}
-        """First rows of tables whose calculation was cancelled, by store."""
+    Few pieces of a store can be found, those of the lowest digests: two stores that have much in common have such
+    pieces in common too, and a search begins with the lowest digests that are asked for.
+    """
+    sizes = {digest: size for digest, size in pieces if size >= LEAST_SAMPLED}
+    if sum(sizes.values()) < LEAST_INDEXED:
+        return []
+    return nsmallest(min(_MOST_SAMPLED, max(_FEWEST, len(sizes) // _SAMPLED)), sizes)
 
-    async def of(self, store: OpenStore) -> PieceTable:
-        """The table of a store, loaded or computed by reading its files.
 
-        The work stops when no caller waits any more.
-        """
-        # A store that was removed and sent again has another row, for which the table is saved again.
-        key = (store.manifest.row, "pieces")
-        rows = await self._results.get(key, lambda: self._load(store), cancellable=True)
-        return PieceTable(rows, [file.path for file in store.info.files])
+async def table_of(opened: OpenStore) -> PieceTable:
+    """Return the table of a store, loaded or computed by reading its files.
 
-    async def known(self, store: OpenStore) -> bool:
-        """True when the table of a store has been computed and saved."""
-        return await self._derived.of(store.manifest.row).has(TABLE)
+    The work stops when no caller waits any more, and the next caller resumes it.
+    """
 
-    async def locate(self, wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
-        """One place for each piece of `wanted` (digest to size) that lies in `stores`."""
-        left = {bytes.fromhex(sha256): size for sha256, size in wanted.items()}
-        found: list[PiecePlace] = []
-        for store in stores:
-            if not left:
-                break
-            table = await self.of(store)
-            found += await self._worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
-        return found
-
-    async def _load(self, store: OpenStore) -> tuple[bytes, int]:
-        rows = await self._derived.of(store.manifest.row).load(TABLE)
+    async def made() -> tuple[bytes, int]:
+        rows = await opened.derived.load(TABLE)
         if rows is None:
-            rows = await self._make(store)
+            rows = await _made(opened)
         return rows, len(rows)
 
-    async def _make(self, store: OpenStore) -> bytes:
-        rows = self._begun.pop(store.manifest.row, bytearray())
-        try:
-            await self._fill(rows, store)
-        except asyncio.CancelledError:
-            self._begun[store.manifest.row] = rows  # the next caller resumes here
-            while len(self._begun) > _MOST_BEGUN:
-                self._begun.pop(next(iter(self._begun)))
-            raise
-        await self._save(store, bytes(rows))
-        return bytes(rows)
+    # A store that was removed and sent again has another row, for which the table is saved again.
+    rows = await opened.results.get((opened.row, "pieces"), made, cancellable=True)
+    return PieceTable(rows, [file.path for file in opened.info.files])
 
-    async def _save(self, store: OpenStore, rows: bytes) -> None:
-        """Save a table, and let the store be found by a sample of it; errors are ignored."""
-        digests = await self._worker.sized(len(rows), PieceTable(rows, ()).sampled)
-        await self._derived.of(store.manifest.row).save(TABLE, rows, pieces=digests)
 
-    async def _fill(self, rows: bytearray, store: OpenStore) -> None:
-        """Append the missing rows, one by one; the last region that has some goes on where they end."""
-        done = _reached(rows)
-        async for batch in self._worker.steps(_batches(_regions(store), _REGIONS)):
-            for number, start, end in batch:
-                if (number, start) >= done:
-                    await self._cut(rows, store, number, start, end)
-                elif number == done[0] and end > done[1]:
-                    await self._cut(rows, store, number, done[1], end)
+async def is_known(opened: OpenStore) -> bool:
+    """Return True if the table of a store has been computed and saved."""
+    return await opened.derived.has(TABLE)
 
-    async def _cut(self, rows: bytearray, store: OpenStore, number: int, start: int, end: int) -> None:
-        """Append the rows of one region, which is read once."""
-        file = store.info.files[number]
-        if file.sha256 is not None and (start, end) == (0, file.size) and end <= _core.SHORTEST_PIECE:
-            rows += ROW.pack(number, start, end, bytes.fromhex(file.sha256))
-            return
-        cutter = PieceCutter(start, end)
-        async with aclosing(store.file(file.path).pieces(start, end)) as read:
-            async for data in read:
-                rows += await self._worker.bulk(lambda data=data: _rows_of(cutter, data, number))  # type: ignore[misc]
+
+async def locate(wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
+    """Return one place for each piece of `wanted` (digest to size) that lies in `stores`."""
+    left = {bytes.fromhex(sha256): size for sha256, size in wanted.items()}
+    found: list[PiecePlace] = []
+    for store in stores:
+        if not left:
+            break
+        table = await table_of(store)
+        found += await store.worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
+    return found
+
+
+async def _made(opened: OpenStore) -> bytes:
+    begun = (opened.row, "begun pieces")
+    rows = bytearray(opened.results.find(begun) or b"")
+    try:
+        await _fill(rows, opened)
+    except asyncio.CancelledError:
+        opened.results.put(begun, bytes(rows), len(rows))
+        raise
+    opened.results.put(begun, b"", 0)
+    table = bytes(rows)
+    digests = await opened.worker.sized(len(table), PieceTable(table, ()).sampled)
+    await opened.derived.save(TABLE, table, pieces=digests)
+    return table
+
+
+async def _fill(rows: bytearray, opened: OpenStore) -> None:
+    """Append the missing rows, one by one; the last region that has some goes on where they end."""
+    done = _reached(rows)
+    async for batch in opened.worker.steps(_batches(_regions(opened), _REGIONS)):
+        for number, start, end in batch:
+            if (number, start) >= done:
+                await _cut(rows, opened, number, start, end)
+            elif number == done[0] and end > done[1]:
+                await _cut(rows, opened, number, done[1], end)
+
+
+async def _cut(rows: bytearray, opened: OpenStore, number: int, start: int, end: int) -> None:
+    """Append the rows of one region, which is read once."""
+    file = opened.info.files[number]
+    if file.sha256 is not None and (start, end) == (0, file.size) and end <= _core.SHORTEST_PIECE:
+        rows += ROW.pack(number, start, end, bytes.fromhex(file.sha256))
+        return
+    cutter = PieceCutter(start, end)
+    async with aclosing(opened.file(file.path).pieces(start, end)) as read:
+        async for data in read:
+            rows += await opened.worker.bulk(lambda data=data: _rows_of(cutter, data, number))  # type: ignore[misc]
 
 
 def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:
@@ -204,9 +208,57 @@ def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator
             yield PiecePlace(digest.hex(), size, store_id, file, offset)
 
 
-def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
-    """Digests of a store's `pieces` (digest, size) that are to have an entry; none for a small store."""
-    sizes = {digest: size for digest, size in pieces if size >= LEAST_SAMPLED}
-    if sum(sizes.values()) < LEAST_INDEXED:
-        return []
-    return nsmallest(min(_MOST_SAMPLED, max(_FEWEST_SAMPLED, len(sizes) // _SAMPLED)), sizes)
+class PieceSearch:
+    """Finds pieces in the stores of one space; reveals no more than lists of stores and pieces do."""
+
+    def __init__(self, files: FilesByDigest, table: StoreTable, view: Callable[[str], Awaitable[OpenStore]]) -> None:
+        """`view` opens a store by its id."""
+        self._files = files
+        self._table = table
+        self._view = view
+
+    async def places(self, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
+        """Return places of the pieces in `wanted` (digest to size): one for each that is found.
+
+        Pieces are found in the stores whose table has been computed.
+        """
+        found, sharing = await both(lambda: self._whole_files(wanted), lambda: self._sharing(wanted))
+        left = dict(wanted)
+        for place in found:
+            del left[place.sha256]
+        for _ in range(MOST_STORES):
+            # The most in common with what is left; of equal ones the newest.
+            best = max(sharing, key=lambda row: (len(sharing[row][1] & left.keys()), row), default=None)
+            if best is None:
+                break
+            store, pieces = sharing.pop(best)
+            if pieces.isdisjoint(left):
+                break
+            places = await self._in(store, left)
+            found += places
+            for place in places:
+                del left[place.sha256]
+        return found
+
+    async def _sharing(self, wanted: Mapping[str, int]) -> dict[int, tuple[str, set[str]]]:
+        """Return stores that may have pieces of `wanted`, each with digests that it was found by, by their rows."""
+        digests = [bytes.fromhex(digest) for digest in nsmallest(ASKED, wanted)]
+        found: dict[int, tuple[str, set[str]]] = {}
+        for row, store, piece in await self._table.with_pieces(digests):
+            found.setdefault(row, (store, set()))[1].add(piece.hex())
+        return found
+
+    async def _whole_files(self, wanted: Mapping[str, int]) -> list[PiecePlace]:
+        large = ((size, sha256) for sha256, size in wanted.items() if size >= LEAST_FOUND)
+        found = await map_concurrently(lambda each: self._files.place(each[1], each[0]), nlargest(MOST_FILES, large))
+        return [place for place in found if place is not None]
+
+    async def _in(self, store_id: str, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
+        """Return places in a store; none in one that is damaged or gone."""
+        try:
+            return await locate(wanted, [await self._view(store_id)])
+        except NotFound:
+            pass
+        except ProtosliceError:
+            _log.exception("skipping store %s in the search for data to reuse", store_id)
+        return ()

@@ -15,6 +15,7 @@ from protoslice.facts import Store
 from protoslice.identity import Policy, is_id_of, store_id
 from protoslice.storage import FileStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores.reading import chunks, documents
 
 GRAPH = (CHUNKED / "graph_many_nodes.pb").read_bytes()
 FILES = {"graph.pb": GRAPH}
@@ -25,7 +26,7 @@ REQUEST = IngestRequest(type="tensorflow.GraphDef", rules=RULES)
 
 async def paths(stores: Stores, store: Store) -> list[str]:
     """Paths of a store's chunks."""
-    page = await (await stores.view(store.id)).chunks(limit=10_000, cursor=None)
+    page = await chunks.chunks((await stores.view(store.id)), limit=10_000, cursor=None)
     return [entry.path for entry in page.items]
 
 
@@ -40,8 +41,8 @@ def test_a_store_has_the_chunks_of_its_rules() -> None:
             assert await paths(others, made) == list(due)
             assert (await others.get(made.id)).rules == CANONICAL
             view = await others.view(made.id)
-            assert [await read(await view.chunk(n)) for n in range(made.chunks)] == list(due.values())
-            assert await read(await view.merge("", None, None)) == GRAPH
+            assert [await read(await chunks.chunk(view, n)) for n in range(made.chunks)] == list(due.values())
+            assert await read(await documents.merge(view, "", None, None)) == GRAPH
 
     in_files(work)
 

@@ -18,6 +18,7 @@ from protoslice.formats import onnx
 from protoslice.storage import MemoryStorage
 from protoslice.storage.wrappers.metered import Call, MeteredStorage
 from protoslice.stores import OpenStore, StoreOptions, Stores
+from protoslice.stores.reading import models, tensors
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Tensor
 
@@ -40,14 +41,14 @@ def bytes_read(calls: list[Call]) -> int:
 def test_a_safetensors_file_is_made_once_and_kept() -> None:
     async def work(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, model())).store.id)
-        first, second = await asyncio.gather(store.tensors.safetensors([]), store.tensors.safetensors([]))
-        assert first is second is await store.tensors.safetensors([])
-        named = await store.tensors.safetensors(["w1", "w2*"])
-        assert named is await store.tensors.safetensors(["w1", "w2*"])
+        first, second = await asyncio.gather(tensors.safetensors(store, []), tensors.safetensors(store, []))
+        assert first is second is await tensors.safetensors(store, [])
+        named = await tensors.safetensors(store, ["w1", "w2*"])
+        assert named is await tensors.safetensors(store, ["w1", "w2*"])
         assert named.etag != first.etag
         for number in range(30):
-            await store.tensors.safetensors([f"w{number}"])
-        assert await store.tensors.safetensors([]) is not first, "only so many are kept"
+            await tensors.safetensors(store, [f"w{number}"])
+        assert await tensors.safetensors(store, []) is not first, "only so many are kept"
 
     in_memory(work, StoreOptions(open_stores_bytes=60_000))
 
@@ -61,13 +62,13 @@ def test_what_is_held_in_memory_weighs() -> None:
     async def work(stores: Stores, _: object) -> None:
         store = await stores.view((await upload(stores, model)).store.id)
         before = store.results.weight
-        first = await store.tensors.safetensors([])
+        first = await tensors.safetensors(store, [])
         assert (await read(first)).endswith(np.ones(20_000, "<i8").tobytes())
-        assert first is await store.tensors.safetensors([])
+        assert first is await tensors.safetensors(store, [])
         assert store.results.weight > before + 20_000
-        await store.tensors.safetensors(["ids"])
-        assert first is not await store.tensors.safetensors([])
-        assert first.size == (await store.tensors.safetensors([])).size
+        await tensors.safetensors(store, ["ids"])
+        assert first is not await tensors.safetensors(store, [])
+        assert first.size == (await tensors.safetensors(store, [])).size
 
     in_memory(work, StoreOptions(open_stores_bytes=15_000))
 
@@ -87,15 +88,15 @@ def on_metered(work: Any, data: bytes) -> None:
 
 def test_varints_are_counted_once_for_all_ranges_and_slices() -> None:
     async def work(store: OpenStore, calls: list[Call]) -> None:
-        await asyncio.gather(*(store.tensors.one("ids", None, "raw") for _ in range(4)))
+        await asyncio.gather(*(tensors.one(store, "ids", None, "raw") for _ in range(4)))
         counting = bytes_read(calls)
         assert len(model()) * 0.9 < counting < len(model()) * 2, "four at once pass over them once"
         calls.clear()
         for number in range(0, len(IDS), 10_000):
-            view = await store.tensors.one("ids", f"{number}:{number + 10}", "raw")
+            view = await tensors.one(store, "ids", f"{number}:{number + 10}", "raw")
             assert np.frombuffer(await read(view), "<i8").tolist() == IDS[number : number + 10].tolist()
         calls.clear()
-        view = await store.tensors.one("path:graph.initializer[30]", None, "raw")
+        view = await tensors.one(store, "path:graph.initializer[30]", None, "raw")
         assert bytes_read(calls) == 0
         assert np.array_equal(np.frombuffer(await read(view), "<i8"), IDS)
 
@@ -104,11 +105,11 @@ def test_varints_are_counted_once_for_all_ranges_and_slices() -> None:
 
 def test_what_is_refused_counts_nothing() -> None:
     async def work(store: OpenStore, calls: list[Call]) -> None:
-        await store.tensors.page(name=None, dtype=None, limit=1, cursor=None)
+        await tensors.page(store, name=None, dtype=None, limit=1, cursor=None)
         calls.clear()
         for slice_text, form in ((None, "pickle"), ("0:1,0:1", "raw")):
             with pytest.raises(InvalidInput):
-                await store.tensors.one("ids", slice_text, form)
+                await tensors.one(store, "ids", slice_text, form)
         assert bytes_read(calls) == 0
 
     on_metered(work, model())
@@ -119,7 +120,7 @@ def test_varints_that_are_too_few_are_an_error_every_time() -> None:
         store = await stores.view((await upload(stores, model(dims=len(IDS) + 1))).store.id)
         for _ in range(2):
             with pytest.raises(CorruptModel, match="300000 varints") as caught:
-                await store.tensors.one("ids", None, "raw")
+                await tensors.one(store, "ids", None, "raw")
             assert caught.value.path == "graph.initializer[30]"
 
     in_memory(work)
@@ -127,14 +128,14 @@ def test_varints_that_are_too_few_are_an_error_every_time() -> None:
 
 def test_statistics_are_made_once_for_all_who_ask() -> None:
     async def work(store: OpenStore, calls: list[Call]) -> None:
-        asked = (store.tensors.one("path:graph.initializer[30]", None, form) for form in ("stats", "stats"))
-        one, other, _ = await asyncio.gather(*asked, store.tensors.one("ids/stats", None, "raw"))
+        asked = (tensors.one(store, "path:graph.initializer[30]", None, form) for form in ("stats", "stats"))
+        one, other, _ = await asyncio.gather(*asked, tensors.one(store, "ids/stats", None, "raw"))
         assert await read(one) == await read(other)
         calls.clear()
-        told = json.loads(await read(await store.tensors.one("ids", None, "stats")))
+        told = json.loads(await read(await tensors.one(store, "ids", None, "stats")))
         assert (told["min"], told["max"], told["looked_at"]) == (IDS.min(), IDS.max(), IDS.size)
         assert bytes_read(calls) == 0
-        other = await store.tensors.one("ids", None, "stats", 100)
+        other = await tensors.one(store, "ids", None, "stats", 100)
         assert json.loads(await read(other))["looked_at"] == 64
 
     on_metered(work, model())
@@ -148,10 +149,10 @@ def test_statistics_stop_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> N
             begun.append(1)
             yield None
 
-    monkeypatch.setattr("protoslice.stores.reading.tensors.tensors.statistics_job", endless)
+    monkeypatch.setattr("protoslice.stores.reading.tensors.statistics_job", endless)
 
     async def work(store: OpenStore, calls: list[Call]) -> None:
-        task = asyncio.create_task(store.tensors.one("ids", None, "stats"))
+        task = asyncio.create_task(tensors.one(store, "ids", None, "stats"))
         while not begun:
             await asyncio.sleep(0)
         task.cancel()
@@ -184,12 +185,12 @@ def test_tensors_are_found_once_and_built_once_for_all_columns(monkeypatch: pyte
         store = await stores.view((await upload(stores, model())).store.id)
         built.clear()
         found.clear()
-        assert (await store.summary()).tensors == 31
+        assert (await models.summary(store)).tensors == 31
         assert built == [0, *range(31)], "the first also when the graph is read"
         built.clear()
         for sort in ("size", "-size", "shape", "dtype", "-dtype", "name"):
-            await store.tensors.page(name=None, dtype=None, limit=1, cursor=None, sort=sort)
-        assert (await store.tensors.tree("", 0, 100, 100)).children
+            await tensors.page(store, name=None, dtype=None, limit=1, cursor=None, sort=sort)
+        assert (await tensors.tree(store, "", 0, 100, 100)).children
         assert len(built) <= 31 + 2 * 6 + 31, "facts, a row of each page and the next, and tensors of the tree"
         assert len(found) == 1
 

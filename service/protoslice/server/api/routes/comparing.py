@@ -20,9 +20,9 @@ from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, 
 from protoslice.server.api.models import Comparing, Diff, DifferenceCount
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
-from protoslice.stores import TextView
+from protoslice.stores import OpenStore, TextView
 from protoslice.stores.paging import PAGE_BYTES
-from protoslice.stores.reading.comparisons import StoreComparison, Unfinished
+from protoslice.stores.reading.comparisons import StoreComparison, Unfinished, compare, delta, moves
 
 router = GuardedRouter(tags=["views"])
 
@@ -83,8 +83,7 @@ async def get_diff(
         return TextView.of(encode_fact(diff), next=following)
 
     async def made() -> TextView:
-        one, other = await services.stores.view(before), await services.stores.view(ref)
-        found = await services.stores.comparisons.of(one, other, checksums=checksums, wait=wait)
+        found = await compare(*await _opened(services, before, ref), checksums=checksums, wait=wait)
         return await services.stores.worker.sized(most * _DIFFERENCE_BYTES, lambda: view_of(found))
 
     try:
@@ -124,8 +123,7 @@ async def list_moves(
     most = min(limit, services.settings.max_page_items)
 
     async def made() -> TextView:
-        one, other = await services.stores.view(before), await services.stores.view(ref)
-        found = await services.stores.comparisons.moves(one, other, sample, most, cursor)
+        found = await moves(*await _opened(services, before, ref), sample, most, cursor)
         page = replace(found, next=bound(request, found.next))
         text = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(page))
         return TextView.of(text, next=page.next)
@@ -157,12 +155,15 @@ async def get_tensor_delta(
     """Return the distances of two tensors of the same type and shape: maximum, mean and cosine."""
 
     async def made() -> TextView:
-        one, other = await services.stores.view(before), await services.stores.view(ref)
-        found = await services.stores.comparisons.delta(one, other, was or name, name, sample)
+        found = await delta(*await _opened(services, before, ref), was or name, name, sample)
         # Floats in the spelling of Python, which the entity tags of earlier releases are made of.
         return TextView.of(encode_json(asdict(found)))
 
     return await _pair_answer(request, services, before, ref, made)
+
+
+async def _opened(services: Services, before: str, after: str) -> tuple[OpenStore, OpenStore]:
+    return await services.stores.view(before), await services.stores.view(after)
 
 
 async def _pair_answer(

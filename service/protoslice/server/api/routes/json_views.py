@@ -30,6 +30,8 @@ from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore, RecordsRequest, TextView
 from protoslice.stores.paging import PAGE_BYTES
+from protoslice.stores.reading import chunks, documents, graphs, models, tensors
+from protoslice.stores.reading.tensors import tree as tensor_tree
 from protoslice.streams.framing import Framing
 from protoslice.tensors.listing import tags_of
 
@@ -109,9 +111,9 @@ async def list_chunks(
         request,
         services,
         store,
-        lambda: store.chunks(limit=most, cursor=cursor, digests=digests, plan=plan),
+        lambda: chunks.chunks(store, limit=most, cursor=cursor, digests=digests, plan=plan),
         headers,
-        store.facts_known,
+        chunks.digests_known(store),
     )
 
 
@@ -138,12 +140,12 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
     """Return the children of a node with field, name, type, count and size, and whether they have children."""
     store = await services.stores.view(ref)
     most, headers = _at_most(limit, services), lasting_headers(request, store, ref)
-    found = await store.documents.of(RecordsRequest(**asdict(of)))
+    found = await documents.document_of(store, RecordsRequest(**asdict(of)))
     return await view_answer(
         request,
         services,
         store,
-        lambda: store.tree(path, depth, most, cursor or str(start), found),
+        lambda: documents.tree(store, path, depth, most, cursor or str(start), found),
         headers,
         *found.facts,
     )
@@ -175,7 +177,9 @@ async def get_treemap(
     """
     store = await services.stores.view(ref)
     headers = lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: store.treemap(path, depth, min_share), headers)
+    return await view_answer(
+        request, services, store, lambda: documents.treemap(store, path, depth, min_share), headers
+    )
 
 
 @endpoint(
@@ -190,7 +194,9 @@ async def get_treemap(
 async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
     """Return tensors, elements and bytes by data type, missing files, and duplicate names."""
     store = await services.stores.view(ref)
-    return await view_answer(request, services, store, store.summary, lasting_headers(request, store, ref))
+    return await view_answer(
+        request, services, store, lambda: models.summary(store), lasting_headers(request, store, ref)
+    )
 
 
 @endpoint(
@@ -217,11 +223,11 @@ async def list_tensors(
     A page may be empty and still have a next one, because each page only searches a limited number of names.
     """
     store = await services.stores.view(ref)
-    tensors, most = store.tensors_with(tags_of(tags)), _at_most(limit, services)
+    wanted, most = tags_of(tags), _at_most(limit, services)
 
     async def made() -> TextView:
-        page = await tensors.page(**asdict(chosen), limit=most, cursor=cursor or str(start))
-        page, total = replace(page, next=bound(request, page.next)), len(await tensors.all())
+        page = await tensors.page(store, **asdict(chosen), limit=most, cursor=cursor or str(start), tags=wanted)
+        page, total = replace(page, next=bound(request, page.next)), len(await tensors.listed(store, wanted))
         return await services.stores.worker.sized(
             PAGE_BYTES, lambda: TextView.of(page_text(page, total=total), next=page.next)
         )
@@ -258,7 +264,7 @@ async def get_tensor_tree(
     """
     store = await services.stores.view(ref)
     end, headers = start + tensors if tensors else sys.maxsize, lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: store.tensors.tree(prefix, start, end, limit), headers)
+    return await view_answer(request, services, store, lambda: tensor_tree(store, prefix, start, end, limit), headers)
 
 
 @endpoint(
@@ -284,7 +290,7 @@ async def list_signatures(
     """Return the signatures of a SavedModel, by meta graph, or the inputs and outputs of an ONNX graph as one."""
     store = await services.stores.view(ref)
     wanted, most, headers = tags_of(tags), _at_most(limit, services), lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: store.signatures(wanted, most, cursor), headers)
+    return await view_answer(request, services, store, lambda: models.signatures(store, wanted, most, cursor), headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +335,7 @@ async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotate
     """
     store = await services.stores.view(ref)
     query, headers = GraphQuery(**asdict(asked)), lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: store.graphs.part(query), headers)
+    return await view_answer(request, services, store, lambda: graphs.part(store, query), headers)
 
 
 GraphPath = Annotated[
@@ -365,7 +371,7 @@ async def get_graph_blocks(
     """
     store = await services.stores.view(ref)
     headers = lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: store.graphs.level(graph, block, node), headers)
+    return await view_answer(request, services, store, lambda: graphs.level(store, graph, block, node), headers)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +405,7 @@ async def get_graph_section(
     """
     store = await services.stores.view(ref)
     ends, headers = Ends(**asdict(places)), lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: store.graphs.section(graph, ends), headers)
+    return await view_answer(request, services, store, lambda: graphs.section(store, graph, ends), headers)
 
 
 @endpoint(
@@ -419,7 +425,7 @@ async def get_references(
     base = absolute_url(request.scope, f"/v1/stores/{store.info.id}")
 
     async def made() -> TextView:
-        body, omitted = await store.tensors.references(base)
+        body, omitted = await tensors.references(store, base)
         return await services.stores.worker.run(lambda: TextView.of(body, omitted=omitted))
 
     return await view_answer(request, services, store, made, {}, base, strict=strict)

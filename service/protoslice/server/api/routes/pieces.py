@@ -16,6 +16,7 @@ from protoslice.server.api.routes.json_views import lasting_headers
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores import ResultPage
+from protoslice.stores.reading.pieces import table_of
 
 router = GuardedRouter(tags=["chunks"])
 
@@ -67,6 +68,6 @@ async def list_pieces(
     most, headers = min(limit, services.settings.max_page_items), lasting_headers(request, store, ref)
 
     async def made() -> ResultPage[Piece]:
-        return (await services.stores.pieces.of(store)).page(most, cursor)
+        return (await table_of(store)).page(most, cursor)
 
     return await view_answer(request, services, store, made, headers)

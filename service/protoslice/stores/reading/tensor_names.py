@@ -1,21 +1,31 @@
-"""Groups of tensors whose names begin alike, as the steps of the names tell: `encoder.layer.3.`."""
+"""Names of the tensors of a store: their order, running totals in it, and the tree that they form."""
 
 from __future__ import annotations
 
 import re
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import zip_longest
+from math import prod
 from typing import Final, TypeVar
 
 from protoslice.concurrency import Job
+from protoslice.errors import InvalidInput
 from protoslice.facts import Kind, TensorBranch
 from protoslice.stores.paging import PageBudget
+from protoslice.stores.reading.opened import OpenStore
 from protoslice.tensors.listing import Tensors, natural
+from protoslice.tensors.model import Tensor
 
+_AT_ONCE: Final = 256
+_MOST: Final = (1 << 63) - 1
+"""Sizes and numbers of elements saturate here, for the same reason."""
+_COLUMNS: Final = ("name", "dtype", "shape", "size")
+_FACTS_WEIGHT: Final = 40
+"""Bytes of memory of the facts of a tensor; the names of types are shared."""
 _STEP: Final = re.compile(r"[^./:][./:]")
 """End of a step of a name: signs at its beginning end none."""
 _ALONE: Final = 200
@@ -25,7 +35,6 @@ _MOST_CHILDREN: Final = 256
 _RANGES: Final = 96
 """A range has about this part of what its parent has."""
 _DEPTH: Final = 24
-
 
 K = TypeVar("K", bound=str)
 Shares = Mapping[K, tuple[Sequence[int], Sequence[int]]]
@@ -78,17 +87,17 @@ def totals_of(
     by_kind = {kind: (array("q"), array("Q", [0])) for kind in dict.fromkeys(kinds)}
     for place, number in enumerate(order):
         size = max(sizes[number], 0)
-        bytes_.append(min(bytes_[-1] + size, _MOST))
-        counts.append(min(counts[-1] + max(elements[number], 0), _MOST))
-        trained.append(min(trained[-1] + parameters[number], _MOST))
+        bytes_.append(min(bytes_[-1] + size, _MOST_TOTAL))
+        counts.append(min(counts[-1] + max(elements[number], 0), _MOST_TOTAL))
+        trained.append(min(trained[-1] + parameters[number], _MOST_TOTAL))
         for places, sums in (by_dtype[dtypes[number]], by_kind[kinds[number]]):
             places.append(place)
-            sums.append(min(sums[-1] + size, _MOST))
+            sums.append(min(sums[-1] + size, _MOST_TOTAL))
     return Totals(order, bytes_, counts, trained, by_dtype, by_kind)
 
 
-_MOST: Final = (1 << 64) - 1
-"""Totals end here: a model may claim any sizes."""
+_MOST_TOTAL: Final = (1 << 64) - 1
+"""Totals saturate here: a model may claim any sizes."""
 
 
 class NamedTensors:
@@ -236,3 +245,98 @@ class _Opened:
     span: tuple[str, str] | None = None
     """The first and the last group of a range."""
     children: Sequence[_Opened] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """Facts that tensors are sorted by, by number: sizes and elements (-1 without), and data types."""
+
+    sizes: array[int] = field(default_factory=lambda: array("q"))
+    elements: array[int] = field(default_factory=lambda: array("q"))
+    parameters: array[int] = field(default_factory=lambda: array("q"))
+    dtypes: list[str] = field(default_factory=list)
+    kinds: list[Kind] = field(default_factory=list)
+
+    @property
+    def columns(self) -> tuple[Sequence[int], Sequence[int], Sequence[int], Sequence[str], Sequence[Kind]]:
+        """All facts."""
+        return self.sizes, self.elements, self.parameters, self.dtypes, self.kinds
+
+    def take(self, tensor: Tensor) -> None:
+        """Add the facts of the next tensor."""
+        self.sizes.append(-1 if tensor.size is None else min(tensor.size, _MOST))
+        elements, (role, kind) = -1 if tensor.shape is None else min(prod(tensor.shape), _MOST), tensor.use
+        self.elements.append(elements)
+        self.parameters.append(max(elements, 0) if role == "weight" else 0)
+        self.dtypes.append(tensor.dtype.name if tensor.dtype is not None else "")
+        self.kinds.append(kind)
+
+
+async def sorted_by(
+    opened: OpenStore, found: Tensors, sort: str | None, tags: tuple[str, ...] | None = None
+) -> Sequence[int]:
+    """Return the numbers of the tensors `found` in the order of `sort`: a column, descending with `-` before it.
+
+    None keeps the model's order; names are in natural order. `InvalidInput` for an unknown column.
+    """
+    if sort is None:
+        return range(len(found))
+    column = sort.removeprefix("-")
+    if column not in _COLUMNS:
+        raise InvalidInput(
+            f"Unknown sort column {sort[:40]!r}: use one of {', '.join(_COLUMNS)}, with '-' for descending"
+        )
+
+    async def made() -> tuple[Sequence[int], int]:
+        keys: Sequence[int] | Sequence[str]
+        if column == "name":
+            keys = await _names(opened, found)
+        else:
+            facts = await _facts_of(opened, found, tags)
+            keys = facts.dtypes if column == "dtype" else facts.elements if column == "shape" else facts.sizes
+        order = await opened.worker.bulk(
+            lambda: array("q", sorted(range(len(keys)), key=keys.__getitem__, reverse=sort.startswith("-")))
+        )
+        return order, order.itemsize * len(order)
+
+    return await opened.results.get((opened.row, "order of tensors", tags, sort), made, cancellable=True)
+
+
+async def totals(opened: OpenStore, found: Tensors) -> Totals:
+    """Return the tensors by name, with running totals in that order."""
+
+    async def made() -> tuple[Totals, int]:
+        order, facts = await sorted_by(opened, found, "name"), await _facts_of(opened, found)
+        summed = await opened.worker.bulk(lambda: totals_of(order, *facts.columns))
+        return summed, summed.weight
+
+    return await opened.results.get((opened.row, "totals of tensors"), made, cancellable=True)
+
+
+async def elements_of(opened: OpenStore, found: Tensors) -> Sequence[int]:
+    """Return the numbers of elements of the tensors `found`, -1 where unknown."""
+    return (await _facts_of(opened, found)).elements
+
+
+async def _names(opened: OpenStore, found: Tensors) -> list[str]:
+    called, names = found.key, list[str]()
+    await opened.worker.finish(looks_job(lambda number: names.append(natural(called(number)[0])), range(len(found))))
+    return names
+
+
+async def _facts_of(opened: OpenStore, found: Tensors, tags: tuple[str, ...] | None = None) -> _Facts:
+    async def made() -> tuple[_Facts, int]:
+        facts = _Facts()
+        await opened.worker.finish(looks_job(lambda number: facts.take(found[number]), range(len(found))))
+        return facts, _FACTS_WEIGHT * len(found)
+
+    # A tensor is built from its message each time: once for all columns but the name, which costs less alone.
+    return await opened.results.get((opened.row, "facts of tensors", tags), made, cancellable=True)
+
+
+def looks_job(look: Callable[[int], object], numbers: Sequence[int]) -> Job[None]:
+    """Call `look` for all `numbers`."""
+    for at in range(0, len(numbers), _AT_ONCE):
+        for number in numbers[at : at + _AT_ONCE]:
+            look(number)
+        yield

@@ -1,1 +1,0 @@
-"""Tensors and signatures of an opened store."""
