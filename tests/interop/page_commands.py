@@ -16,7 +16,7 @@ import pytest
 from onnx import helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, expect
 from tests.hub import BESIDE
-from tests.support.browser import opened, violations, window
+from tests.support.browser import counted_calls, opened, violations, window
 from tests.support.environments import python_of
 from tests.support.hub import commit
 from tests.support.serve import ServiceProcess
@@ -204,7 +204,6 @@ HOSTILE = {
     "cells": "|" * 60_000,
     "blank cells": ("|" + " " * 30) * 2_000 + "x",
     "hashes": "# " + "a #" * 20_000,
-    "lines": "- \n" * 20_000,
     "front": "---\n" * 15_000,
 }
 
@@ -224,6 +223,29 @@ def test_a_readme_does_not_freeze_the_page(context: BrowserContext, service: Ser
     # Not by its role, for which Playwright would look at each of 20,000 items.
     expect(page.locator(".markdown h3")).to_have_text("End")
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "nothing is wider than the window"
+
+
+@pytest.mark.parametrize(
+    "lines", ["- a\n", "  a\n", "| a |\n", "> a\n", "a\n\n"], ids=["items", "text", "rows", "quotes", "blanks"]
+)
+def test_a_readme_of_four_times_the_lines_takes_four_times_the_calls(
+    context: BrowserContext, service: ServiceProcess, lines: str
+) -> None:
+    """Counted in calls of functions, since time depends on the machine's load."""
+    calls = []
+    for number in (1_000, 4_000):
+        text = f"- begin\n{lines * number}\n\n## End"
+        with httpx.Client(base_url=service.url, timeout=60) as client:
+            client.post("/api/repos/create", json={"organization": "long", "name": "readme"})
+            files = {"model.onnx": DATA, "README.md": text.encode()}
+            assert commit(client, "models/long/readme", files).status_code == 200
+        page = opened(context, "/m/long%2Freadme%40main")
+        with counted_calls(context, page) as count:
+            page.get_by_role("button", name="README").click()
+            expect(page.locator(".markdown h3")).to_have_text("End", timeout=60_000)
+        calls.append(count())
+        page.close()
+    assert 1_000 < calls[0] < calls[1] < 5 * calls[0], calls
 
 
 def test_a_quantized_model_of_a_repository_is_run_by_ollama(context: BrowserContext, service: ServiceProcess) -> None:

@@ -73,6 +73,19 @@ def violations(context: BrowserContext, page: Page) -> object:
     return session.send("Runtime.evaluate", asked)["result"].get("value")
 
 
+@contextmanager
+def counted_calls(context: BrowserContext, page: Page) -> Iterator[Callable[[], int]]:
+    """A function that tells how many calls of functions of the page's scripts were made in the block."""
+    session, total = context.new_cdp_session(page), 0
+    session.send("Profiler.enable")
+    session.send("Profiler.startPreciseCoverage", {"callCount": True, "detailed": False})
+    yield lambda: total
+    for script in session.send("Profiler.takePreciseCoverage")["result"]:
+        if "/assets/" in script["url"]:
+            total += sum(function["ranges"][0]["count"] for function in script["functions"])
+    session.send("Profiler.disable")
+
+
 def fetched(context: BrowserContext, page: Page) -> Callable[[], int]:
     """A function that tells the bytes that `page` has received from now on, as they came over the wire."""
     session, sizes = context.new_cdp_session(page), list[int]()
