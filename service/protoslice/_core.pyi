@@ -6,6 +6,7 @@ from typing import BinaryIO, Final, Protocol, Self, TypeVar, final
 
 from typing_extensions import Buffer
 
+from protoslice.facts import Kind
 from protoslice.sources.source import RangeSource
 
 __all__ = [
@@ -318,6 +319,19 @@ class Findings(Sequence[Finding]):
         ordered: bool = False,
         numbers: bool = False,
     ) -> Links: ...
+    def uses(
+        self,
+        name: Sequence[int],
+        op: Sequence[int],
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        qualified: bool,
+        keyed: bool,
+        reassigned: bool,
+        numbers: bool,
+        describe: Callable[[str], object],
+        named: Callable[[str], Kind],
+    ) -> tuple[dict[str, Kind], dict[str, Kind]]: ...
 
 @final
 class Links:

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyDict};
 use wire::find::Found;
 use wire::links::{Ports, holder, text};
+use wire::uses::Fields;
 
 use crate::errors::raise;
 use crate::links::Links;
+use crate::uses::uses;
 
 /// A field of a found message: number, wire type, start, end, count.
 type Place = (u32, u8, u64, u64, u64);
@@ -94,6 +96,28 @@ impl Findings {
     ) -> PyResult<Links> {
         let ports = Ports { name, outputs, inputs, op, kinds, qualified, ordered, numbers };
         py.detach(|| Links::new(Arc::clone(&self.found), ports)).map_err(|error| raise(py, error))
+    }
+
+    /// Kinds of the values that no operator computes, by name and, for those of operators without inputs, by the
+    /// operator's path; the messages are the operators. The first arguments are those of `wire::uses::Fields`.
+    /// `describe` says what a type of operators does, `named` gives a kind by a name.
+    #[expect(clippy::too_many_arguments, reason = "members of a tuple")]
+    fn uses<'py>(
+        &self,
+        py: Python<'py>,
+        name: Vec<u32>,
+        op: Vec<u32>,
+        inputs: Vec<u32>,
+        outputs: Vec<u32>,
+        qualified: bool,
+        keyed: bool,
+        reassigned: bool,
+        numbers: bool,
+        describe: Py<PyAny>,
+        named: Py<PyAny>,
+    ) -> PyResult<(Bound<'py, PyDict>, Bound<'py, PyDict>)> {
+        let fields = Fields { name, op, inputs, outputs, qualified, keyed, reassigned, numbers };
+        uses(py, &self.found, &fields, &describe, &named)
     }
 }
 

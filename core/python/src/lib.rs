@@ -24,6 +24,7 @@ mod shuffle;
 mod source;
 mod statistics;
 mod strip;
+mod uses;
 mod xorb;
 
 /// The wire engine: bytes in, facts out.

@@ -180,7 +180,7 @@ impl Links {
 }
 
 /// `name` as text; bytes that are not UTF-8 are written `\xHH`, as in `schema.text_of` of the package.
-fn shown(name: &[u8]) -> Cow<'_, str> {
+pub(crate) fn shown(name: &[u8]) -> Cow<'_, str> {
     if let Ok(text) = std::str::from_utf8(name) {
         return Cow::Borrowed(text);
     }

@@ -45,6 +45,7 @@ pub mod source;
 pub mod statistics;
 pub mod strip;
 pub mod table;
+pub mod uses;
 pub mod varint;
 pub mod view;
 pub mod xorb;

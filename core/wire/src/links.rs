@@ -250,7 +250,7 @@ fn unqualified(value: Key<'_>) -> Key<'_> {
 }
 
 /// Calls `each` with all values at `fields` of a message: texts, or `numbers`.
-fn visit<'f>(message: &'f [u8], fields: &[u32], numbers: bool, each: &mut dyn FnMut(Key<'f>)) -> Result<()> {
+pub(crate) fn visit<'f>(message: &'f [u8], fields: &[u32], numbers: bool, each: &mut dyn FnMut(Key<'f>)) -> Result<()> {
     let Some((number, below)) = fields.split_first() else { return Ok(()) };
     let mut fields = Fields::new(message, 0, DEPTH);
     while let Some(field) = fields.next_but(*number)? {

@@ -7,13 +7,13 @@ import posixpath
 import re
 import struct
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.facts import Signature, SignatureTensor
+from protoslice.facts import Kind, Signature, SignatureTensor
 from protoslice.formats.messages import (
     ProtoFormat,
     TensorBuilder,
@@ -26,7 +26,7 @@ from protoslice.formats.messages import (
     parsed_ends,
     resolve_location,
 )
-from protoslice.formats.uses import Kinds, Look, Operator, by_graph, kind_named, kind_of, kinds_in
+from protoslice.formats.uses import Fields, Look, by_graph, kind_named, kind_of, kinds_in
 from protoslice.schema import text_of
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource
@@ -243,16 +243,10 @@ class Constants:
         return Deferred(lambda: blob(source, offset, dtype, count))
 
 
-def operations_of(model: Model) -> Kinds:
+def operations_of(model: Model) -> Mapping[str, Kind]:
     """Return the kinds of constants by the operations of an ML program that take them."""
-    return kinds_in(model.proto, _OPERATION, _node)
-
-
-def _node(operation: Any, path: str) -> Operator:
-    keys = sorted(operation.inputs, key=lambda key: (key != "x", key))
-    taken = (argument.name for key in keys for argument in operation.inputs[key].arguments)
-    outputs = [output.name for output in operation.outputs]
-    return Operator.of("".join(outputs[:1]), operation.type, taken, outputs)
+    fields = Fields(name=[3, 1], op=[1], inputs=[2, 2, 1, 1], outputs=[3, 1], keyed=True)
+    return kinds_in(model.proto, _OPERATION, fields).values
 
 
 def _held(found: _core.Finding) -> list[int]:
@@ -350,7 +344,7 @@ class CoreMl(ProtoFormat):
         def use(tensor: Tensor) -> Use:
             if tensor.holder != "weight":
                 name, _, key = tensor.name.partition(":")
-                return by_graph(None if key else kinds.of(name), tensor, weight=False)
+                return by_graph(None if key else kinds.get(name), tensor, weight=False)
             layer = _IN_LAYER.search(tensor.address)
             kind = None if layer is None else kind_of(layer[1])
             return Use("weight", kind or kind_named(tensor.name))

@@ -11,7 +11,7 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.errors import CorruptModel, Unsupported
 from protoslice.formats.messages import ProtoFormat, TensorBuilder, content, numbers, parsed
-from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
+from protoslice.formats.uses import Fields, Look, by_graph, kinds_in
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
 from protoslice.tensors.layout import checked, stored_size
@@ -66,17 +66,14 @@ class Hlo(ProtoFormat):
 
     def uses(self, model: Model, found: Tensors) -> Look:
         """Say what constants are for by the instructions that take them; arguments and results are no weights."""
-        kinds = kinds_in(
-            model.proto,
-            _INSTRUCTION,
-            lambda each, _: Operator.of(each.name, each.opcode, map(str, each.operand_ids), [str(each.id)]),
-        )
+        fields = Fields(name=[1], op=[2], inputs=[36], outputs=[35], numbers=True)
+        constants = kinds_in(model.proto, _INSTRUCTION, fields).constants
 
         def use(tensor: Tensor) -> Use:
             if tensor.holder != "constant":
                 return Use("other", "other")
             instruction = tensor.address.removeprefix("path:").rpartition(".literal")[0]
-            return by_graph(kinds.at(instruction), tensor, weight=False)
+            return by_graph(constants.get(instruction), tensor, weight=False)
 
         return use
 

@@ -16,7 +16,7 @@ from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import Dtype, element_count
 from protoslice.tensors.layout import checked
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Data, Deferred, Encoding, Model, RootProto, Stored, Tensor, Unreadable
+from protoslice.tensors.model import Data, Deferred, Encoding, Model, RootProto, Stored, Tensor, Unreadable, Use
 
 
 class ProtoFormat(ABC):
@@ -96,6 +96,7 @@ class TensorBuilder:
     dtype: Dtype | None = None
     shape: tuple[int, ...] | None = None
     details: Callable[[], Mapping[str, object]] | None = None
+    look: Callable[[Tensor], Use] | None = None
 
     def tensor(self, find: Callable[[TensorBuilder], Data]) -> Tensor:
         """The finished tensor, with data from `find`, which may fill in the builder; an error becomes `Unreadable`."""
@@ -112,7 +113,15 @@ class TensorBuilder:
 
     def _finished(self, data: Data) -> Tensor:
         return Tensor(
-            self.name, f"path:{self.path}", self.dtype, self.shape, self.holder, self.file, data, self.details
+            self.name,
+            f"path:{self.path}",
+            self.dtype,
+            self.shape,
+            self.holder,
+            self.file,
+            data,
+            self.details,
+            self.look,
         )
 
 

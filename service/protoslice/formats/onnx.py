@@ -20,7 +20,7 @@ from protoslice.formats.messages import (
     parsed_ends,
     resolve_location,
 )
-from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
+from protoslice.formats.uses import Fields, Look, NamedUses, by_graph, deferred, kinds_in
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
 from protoslice.tensors.layout import checked
@@ -80,38 +80,48 @@ class Onnx(ProtoFormat):
 
     name = "onnx"
     package = "onnx."
+    uses = None
+    """Its tensors say what they are for."""
 
     def tensors_in(self, model: Model, proto: RootProto) -> Tensors:
         """All TensorProtos at any depth: initializers, attributes of nodes, functions, training graphs."""
-        make, found = TensorMaker(model, proto), proto.document.find([TENSOR])
-        return Tensors(len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number]))
+        found = proto.document.find([TENSOR])
 
-    def uses(self, model: Model, found: Tensors) -> Look:
-        """Say what tensors are for by the operators that take them; those in attributes are constants."""
-        kinds = kinds_in(  # a list is copied in a quarter of the time of a field
-            model.proto, NODE, lambda each, _: Operator.of(each.name, each.op_type, each.input[:], each.output[:])
-        )
+        def listed(look: Look | None) -> Tensors:
+            make = TensorMaker(model, proto, look)
+            return Tensors(
+                len(found), lambda number: make.tensor(found[number]), lambda number: make.called(found[number])
+            )
 
-        def use(tensor: Tensor) -> Use:
-            if tensor.holder in {"initializer", "sparse_values"}:
-                return by_graph(kinds.of(tensor.name), tensor, weight=True)
-            node = tensor.address.removeprefix("path:").rpartition(".attribute[")[0]
-            return by_graph(kinds.at(node) if node else kinds.of(tensor.name), tensor, weight=False)
+        return listed(deferred(lambda: _uses(proto), lambda: NamedUses(listed(None))))
 
-        return use
+
+def _uses(proto: RootProto) -> Look:
+    """Say what tensors are for by the operators that take them; those in attributes are constants."""
+    values, constants = kinds_in(proto, NODE, Fields(name=[3], op=[4], inputs=[1], outputs=[2]))
+
+    def use(tensor: Tensor) -> Use:
+        if tensor.holder in {"initializer", "sparse_values"}:
+            return by_graph(values.get(tensor.name), tensor, weight=True)
+        node = tensor.address.removeprefix("path:").rpartition(".attribute[")[0]
+        return by_graph(constants.get(node) if node else values.get(tensor.name), tensor, weight=False)
+
+    return use
 
 
 class TensorMaker:
     """Builds tensors from the TensorProtos of one model."""
 
-    def __init__(self, model: Model, proto: RootProto) -> None:
+    def __init__(self, model: Model, proto: RootProto, look: Look | None = None) -> None:
+        """`look` says what the tensors are for."""
         self._model = model
         self._proto = proto
+        self._look = look
         self._message = schema.bundled().message_class(TENSOR)
 
     def tensor(self, found: _core.Finding) -> Tensor:
         """The TensorProto `found` as a tensor; errors in it become `Unreadable`, raised on reading."""
-        builder = TensorBuilder(found.path, found.path, _role(found.path), self._model.root)
+        builder = TensorBuilder(found.path, found.path, _role(found.path), self._model.root, look=self._look)
         try:
             message = parsed(self._message, found)
         except CorruptModel as error:

@@ -14,10 +14,10 @@ from typing import Any, Final
 from protoslice import _core, schema
 from protoslice.detection import TEXT, magic
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.facts import Signature, SignatureTensor
+from protoslice.facts import Kind, Signature, SignatureTensor
 from protoslice.formats.messages import TensorBuilder, check_ends, parsed, resolve_location
 from protoslice.formats.paddle_files import Blob, Heads, details_of, dtype_of, number_of, stored
-from protoslice.formats.uses import Kinds, Look, Operator, kind_named, kinds_in, role_named
+from protoslice.formats.uses import Fields, Look, kind_named, kinds_in, operator_of, role_named
 from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES, Dtype
 from protoslice.tensors.listing import Tensors
@@ -134,16 +134,14 @@ def _end(name: str, variable: Variable | None) -> SignatureTensor:
     return SignatureTensor(name, name, None if variable.dtype is None else variable.dtype.name, shape)
 
 
-def kinds_of(model: Model) -> Kinds:
+def kinds_of(model: Model) -> Mapping[str, Kind]:
     """Return the kinds of parameters by the operators of the program that take them."""
-    return kinds_in(model.proto or json_as_proto(model.file(model.root)), _OPERATOR, _node)
-
-
-def _node(operator: Any, path: str) -> Operator:
-    # Programs give new values old names: operators are distinguished by what they take of the program.
-    taken = {name: None for given in operator.inputs for name in given.arguments}
-    made = (name for given in operator.outputs for name in given.arguments if name not in taken)
-    return Operator.of("", "matmul" if operator.type == "mul" else operator.type, taken, made)
+    return kinds_in(
+        model.proto or json_as_proto(model.file(model.root)),
+        _OPERATOR,
+        Fields(name=[], op=[3], inputs=[1, 2], outputs=[2, 2], reassigned=True),
+        lambda op: operator_of("matmul" if op == "mul" else op),
+    ).values
 
 
 def _of_proto(model: Model) -> Iterator[Variable]:
@@ -344,7 +342,7 @@ class Paddle:
 
         def use(tensor: Tensor) -> Use:
             role = role_named(tensor.name, tensor.dtype)
-            kind = kinds.of(tensor.name) or kind_named(tensor.name, tensor.rank)
+            kind = kinds.get(tensor.name) or kind_named(tensor.name, tensor.rank)
             return Use(role, kind)
 
         return use

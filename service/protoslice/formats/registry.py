@@ -40,7 +40,7 @@ class Format(Protocol):
         """Return all tensors of `model`. Blocks; reads metadata, but no elements.
 
         A format may also have a method `uses(model, found)`, which returns a function from one of these tensors to its
-        `Use`. For other formats, names decide.
+        `Use`; None if its tensors have a `look`. For other formats, names decide.
         """
 
 
@@ -80,8 +80,8 @@ def _used(format: Format, model: Model) -> Tensors:
     found: Any = format.tensors(model)
     if not isinstance(found, TensorList):  # of a format of another package
         found = Tensors(len(found), found.__getitem__, getattr(found, "called", None), found.numbers)
-    uses: Callable[[Model, Tensors], Look] = getattr(format, "uses", lambda model, found: NamedUses(found))
-    return with_uses(found, lambda: uses(model, found))
+    uses: Callable[[Model, Tensors], Look] | None = getattr(format, "uses", lambda model, found: NamedUses(found))
+    return found if uses is None else with_uses(found, lambda: uses(model, found))
 
 
 def formats_of(model: Model) -> Sequence[Format]:

@@ -15,7 +15,7 @@ from protoslice import _core, schema, varints
 from protoslice.errors import OF_MODELS, CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Signature, SignatureTensor
 from protoslice.formats.messages import ProtoFormat, TensorBuilder, content, contents, numbers, parsed, parsed_ends
-from protoslice.formats.uses import Look, Operator, by_graph, kinds_in
+from protoslice.formats.uses import Fields, Look, by_graph, kinds_in
 from protoslice.schema import text_of
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES, Dtype, element_count
@@ -217,13 +217,8 @@ class TensorFlow(ProtoFormat):
 
     def uses(self, model: Model, found: Tensors) -> Look:
         """Say what constants are for by the nodes that take them; those of a model with variables are no weights."""
-
-        def node(message: Any, path: str) -> Operator:
-            graph = path.rpartition(".")[0]
-            taken = (f"{graph} {name.partition(':')[0]}" for name in message.input if not name.startswith("^"))
-            return Operator.of(message.name, message.op, taken, [f"{graph} {message.name}"])
-
-        kinds = kinds_in(model.proto, _NODE, node)
+        fields = Fields(name=[1], op=[2], inputs=[3], outputs=[1], qualified=True)
+        constants = kinds_in(model.proto, _NODE, fields).constants
         root = PurePosixPath(model.root)  # folders may not be listed: they can be remote, or vast
         index = {"saved_model.pb": "variables/variables.index", f"{root.stem}.meta": f"{root.stem}.index"}.get(
             root.name
@@ -232,7 +227,7 @@ class TensorFlow(ProtoFormat):
 
         def use(tensor: Tensor) -> Use:
             constant, inside, _ = tensor.address.removeprefix("path:").rpartition(f".{_CONSTANT}")
-            found = by_graph(kinds.at(constant) if inside else None, tensor, weight=False)
+            found = by_graph(constants.get(constant) if inside else None, tensor, weight=False)
             return Use("constant", found.kind) if has_variables else found
 
         return use

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 from math import prod
-from typing import Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from protoslice import _core
 from protoslice.detection import Detection, detect, look_at
@@ -161,6 +161,9 @@ class Use(NamedTuple):
     kind: Kind
 
 
+_UNKNOWN: Final = Use("other", "other")
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Tensor:
     """One tensor: metadata, and the location of its elements."""
@@ -191,7 +194,7 @@ class Tensor:
     @property
     def use(self) -> Use:
         """What the tensor is for, by the graph of the model where it has one, else by its name."""
-        return Use("other", "other") if self.look is None else self.look(self)
+        return _UNKNOWN if self.look is None else self.look(self)
 
     def used(self, look: Callable[[Tensor], Use]) -> Tensor:
         """Return the tensor with `look`; as `replace` does, in a third of its time."""
