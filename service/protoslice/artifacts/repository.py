@@ -26,7 +26,7 @@ from protoslice.catalog.syntax import (
     UploadUnknown,
     check_oci_tag,
 )
-from protoslice.concurrency.gather import in_turns
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import ChecksumMismatch, Conflict, LimitExceeded, NotFound, StorageUnavailable
 from protoslice.stores import IngestRequest, OpenStore, Stores
 from protoslice.stores.paging import PageBudget
@@ -330,8 +330,8 @@ class ArtifactRepository:
                 )
             return blob
 
-        found = dict(zip(needed, await in_turns(find, needed), strict=True))
-        found.update(zip(absent, await in_turns(self._locations.expect, absent), strict=True))
+        found = dict(zip(needed, await map_concurrently(find, needed), strict=True))
+        found.update(zip(absent, await map_concurrently(self._locations.expect, absent), strict=True))
         blobs = {digest: blob for digest, blob in found.items() if blob is not None}
         _check_sizes(manifest.blobs, {digest: blob.size for digest, blob in blobs.items()})
         missing += [digest for digest in needed if digest not in blobs]

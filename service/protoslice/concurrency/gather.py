@@ -12,53 +12,33 @@ T = TypeVar("T")
 
 WINDOW: Final = 32
 """Concurrent calls at most; a remote storage answers each after some 20 ms."""
-BATCH: Final = 256
-"""Things of a stream that are held at a time."""
 
 
-async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -> list[T]:
-    """Results of `call` for each of `things`, made concurrently, in order.
+async def map_concurrently(call: Callable[[S], Awaitable[T]], things: Iterable[S], *, window: int = WINDOW) -> list[T]:
+    """Return the results of `call` for each of `things`, in order, of which at most `window` are under way.
 
-    The first error cancels the others.
+    The first error cancels the others. `things` may be of any length: there is a task for each call under way alone.
     """
-    window = asyncio.Semaphore(WINDOW)
+    left, found = enumerate(things), dict[int, T]()
 
-    async def one(thing: S) -> T:
-        async with window:
-            return await call(thing)
+    async def work(number: int, thing: S) -> None:
+        found[number] = await call(thing)
+        for number, thing in left:
+            found[number] = await call(thing)
 
-    tasks = [asyncio.create_task(one(thing)) for thing in things]
+    tasks = [asyncio.create_task(work(*first)) for first in islice(left, window)]
     try:
-        return await asyncio.gather(*tasks)
+        await asyncio.gather(*tasks)
     except BaseException:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         raise
-
-
-async def in_turns(call: Callable[[S], Awaitable[T]], things: Iterable[S]) -> list[T]:
-    """Results of `call` for each of `things`, made concurrently, in order; a turn is `BATCH` of them.
-
-    For lists whose length a client chooses: a task for each at once would hold the event loop.
-    """
-    left, found = iter(things), list[T]()
-    while batch := list(islice(left, BATCH)):
-        found += await map_concurrently(call, batch)
-    return found
-
-
-async def run_concurrently(*calls: Callable[[], Awaitable[T]]) -> list[T]:
-    """Results of `calls`, made concurrently, in order; the first error cancels the others."""
-    return await map_concurrently(_made, calls)
+    return [found[number] for number in range(len(found))]
 
 
 async def both(one: Callable[[], Awaitable[S]], other: Callable[[], Awaitable[T]]) -> tuple[S, T]:
-    """Results of two calls of different types, made concurrently; the first error cancels the other."""
+    """Return the results of two calls, made concurrently; the first error cancels the other."""
     calls: tuple[Callable[[], Awaitable[Any]], ...] = (one, other)
-    first, second = await run_concurrently(*calls)
+    first, second = await map_concurrently(lambda call: call(), calls)
     return first, second
-
-
-async def _made(call: Callable[[], Awaitable[T]]) -> T:
-    return await call()

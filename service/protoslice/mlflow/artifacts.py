@@ -10,7 +10,7 @@ from typing import Final
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.mlflow import MlflowTable
 from protoslice.catalog.repositories import FILE, NamedStore
-from protoslice.concurrency.gather import in_turns
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.file_names import check_file_path
 from protoslice.stores import Created, IngestRequest, Stores
@@ -55,7 +55,7 @@ class MlflowArtifacts:
         A folder names the stores that hold its files, and the one made of its current files.
         """
         frozen = [each for each in names if each.kind != FILE]
-        current = await in_turns(lambda each: self.table.is_frozen(each.name, each.store), frozen)
+        current = await map_concurrently(lambda each: self.table.is_frozen(each.name, each.store), frozen)
         now = {(each.store, each.name) for each, is_now in zip(frozen, current, strict=True) if is_now}
         return now | {(each.store, each.name) for each in names if each.kind == FILE}
 
@@ -75,7 +75,7 @@ class MlflowArtifacts:
                 raise UnknownPart(f"{upload[:80]!r} is not part {number} of this upload: send the part again")
             return upload
 
-        uploads, name = await in_turns(check, sorted(parts)), path.rpartition("/")[2]
+        uploads, name = await map_concurrently(check, sorted(parts)), path.rpartition("/")[2]
         made = await self._uploads.assemble({name: uploads}, IngestRequest())
         return await self._keep(path, _of_store(made, name))
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow
 from protoslice.catalog.histories import Commit, Ref
-from protoslice.concurrency.gather import in_turns
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageUnavailable, Unsupported
 from protoslice.facts import File
 from protoslice.repositories.change import files_of
@@ -191,7 +191,7 @@ async def plain_ids(repository: Repository, store: str | None, files: Mapping[st
     async def read(sha256: str) -> str:
         return blob_id(await opened.file(plain[sha256]).read(PLAIN_BYTES))
 
-    made = dict(zip(unknown, await in_turns(read, unknown), strict=True))
+    made = dict(zip(unknown, await map_concurrently(read, unknown), strict=True))
     with suppress(ProtosliceError):  # files can be listed without: they are read again
         await repository.git.put_blobs(made)
     return {**known, **made}

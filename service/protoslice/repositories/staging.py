@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
 from protoslice.catalog.kept_files import KeptFile, KeptFiles
-from protoslice.concurrency.gather import in_turns
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import ChecksumMismatch, InvalidInput, NotFound
 from protoslice.stores import IngestRequest, StoredPath, Stores
 from protoslice.stores.uploads import NewUpload, Upload
@@ -52,13 +52,13 @@ class StagedFiles:
 
         upload = await self.begin(sha256, size, client, composed=True)
         if not upload.is_whole:
-            uploads = await in_turns(check, parts)
+            uploads = await map_concurrently(check, parts)
             extents = [extent for each in uploads for location in each.parts for extent in location.extents()]
             try:
                 expires = min(each.expires for each in uploads)
                 upload = await self._stores.uploads.compose(upload.id, extents, expires)
             except ChecksumMismatch:
-                await in_turns(lambda each: self._stores.uploads.remove(each.id), uploads)
+                await map_concurrently(lambda each: self._stores.uploads.remove(each.id), uploads)
                 raise
         await self.keep(upload)
 

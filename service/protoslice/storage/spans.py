@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import IntegrityError, InvalidInput
 from protoslice.storage.interface import PIECE, Span
 from protoslice.storage.keys import ObjectKey
@@ -66,16 +67,14 @@ async def read_groups(
 ) -> Sequence[bytes]:
     """The bytes of each span, by at most `window` concurrent reads; the first failure cancels the others."""
     results: list[bytes] = [b""] * len(spans)
-    queue = iter(groups)
 
-    async def work() -> None:
-        for group in queue:
-            data = memoryview(await read(group.start, group.end))
-            for place in group.members:
-                start, end = spans[place]
-                results[place] = bytes(data[start - group.start : end - group.start])
+    async def fetch(group: Group) -> None:
+        data = memoryview(await read(group.start, group.end))
+        for place in group.members:
+            start, end = spans[place]
+            results[place] = bytes(data[start - group.start : end - group.start])
 
-    await _all([work() for _ in range(min(window, len(groups)))])
+    await map_concurrently(fetch, groups, window=window)
     return results
 
 
@@ -98,13 +97,3 @@ async def read_ahead(
         for task in reads:
             task.cancel()
         await asyncio.gather(*reads, return_exceptions=True)
-
-
-async def _all(workers: Sequence[Awaitable[None]]) -> None:
-    tasks = [asyncio.ensure_future(worker) for worker in workers]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

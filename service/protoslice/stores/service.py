@@ -12,7 +12,7 @@ from protoslice.catalog import Database
 from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.syntax import check_tag, is_id, is_id_prefix
 from protoslice.catalog.tags import TAGS_OF_A_STORE, StoredTag
-from protoslice.concurrency.gather import in_turns
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, NotFound, Unsupported
 from protoslice.facts import PiecePlace, Removed, Restored, Store
 from protoslice.storage import Storage, probe
@@ -186,7 +186,7 @@ class Stores(Space):
         `Conflict` when a store does not hold the bytes of one itself.
         """
         stores = sorted({store for store, _ in files.values()})
-        refs = dict(zip(stores, await in_turns(self.files, stores), strict=True))
+        refs = dict(zip(stores, await map_concurrently(self.files, stores), strict=True))
         for store, path in files.values():
             if path not in refs[store]:
                 raise Conflict(f"file {path!r} of store {store} is registered in place and cannot be reused: send it")

@@ -15,7 +15,7 @@ from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import is_id, is_id_prefix
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.gather import run_concurrently
+from protoslice.concurrency.gather import both
 from protoslice.concurrency.results import Results
 from protoslice.errors import DatabaseUnavailable, StorageFull, StorageUnavailable
 from protoslice.storage import Storage
@@ -181,7 +181,7 @@ class Space:
                 records.update(await records_of(self.storage, manifest, self.worker, shared.cache))
 
         try:
-            await run_concurrently(open_files, read_records)
+            await both(open_files, read_records)
             proto = None
             files, side = opened[: len(manifest.objects)], opened[len(manifest.objects) :]
             if manifest.indexed:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Final
 
 from protoslice.catalog.spaces import Quota, SpaceRow, SpaceTable
-from protoslice.concurrency.gather import in_turns
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.stores.names import DEFAULT_SPACE
@@ -114,7 +114,7 @@ class Spaces:
                 if (opened := self._opened.get(name)) is not None:
                     opened.room.learn(row)
 
-        await in_turns(refresh, [*self._opened])
+        await map_concurrently(refresh, [*self._opened])
 
     async def page(self, *, limit: int, cursor: str | None = None) -> ResultPage[SpaceRow]:
         """A page of spaces, the default space first; the cursor is the last name of the page before."""

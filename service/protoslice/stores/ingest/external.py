@@ -21,7 +21,7 @@ from protoslice.stores.ingest.root.choice import Root, choose_root
 from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
-from protoslice.stores.objects.read_memo import MemoizedReads
+from protoslice.stores.objects.prefetch import SavedReads
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.schemas import Types
 from protoslice.stores.shared import Space
@@ -123,7 +123,7 @@ class _Registration:
         if kind == "refused" and request.type is None:
             raise NotARoot(root.detection.why)
         opened = await self._external.open(root.stored, worker)
-        opened.memoize_reads(0, MemoizedReads())
+        opened.save_reads(0, SavedReads())
         source = _Bounded(opened)
         try:
             prepared = await worker.bulk(

@@ -10,13 +10,14 @@ from functools import partial
 from itertools import accumulate
 from typing import Final
 
+from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.pipeline import pipelined
 from protoslice.errors import InvalidInput
 from protoslice.storage import Span, Storage
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.objects.stored import Runner, StoredFile, StoredObject, open_object
+from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
 
 _TURN: Final = 64
 """Files that are looked at before other tasks run."""
@@ -130,21 +131,21 @@ def _whole(found: Sequence[bytes]) -> bytes:
 
 
 async def open_file_object(
-    storage: Storage, stored: ObjectLocation, runner: Runner, *, verify: bool, cache: BlockCache | None = None
+    storage: Storage, stored: ObjectLocation, worker: Worker, *, verify: bool, cache: BlockCache | None = None
 ) -> StoredFile:
     """Open a file of a store or an upload, whether it is one object, several, or a section of a pack."""
     files = await open_file_objects(
-        [stored], lambda part: open_object(storage, part, runner, verify=verify, cache=cache)
+        [stored], lambda part: open_object(storage, part, worker, verify=verify, cache=cache)
     )
     return files[0]
 
 
 @asynccontextmanager
 async def opened_parts(
-    storage: Storage, parts: Sequence[ObjectLocation], runner: Runner
+    storage: Storage, parts: Sequence[ObjectLocation], worker: Worker
 ) -> AsyncGenerator[StoredFile, None]:
     """Consecutive objects as one verified file, which is closed at the end of the context."""
-    source = await open_file_object(storage, ObjectLocation.joined(parts), runner, verify=True)
+    source = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
     try:
         yield source
     finally:

@@ -9,6 +9,7 @@ from contextlib import aclosing, suppress
 from typing import Protocol, TypeVar
 
 from protoslice import _core
+from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
@@ -16,6 +17,7 @@ from protoslice.storage.interface import PIECE
 from protoslice.stores.cache import BlockCache, CachedObject
 from protoslice.stores.manifest import ObjectLocation, sums_of
 from protoslice.stores.objects.computed import Readable
+from protoslice.stores.objects.prefetch import SavedReads
 
 SUM_BLOCK = 64 << 10
 """Bytes that one checksum covers."""
@@ -26,37 +28,6 @@ _BESIDE = 2
 """Spans of a call, of which several are made side by side."""
 
 T = TypeVar("T")
-
-
-class Runner(Protocol):
-    """Runs blocking calls in worker threads."""
-
-    loop: asyncio.AbstractEventLoop
-
-    async def run(self, call: Callable[[], T]) -> T:
-        """The result of `call`, which a worker thread makes."""
-
-
-class ReadMemo(Protocol):
-    """Memo of small reads, by object number and offset."""
-
-    def get(self, number: int, offset: int, length: int) -> bytes | None:
-        """The memoized bytes of such a read; None when there are none."""
-
-    def put(self, number: int, offset: int, data: bytes) -> None:
-        """Note the bytes of a read."""
-
-    def get_recent(self, number: int, offset: int, length: int) -> bytes | None:
-        """The bytes, when a recently held block range contains them; else None."""
-
-    def note(self, number: int, offset: int) -> None:
-        """Take a read that is not memoized into account."""
-
-    def foreseen(self, number: int, length: int) -> list[int]:
-        """Offsets of the reads that are likely to follow one of `length` bytes."""
-
-    def put_recent(self, number: int, offset: int, data: bytes) -> None:
-        """Hold the blocks of a read for a while, for reads nearby."""
 
 
 class StoredFile(Readable, Protocol):
@@ -90,7 +61,7 @@ class StoredObject:
         stored: ObjectLocation,
         sums: bytes | None,
         handle: OpenFile | None,
-        runner: Runner,
+        worker: Worker,
         cache: BlockCache | None = None,
     ) -> None:
         self.size = stored.size
@@ -102,9 +73,9 @@ class StoredObject:
         self._likely_etag = stored.etag if sums is not None else None
         self._sums = sums
         self._handle = handle
-        self._runner = runner
+        self._worker = worker
         self._cache = CachedObject(cache, str(key), sums) if cache is not None and sums is not None else None
-        self._memo: tuple[int, ReadMemo] | None = None
+        self._saved: tuple[int, SavedReads] | None = None
         self.name = str(key)
 
     @property
@@ -175,35 +146,35 @@ class StoredObject:
             4 * (start // SUM_BLOCK) : 4 * (-(-end // SUM_BLOCK) if end == self.size else end // SUM_BLOCK)
         ]
 
-    def memoize_reads(self, number: int, memo: ReadMemo | None) -> None:
-        """Use `memo` for the following reads, with this object's `number`; None ends that."""
-        self._memo = None if memo is None else (number, memo)
+    def save_reads(self, number: int, saved: SavedReads | None) -> None:
+        """Use `saved` for the following reads, with this object's `number`; None ends that."""
+        self._saved = None if saved is None else (number, saved)
 
     def read(self, offset: int, length: int, /) -> bytes:
         """Exactly the `length` bytes at `offset`, verified. Blocks: call it in a worker thread only."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
-        if self._memo is not None:
-            return self._memoized(*self._memo, offset, length)
+        if self._saved is not None:
+            return self._read_saved(*self._saved, offset, length)
         start, end = self.covering((offset, offset + length))
         return self._blocking(start, end)[offset - start : offset - start + length]
 
-    def _memoized(self, number: int, memo: ReadMemo, offset: int, length: int) -> bytes:
-        """Bytes of a remote object, from `memo` or by a read of whole blocks, which `memo` then holds."""
-        data = memo.get(number, offset, length)
+    def _read_saved(self, number: int, saved: SavedReads, offset: int, length: int) -> bytes:
+        """Bytes of a remote object, from `saved` or by a read of whole blocks, which `saved` then holds."""
+        data = saved.get(number, offset, length)
         if data is None:
-            memo.note(number, offset)
-            data = memo.get_recent(number, offset, length)
+            saved.note(number, offset)
+            data = saved.get_recent(number, offset, length)
             if data is None:
                 # Whole blocks: another round trip would cost more than the extra bytes.
                 start, end = self._blocks(offset, offset + length)
-                ahead = self._ahead(memo.foreseen(number, end - start), length, end)
+                ahead = self._ahead(saved.predicted(number, end - start), length, end)
                 read, *more = self._with_more((start, end), ahead)
                 for (begin, _), found in zip(ahead, more, strict=False):  # empty when they could not be read
-                    memo.put_recent(number, begin, found)
-                memo.put_recent(number, start, read)
+                    saved.put_recent(number, begin, found)
+                saved.put_recent(number, start, read)
                 data = read[offset - start : offset - start + length]
-            memo.put(number, offset, data)
+            saved.put(number, offset, data)
         return data
 
     def _ahead(self, offsets: Sequence[int], length: int, end: int) -> list[Span]:
@@ -218,7 +189,7 @@ class StoredObject:
                 spans = [span, *more]
                 parts = [spans[at : at + _BESIDE] for at in range(0, len(spans), _BESIDE)]
                 reading = map_concurrently(self._distant, parts)
-                found = asyncio.run_coroutine_threadsafe(reading, self._runner.loop).result()
+                found = asyncio.run_coroutine_threadsafe(reading, self._worker.loop).result()
                 return [data for part in found for data in part]
         return [self._blocking(*span)]
 
@@ -228,7 +199,7 @@ class StoredObject:
         if cached is not None:
             return cached
         if self._handle is not None:
-            return await self._runner.run(lambda: [self._blocking(*span) for span in spans])
+            return await self._worker.run(lambda: [self._blocking(*span) for span in spans])
         return await self._distant(spans)
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
@@ -318,7 +289,7 @@ class StoredObject:
             cached = self._cached([(start, end)])
             if cached is not None:
                 return cached[0]
-            return asyncio.run_coroutine_threadsafe(self._distant([(start, end)]), self._runner.loop).result()[0]
+            return asyncio.run_coroutine_threadsafe(self._distant([(start, end)]), self._worker.loop).result()[0]
         data = self._handle.pread(start, end)
         self._verify(data, start)
         return data
@@ -380,10 +351,10 @@ def _parts(rest: bytes, piece: memoryview) -> Iterator[memoryview]:
 class HeldObject(StoredObject):
     """Bytes that a manifest holds: at hand without a read, and verified with the manifest."""
 
-    def __init__(self, storage: Storage, stored: ObjectLocation, held: bytes, runner: Runner) -> None:
+    def __init__(self, storage: Storage, stored: ObjectLocation, held: bytes, worker: Worker) -> None:
         # Equal names stand for equal bytes, as those of objects do.
         key = ObjectKey(f"held/{hashlib.sha256(held).hexdigest()}")
-        super().__init__(storage, key, stored, None, None, runner)
+        super().__init__(storage, key, stored, None, None, worker)
         self._held = held
 
     @property
@@ -411,7 +382,7 @@ class HeldObject(StoredObject):
 async def open_object(
     storage: Storage,
     stored: ObjectLocation,
-    runner: Runner,
+    worker: Worker,
     *,
     verify: bool,
     cache: BlockCache | None = None,
@@ -423,7 +394,7 @@ async def open_object(
     Raises `IntegrityError` when the object or its sums are missing, or an open file has another length.
     """
     if stored.held is not None:
-        return HeldObject(storage, stored, stored.held, runner)
+        return HeldObject(storage, stored, stored.held, worker)
     key = ObjectKey(stored.key or "")
     try:
         sums = stored.sums if sums is None else sums
@@ -436,7 +407,7 @@ async def open_object(
     if handle is not None and handle.stat.size != stored.size:
         handle.close()
         raise IntegrityError(f"stored object {str(key)!r} is damaged: its length has changed", stored.size)
-    return StoredObject(storage, key, stored, sums if verify else None, handle, runner, cache)
+    return StoredObject(storage, key, stored, sums if verify else None, handle, worker, cache)
 
 
 async def recorded(cache: BlockCache | None, key: ObjectKey, read: Callable[[], Awaitable[bytes]]) -> bytes:

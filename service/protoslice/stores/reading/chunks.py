@@ -93,7 +93,7 @@ async def planned(opened: OpenStore, plan: str | None = None) -> StoreChunks:
 
     async def made() -> tuple[StoreChunks, int]:
         document, sizes = opened.known_root().document, (opened.manifest.min_chunk, opened.manifest.max_chunk)
-        found = await opened.reads.memoizing(lambda: document.plan(*sizes))
+        found = await opened.reads.with_saved_reads(lambda: document.plan(*sizes))
         return StoreChunks(opened, found, by_policy=True), (_PLAN_WEIGHT + _FACTS_WEIGHT) * len(found)
 
     return await opened.results.get((opened.row, "chunks by policy"), made)

@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from protoslice import _core, schema
 from protoslice.concurrency.executor import Worker
@@ -22,12 +23,14 @@ from protoslice.stores.derived_facts import DerivedFacts
 from protoslice.stores.envelope import unseal
 from protoslice.stores.finding import FileRef, refs_of
 from protoslice.stores.manifest import Manifest, ObjectLocation
-from protoslice.stores.objects.read_memo import ReadsOfStore
+from protoslice.stores.objects.prefetch import SavedReads
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile, open_object, recorded
 from protoslice.stores.schemas import Schemas
 from protoslice.tensors.model import Model, RootProto
 
+_READS = "reads"
+"""Name of the saved reads among the facts of a store."""
 _STEP = 4 << 20
 """Bytes that are compared with their checksums at a time."""
 _WEIGHT = 20 << 10
@@ -36,6 +39,8 @@ _FILE_WEIGHT = 1500
 """Bytes of memory per file, about."""
 _RECORD_WEIGHT = 2
 """Bytes of memory per byte of a record, about: as it is kept, and in the core."""
+
+T = TypeVar("T")
 
 FindType = Callable[[str], Awaitable[TypeSchema | None]]
 """Finds the schema of an uploaded type by its name; None for a bundled one."""
@@ -60,6 +65,54 @@ class OpenRoot:
     def decoded(self) -> Sequence[StoredFile]:
         """Objects opened for the root beyond the store's files."""
         return self.sources[1:]
+
+
+class StoreReads:
+    """Small reads of the remote objects of one store, which are saved for later processes."""
+
+    def __init__(self, objects: Sequence[StoredFile], derived: DerivedFacts, worker: Worker) -> None:
+        parts = [part for stored in objects for part in stored.parts]
+        self._remote = [(number, part) for number, part in enumerate(parts) if not part.is_near]
+        self._derived = derived
+        self._worker = worker
+        self._saved: SavedReads | None = None
+        self._users = 0
+        self._loading = asyncio.Lock()
+        self._saving = asyncio.Lock()
+
+    @property
+    def are_remote(self) -> bool:
+        """Whether any object is remote."""
+        return bool(self._remote)
+
+    async def with_saved_reads(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread with the saved reads, which all that run at once share, and save what is new."""
+        if not self._remote:
+            return await self._worker.bulk(work)
+        saved = await self._begin()
+        try:
+            done = await self._worker.bulk(work)
+            async with self._saving:
+                if saved.is_new:
+                    await self._derived.save(_READS, await self._worker.run(saved.encode))
+            return done
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._use(None)
+
+    async def _begin(self) -> SavedReads:
+        async with self._loading:
+            if self._saved is None:
+                self._use(SavedReads.decode(await self._derived.load(_READS) or b""))
+            self._users += 1
+            assert self._saved is not None
+            return self._saved
+
+    def _use(self, saved: SavedReads | None) -> None:
+        self._saved = saved
+        for number, part in self._remote:
+            part.save_reads(number, saved)
 
 
 class OpenStore:
@@ -101,7 +154,7 @@ class OpenStore:
         """Held while the kept heads of this store are read or changed."""
         self.find_type = find_type
         self._objects = (*files, *(root.decoded if root is not None else ()))
-        self.reads = ReadsOfStore(self._objects, derived, worker)
+        self.reads = StoreReads(self._objects, derived, worker)
         """Small reads of remote objects, saved with the store."""
 
     @property

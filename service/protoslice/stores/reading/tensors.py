@@ -67,7 +67,7 @@ async def listed(opened: OpenStore, tags: Tags = None) -> Tensors:
 
     async def made() -> tuple[Tensors, int]:
         if tags is None:
-            found = await opened.reads.memoizing(lambda: _found(opened))
+            found = await opened.reads.with_saved_reads(lambda: _found(opened))
         else:
             untagged = await listed(opened)
             found = await opened.worker.bulk(lambda: tensors_with_tags(opened.model, untagged, tags))
@@ -80,8 +80,8 @@ def _found(opened: OpenStore) -> Tensors:
     if not opened.model.root and not formats_of(opened.model):
         raise opened.no_root()
     found = tensors_of(opened.model)
-    if opened.reads.are_distant and len(found):
-        _ = found[0].use  # reads the graph, which the memo is to have too
+    if opened.reads.are_remote and len(found):
+        _ = found[0].use  # reads the graph, so that this read is saved too
     return found
 
 

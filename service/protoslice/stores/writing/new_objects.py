@@ -8,7 +8,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.catalog.objects import OwnObject, ReservationLost, ReservedObject, object_id
-from protoslice.concurrency.gather import run_concurrently
+from protoslice.concurrency.gather import both
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
 from protoslice.stores.manifest import LARGEST_INLINE_SUMS, ObjectLocation, sums_of
 from protoslice.stores.quotas import SpaceRoom
@@ -113,7 +113,7 @@ class NewObjects:
         if len(sums) <= LARGEST_INLINE_SUMS:
             return ObjectLocation(size, key=key.text, etag=await writer.commit(), sums=sums)
         # Side by side: nothing names either before both are durable.
-        etag, _ = await run_concurrently(writer.commit, lambda: self._put(key, sums_of(key), sums))
+        etag, _ = await both(writer.commit, lambda: self._put(key, sums_of(key), sums))
         if len(sums) <= self._sums_room:
             self._sums_room -= len(sums)
             self._sums[key.text] = sums

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 from fastapi import Path, Request
 from starlette.responses import Response
 
-from protoslice.concurrency.gather import in_turns
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.json_text import encode_json
 from protoslice.repositories import Repository
@@ -65,7 +65,7 @@ async def plan_parts(
     """URLs of the parts of new objects; nothing is kept before the first part comes."""
     for each in new:
         services.stores.uploads.options.check_size(each.size)
-    staged = await in_turns(lambda each: repository.staged.find(each.oid), new)
+    staged = await map_concurrently(lambda each: repository.staged.find(each.oid), new)
     missing = [each for each, found in zip(new, staged, strict=True) if found is None]
     await services.stores.room.check(stored_bytes=sum(each.size for each in missing))
     most = min(MOST_PARTS, _MOST_OF_BATCH // max(1, len(missing)))

@@ -6,7 +6,9 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import accumulate, cycle, islice
 from pathlib import Path
+from random import Random
 
 import pytest
 from tests.support.catalogues import catalogue_of
@@ -17,7 +19,7 @@ from protoslice.server.api.encoding import encode_items
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.objects import external as objects_external
-from protoslice.stores.objects.read_memo import MemoizedReads
+from protoslice.stores.objects.prefetch import SavedReads, StridePredictor
 from protoslice.stores.objects.stored import SUM_BLOCK
 from protoslice.stores.reading import chunks, tensors
 
@@ -172,14 +174,14 @@ def test_it_is_collected_with_its_store() -> None:
 
 
 def test_notes_are_bounded_and_come_back_as_they_were() -> None:
-    memo = MemoizedReads()
+    memo = SavedReads()
     memo.put(0, 10, b"abcdef")
     memo.put(0, 10, b"abc")
     memo.put(1, 10, b"xyz")
     memo.put(1, 0, bytes(1 << 20))
     memo.put(1, 5, b"")
     assert memo.is_new
-    again = MemoizedReads.decode(memo.encode())
+    again = SavedReads.decode(memo.encode())
     for each in (memo, again):
         assert (each.get(0, 10, 6), each.get(0, 10, 2), each.get(0, 10, 7)) == (b"abcdef", b"ab", None)
         assert (each.get(1, 10, 3), each.get(1, 0, 10), each.get(2, 10, 1), each.get(1, 5, 0)) == (
@@ -220,13 +222,13 @@ def test_reads_of_two_views_at_once_are_both_kept() -> None:
 
 
 def test_threads_that_share_a_memo_find_what_each_has_read() -> None:
-    memo, count, before = MemoizedReads(), 3000, sys.getswitchinterval()
+    memo, count, before = SavedReads(), 3000, sys.getswitchinterval()
 
     def read_all(first: int) -> None:
         for number in range(count):
             offset = (first + number) * SUM_BLOCK
             memo.note(0, offset)
-            memo.foreseen(0, SUM_BLOCK)
+            memo.predicted(0, SUM_BLOCK)
             memo.get_recent(0, offset, 1)
             memo.put_recent(0, offset, bytes(SUM_BLOCK))
             memo.put(first, number, b"x")
@@ -241,3 +243,37 @@ def test_threads_that_share_a_memo_find_what_each_has_read() -> None:
     finally:
         sys.setswitchinterval(before)
     assert all(memo.get(first, number, 1) == b"x" for first in range(3) for number in range(count))
+
+
+def asked(offsets: list[int]) -> int:
+    """Reads that had to be waited for, where those that were predicted are there already."""
+    rhythm, there, waited = StridePredictor(), set[int](), 0
+    for offset in offsets:
+        rhythm.note(offset)
+        if not any(abs(offset - each) < 60_000 for each in there):
+            waited += 1
+            there = {offset, *rhythm.predicted(1000)}
+    return waited
+
+
+@pytest.mark.parametrize(
+    "steps", [[70_000], [100_000, 400_000], [100_000, 2_000_000, 300_000], [*range(80_000, 720_000, 80_000)]]
+)
+def test_reads_in_steps_that_repeat_wait_for_a_few(steps: list[int]) -> None:
+    offsets = list(accumulate(islice(cycle(steps), 999), initial=0))
+    assert asked(offsets) < 2 * len(steps) + 6 + 1000 // 60
+
+
+def test_small_differences_and_looks_nearby_disturb_no_rhythm() -> None:
+    random, offsets, at = Random(1), list[int](), 0
+    for _ in range(300):
+        offsets += [at, at + 40, at + 300]
+        at += 500_000 + random.randrange(20)
+    assert asked(offsets) < 20
+
+
+def test_reads_without_a_rhythm_foresee_nothing() -> None:
+    random, rhythm = Random(1), StridePredictor()
+    for at in accumulate(random.randrange(70_000, 9_000_000) for _ in range(300)):
+        rhythm.note(at)
+        assert rhythm.predicted(100) == []
