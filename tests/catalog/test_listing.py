@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -58,7 +57,7 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
         made.append(model)
     mlflow = MlflowTable(database, Account(space))
     for number, word in enumerate(WORDS):
-        folder, model = f"{word}/run", made[number]
+        folder, model = f"{word}/run".replace("\\", "="), made[number]
         await mlflow.put(f"{folder}/f", KeptFile(size=1, store=model.digest, path="p"))
         await mlflow.freeze(folder, folder_version(await mlflow.versions(folder)), model.digest)
         model.names.append(f"mlflow-artifacts:/{folder}")
@@ -163,58 +162,48 @@ def _same_order(found: list[str], expected: list[str], models: list[Model], quer
 
 
 @pytest.mark.parametrize(("candidates", "walked"), [(2000, 3000), (1, 4), (6, 5)])
-def test_lists_have_the_stores_that_match_in_order(
+async def test_lists_have_the_stores_that_match_in_order(
     catalogue: str, candidates: int, walked: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listing, "_CANDIDATES", candidates)
     monkeypatch.setattr(listing, "_WALKED", walked)
-
-    async def work() -> None:
-        database = connect(catalogue, "memory://")
-        await upgrade(database)
-        models = {space: await _fill(database, space, seed, 40) for seed, space in enumerate(SPACES)}
-        try:
-            for number, query in enumerate(_queries()):
-                space = SPACES[number % 2]
-                found = await _pages(StoreTable(database, Account(space)), query, 3 + number % 5)
-                expected = _expected(models[space], query)
-                assert _same_order(found, expected, models[space], query), (query, found, expected)
-        finally:
-            await database.close()
-
-    asyncio.run(work())
+    database = connect(catalogue, "memory://")
+    await upgrade(database)
+    models = {space: await _fill(database, space, seed, 40) for seed, space in enumerate(SPACES)}
+    try:
+        for number, query in enumerate(_queries()):
+            space = SPACES[number % 2]
+            found = await _pages(StoreTable(database, Account(space)), query, 3 + number % 5)
+            expected = _expected(models[space], query)
+            assert _same_order(found, expected, models[space], query), (query, found, expected)
+    finally:
+        await database.close()
 
 
-def test_stores_with_many_names_are_listed_in_time(catalogue: str) -> None:
+async def test_stores_with_many_names_are_listed_in_time(catalogue: str) -> None:
     """A store may have any number of names: the statements look at few of them."""
+    database = connect(catalogue, "memory://")
+    await upgrade(database)
+    table = StoreTable(database, Account("team"))
+    for number in range(3):
+        new = StoreDraft(id=new_id(), digest=f"d{number}", size=1, created=number, type=None, manifest=b"{}", weight=1)
+        await table.publish(new, [f"t{number}"])
 
-    async def work() -> None:
-        database = connect(catalogue, "memory://")
-        await upgrade(database)
-        table = StoreTable(database, Account("team"))
-        for number in range(3):
-            new = StoreDraft(
-                id=new_id(), digest=f"d{number}", size=1, created=number, type=None, manifest=b"{}", weight=1
-            )
-            await table.publish(new, [f"t{number}"])
+    def name(tx: Transaction) -> None:
+        sql = """
+            INSERT INTO names (space, repository, kind, name, store, version, updated, label)
+            VALUES ('team', 0, 'tag', :name, :store, :version, 0, :label)"""
+        names = [(f"n{each:05}", f"d{each % 3}") for each in range(9000)]
+        rows = [{"name": name, "store": store, "label": f"team\n{name}", "version": b"v"} for name, store in names]
+        tx.many(sql, rows)
 
-        def name(tx: Transaction) -> None:
-            sql = """
-                INSERT INTO names (space, repository, kind, name, store, version, updated, label)
-                VALUES ('team', 0, 'tag', :name, :store, :version, 0, :label)"""
-            names = [(f"n{each:05}", f"d{each % 3}") for each in range(9000)]
-            rows = [{"name": name, "store": store, "label": f"team\n{name}", "version": b"v"} for name, store in names]
-            tx.many(sql, rows)
-
-        await database.fill(name)
-        try:
-            for query in (
-                StoreQuery(sort="name"), StoreQuery(sort="name", descending=False, min_size=0),
-                StoreQuery(sort="name", name="n00"), StoreQuery(sort="size", name="n0"), StoreQuery(name="zzz"),
-            ):  # fmt: skip
-                found = await _pages(table, query, 10)
-                assert sorted(set(found)) == ([] if query.name == "zzz" else ["d0", "d1", "d2"]), query
-        finally:
-            await database.close()
-
-    asyncio.run(work())
+    await database.fill(name)
+    try:
+        for query in (
+            StoreQuery(sort="name"), StoreQuery(sort="name", descending=False, min_size=0),
+            StoreQuery(sort="name", name="n00"), StoreQuery(sort="size", name="n0"), StoreQuery(name="zzz"),
+        ):  # fmt: skip
+            found = await _pages(table, query, 10)
+            assert sorted(set(found)) == ([] if query.name == "zzz" else ["d0", "d1", "d2"]), query
+    finally:
+        await database.close()

@@ -121,32 +121,28 @@ def test_writers_at_once_do_not_exceed_a_quota_together(count: int) -> None:
     with_replicas(count, work, stored_bytes=5_000_000)
 
 
-def test_replicas_on_real_engines_do_not_exceed_a_quota_together(catalogue: str) -> None:
+async def test_replicas_on_real_engines_do_not_exceed_a_quota_together(catalogue: str) -> None:
     """Each replica has separate connections: close to the quota, commits wait for each other."""
+    storage, options = MemoryStorage(), StoreOptions(quota=Quota(stored_bytes=100_000, stores=12))
+    async with AsyncExitStack() as stack:
+        databases: list[Database] = []
+        for _ in range(3):
+            databases.append(connect(catalogue, ""))
+            stack.push_async_callback(databases[-1].close)
+            await upgrade(databases[-1])
+        replicas = [await stack.enter_async_context(opened(storage, options, each)) for each in databases]
 
-    async def run() -> None:
-        storage, options = MemoryStorage(), StoreOptions(quota=Quota(stored_bytes=100_000, stores=12))
-        async with AsyncExitStack() as stack:
-            databases: list[Database] = []
-            for _ in range(3):
-                databases.append(connect(catalogue, ""))
-                stack.push_async_callback(databases[-1].close)
-                await upgrade(databases[-1])
-            replicas = [await stack.enter_async_context(opened(storage, options, each)) for each in databases]
+        async def send(number: int) -> bool:
+            size = 7000 if number % 2 else 100  # an object, or bytes in the manifest
+            with suppress(QuotaExceeded):
+                return (await upload(replicas[number % 3], {"f": b"%02d" % number * (size // 2)})).created
+            return False
 
-            async def send(number: int) -> bool:
-                size = 7000 if number % 2 else 100  # an object, or bytes in the manifest
-                with suppress(QuotaExceeded):
-                    return (await upload(replicas[number % 3], {"f": b"%02d" % number * (size // 2)})).created
-                return False
-
-            sent = sum(await asyncio.gather(*(send(number) for number in range(60))))
-            row = await SpaceTable(databases[0]).get(DEFAULT_SPACE)
-            assert sent == row.held.stores == len(await visible(replicas[0])) == 12
-            sums = await databases[1].read(lambda tx: tx.all(STORED_BYTES))
-            assert row.held.stored_bytes == sums[0][0] <= 100_000
-
-    asyncio.run(run())
+        sent = sum(await asyncio.gather(*(send(number) for number in range(60))))
+        row = await SpaceTable(databases[0]).get(DEFAULT_SPACE)
+        assert sent == row.held.stores == len(await visible(replicas[0])) == 12
+        sums = await databases[1].read(lambda tx: tx.all(STORED_BYTES))
+        assert row.held.stored_bytes == sums[0][0] <= 100_000
 
 
 def test_stores_are_counted_and_one_that_is_there_takes_no_room() -> None:
@@ -392,17 +388,14 @@ def test_requests_under_way_have_a_limit() -> None:
     assert room.requests == 0
 
 
-def test_sums_over_all_slots_are_what_a_space_holds() -> None:
-    async def run() -> None:
-        database = catalogue_of(MemoryStorage())
-        for number in range(100):
-            change = {"stored_bytes": number, "stores": 1, "logical_bytes": 2 * number}
-            await database.write(lambda tx: Account("a").charge(tx, **change))  # noqa: B023
-        await database.write(lambda tx: Account("a").charge(tx, stored_bytes=-50, stores=-1, logical_bytes=-3))
-        await SpaceTable(database).create("a")
-        row = await SpaceTable(database).get("a")
-        assert row.held == Held(4950 - 50, 99, 2 * 4950 - 3)
-        slots = await database.read(lambda tx: tx.all("SELECT count(*) FROM usage WHERE space = 'a'"))
-        assert slots[0][0] > 8, "commits of one space seldom wait for each other"
-
-    asyncio.run(run())
+async def test_sums_over_all_slots_are_what_a_space_holds() -> None:
+    database = catalogue_of(MemoryStorage())
+    for number in range(100):
+        change = {"stored_bytes": number, "stores": 1, "logical_bytes": 2 * number}
+        await database.write(lambda tx: Account("a").charge(tx, **change))  # noqa: B023
+    await database.write(lambda tx: Account("a").charge(tx, stored_bytes=-50, stores=-1, logical_bytes=-3))
+    await SpaceTable(database).create("a")
+    row = await SpaceTable(database).get("a")
+    assert row.held == Held(4950 - 50, 99, 2 * 4950 - 3)
+    slots = await database.read(lambda tx: tx.all("SELECT count(*) FROM usage WHERE space = 'a'"))
+    assert slots[0][0] > 8, "commits of one space seldom wait for each other"
