@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import httpx
 import onnx
@@ -232,6 +233,44 @@ def test_functions_of_tensorflow_are_strips(context: BrowserContext) -> None:
     assert len(names) > 3
     graphs.select_option(index=1)
     expect(page).to_have_url(re.compile("library"))
+    expect(page.get_by_role("treeitem").first).to_be_visible()
+
+
+def test_a_call_opens_its_function_in_its_place(context: BrowserContext) -> None:
+    page = opened(context, "/m/tf_sm_functions/graph")
+    call = page.get_by_role("treeitem", name=re.compile("PartitionedCall")).first
+    path = call.get_attribute("data-key")
+    assert path is not None
+    expect(call).to_have_attribute("aria-expanded", "false")
+    call.locator(".twist").click()
+    call = page.locator(f'[data-key="{path}"]')
+    expect(call).to_have_attribute("aria-expanded", "true")
+    inside = page.locator('[role=treeitem][aria-level="2"][data-key*="library.function"]').first
+    expect(inside).to_be_visible()
+    place = inside.get_attribute("data-key")
+    inside.locator(".title").click()
+    drawer = page.get_by_role("complementary", name="Node")
+    expect(drawer).to_contain_text(place or "no path")
+    assert violations(context, page) == "[]"
+    page.reload()
+    expect(page.locator(f'[data-key="{place}"]')).to_have_attribute("aria-selected", "true")
+    expect(drawer).to_contain_text(place or "no path")
+    expect(page.locator(".trouble")).to_have_count(0)
+    page.locator(f'[data-key="{place}"]').press("Escape")
+    expect(page.locator(f'[data-key="{place}"]')).to_have_count(0)
+    expect(page.locator(f'[data-key="{path}"]')).to_be_focused()
+
+
+def test_an_address_that_opens_a_function_within_itself_has_an_end(context: BrowserContext) -> None:
+    page = opened(context, "/m/tf_sm_functions/graph")
+    call = page.get_by_role("treeitem", name=re.compile("PartitionedCall")).first
+    call.locator(".twist").click()
+    page.wait_for_url(re.compile("open="))
+    inside = page.locator('[role=treeitem][aria-level="2"][data-key*="library.function"]').first
+    function, _, path = parse_qs(urlsplit(page.url).query)["open"][0].partition("@")
+    within = inside.get_attribute("data-key")
+    entries = f"{function}@{within},{function}@{path},x@{within}"
+    page = opened(context, f"/m/tf_sm_functions/graph?{urlencode({'open': entries})}")
     expect(page.get_by_role("treeitem").first).to_be_visible()
 
 

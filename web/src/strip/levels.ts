@@ -1,11 +1,11 @@
 /** Levels of blocks as they are shown: with the inputs and outputs of the graph as parts at its ends. */
 
-import type { GraphBlock, GraphLevel, GraphValue } from "../api";
+import type { GraphBlock, GraphLevel, GraphNode, GraphValue, Neighbourhood } from "../api";
 import { many } from "../format";
 import type { Level, Sized } from "./layout";
 
 /** A part that is shown: a block of the graph, or its inputs or outputs. */
-export interface Shown { key: string; title: string; facts: string; times: number; block: GraphBlock | null; values: readonly GraphValue[] }
+export interface Shown { key: string; title: string; facts: string; times: number; block: GraphBlock | null; values: readonly GraphValue[]; calls: boolean }
 /** A level: its parts, and its links by the numbers of these; -1 for what is outside of it. */
 export interface Shelf { parts: Shown[]; links: { source: number; target: number; value: GraphValue; count: number }[]; sized: Level; folded: number }
 
@@ -14,9 +14,32 @@ const MOST_LINES = 3;
 /** Operators of nodes that only hold a value: left out unless they are asked for. */
 const CONSTANT = /^(Const|Constant|const|constant|fill_constant|assign_value|VarHandleOp|VariableV2)$/;
 
-export function shelfOf(level: GraphLevel, above: Shown | null, constants: boolean): Shelf {
-  const parts = level.parts.map((block) => shownOf(block, above));
-  const [inputs, outputs] = [endOf("inputs", level.inputs), endOf("outputs", level.outputs)];
+/** Operators that call one function. */
+const CALL = /PartitionedCall$|^RemoteCall$/;
+
+/** Graphs that a node calls or holds: functions by their names, and those below its path. */
+export const calledBy = (node: GraphNode, { graphs }: Neighbourhood): Neighbourhood["graphs"] =>
+  graphs.filter((each) => each.path.startsWith(`${node.path}.`) || (each.name !== each.path && node.attributes.some(([, text]) => text.includes(`name: "${each.name}"`)))).slice(0, 4);
+
+/** Blocks of the functions that are open within a graph have numbers from these on, function by function. */
+const FUNCTION = 1e9;
+/** The number of a function's outermost level; `place` is that among the graphs of the model. */
+export const levelOf = (place: number): number => (place + 1) * FUNCTION;
+export const isFunction = (id: number): boolean => id >= FUNCTION && id % FUNCTION === 0;
+/** The place of the graph of a level among those of the model, -1 for the graph that is shown; and its block there. */
+export const placeOfLevel = (id: number): [place: number, block: number] => [Math.floor(id / FUNCTION) - 1, id % FUNCTION];
+
+/** A level of a function with the numbers that its blocks have within the graph that is shown. */
+export function within(level: GraphLevel, place: number): GraphLevel {
+  if (place < 0) return level;
+  const base = levelOf(place);
+  return { ...level, block: level.block + base, trail: level.trail.map((id) => id + base), parts: level.parts.map((part) => ({ ...part, id: part.id === null ? null : part.id + base })) };
+}
+
+/** `calls` has the levels of the calls that are open, by the paths of their nodes. */
+export function shelfOf(level: GraphLevel, above: Shown | null, constants: boolean, calls: ReadonlyMap<string, number>): Shelf {
+  const parts = level.parts.map((block) => shownOf(block.kind === "node" ? { ...block, id: calls.get(block.path) ?? null } : block, above));
+  const [inputs, outputs] = [endOf("inputs", level.inputs, level.block), endOf("outputs", level.outputs, level.block)];
   const shift = inputs ? 1 : 0;
   const [first, last] = [inputs ? 0 : -1, outputs ? parts.length + shift : -1];
   const links = level.links.map(({ source, target, value, count }) =>
@@ -33,11 +56,11 @@ export function shelfOf(level: GraphLevel, above: Shown | null, constants: boole
 }
 
 /** True for the key of the inputs or the outputs, which no node has as its name. */
-export const isEnd = (key: string): boolean => key === "*inputs" || key === "*outputs";
+export const isEnd = (key: string): boolean => /^\*(in|out)puts/.test(key);
 
-function endOf(title: "inputs" | "outputs", values: readonly GraphValue[]): Shown | null {
+function endOf(title: "inputs" | "outputs", values: readonly GraphValue[], level: number): Shown | null {
   if (!values.length) return null;
-  return { key: `*${title}`, title: values.length === 1 ? title.slice(0, -1) : title, facts: "", times: 0, block: null, values };
+  return { key: `*${title}${level || ""}`, title: values.length === 1 ? title.slice(0, -1) : title, facts: "", times: 0, block: null, values, calls: false };
 }
 
 function shownOf(block: GraphBlock, above: Shown | null): Shown {
@@ -45,7 +68,8 @@ function shownOf(block: GraphBlock, above: Shown | null): Shown {
   const most = telling(operators);
   const weights = block.elements ? many(block.elements, "param") : "";
   const facts = (first: string) => [first, weights].filter(Boolean).join(" · ");
-  const shown = { key: block.id === null ? block.path : String(block.id), times: 0, block, values: [], facts: weights || many(block.nodes, "node") };
+  const calls = block.kind === "node" && CALL.test(operators[0] ?? "");
+  const shown = { key: block.kind === "node" ? block.path : String(block.id), times: 0, block, values: [], calls, facts: weights || many(block.nodes, "node") };
   const name = stepOf(block.name);
   switch (block.kind) {
     case "node": return { ...shown, title: operators[0] || name || "node", facts: facts(name.replace(/[\d_]+$/, "") === operators[0] ? "" : name) };

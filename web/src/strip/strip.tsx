@@ -9,7 +9,7 @@ import { count, many, whole } from "../format";
 import { Trouble, useJson } from "../loading";
 import { modelPlace, setParameters, SPACE, usePlace } from "../place";
 import type { Task } from "./layout";
-import { isEnd, shelfOf, typeOf, type Shelf, type Shown } from "./levels";
+import { calledBy, isEnd, isFunction, levelOf, placeOfLevel, shelfOf, typeOf, within, type Shelf, type Shown } from "./levels";
 import { usePlan } from "./planning";
 import { PAD, StripView, type Mark } from "./view";
 
@@ -49,10 +49,17 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
     return () => watch.disconnect();
   }, []);
   const add = (level: GraphLevel) => { asked.current.add(level.block); setLevels((before) => new Map(before).set(level.block, level)); };
-  const load = (block: number) => {
-    if (asked.current.has(block)) return;
-    asked.current.add(block);
-    getJson<GraphLevel>(view(store.id, ["graph", "blocks"], { graph, block })).then((level) => { add(level); if (!block) begin(level); }, setError);
+  const graphs = levels.get(0)?.graphs;
+  /** The path of the graph that has a level; null as long as that is not known. */
+  const graphOf = (id: number): string | null => {
+    const [place] = placeOfLevel(id);
+    return place < 0 ? graph : graphs?.[place]?.path ?? null;
+  };
+  const load = (id: number) => {
+    const [[place, block], of] = [placeOfLevel(id), graphOf(id)];
+    if (of === null || asked.current.has(id)) return;
+    asked.current.add(id);
+    getJson<GraphLevel>(view(store.id, ["graph", "blocks"], { graph: of, block })).then((level) => { add(within(level, place)); if (!id) begin(level); }, setError);
   };
   // A group that is nearly all of the graph opens at first.
   const begin = (level: GraphLevel) => {
@@ -60,14 +67,22 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
     const main = level.parts.find((part) => part.kind === "group" && part.nodes > 0.8 * level.nodes);
     if (main && !openText && !chosen) setOpen([main.id!]);
   };
-  const open = useMemo(() => openText.split(",").filter(Boolean).map(Number).filter((id) => id > 0).slice(0, MOST_OPEN), [openText]);
-  useEffect(() => { load(0); open.forEach(load); }, [openText]);
+  // The numbers of blocks; a function has the path of the call in which it is open behind its number.
+  const [open, calls] = useMemo(() => {
+    const entries = openText.split(",").map((each) => [parseInt(each), each.split("@")[1] ?? ""] as const).filter(([id]) => id > 0).slice(0, MOST_OPEN);
+    // Each at one place: an address may name a function within itself.
+    const functions = new Map(entries.filter(([id, path]) => path && isFunction(id)));
+    return [entries.map(([id]) => id), new Map([...functions].map(([id, path]) => [path, id]))];
+  }, [openText]);
+  useEffect(() => { load(0); open.forEach(load); }, [openText, graphs]);
   // The chosen node is brought to light: all blocks around it open.
   const isNode = /\D/.test(chosen) && !isEnd(chosen);
   const sought = useRef("");
   useEffect(() => {
-    if (!isNode || sought.current === chosen) return;
+    if (!isNode || sought.current === chosen || (calls.size && !graphs)) return;
     sought.current = chosen;
+    // In a function that is open within the graph.
+    if (calls.size && graphs?.some(({ path }) => path !== levels.get(0)!.graph && path === chosen.replace(/\.[^.]*$/, ""))) return;
     getJson<GraphLevel>(view(store.id, ["graph", "blocks"], { graph, node: chosen })).then((level) => {
       add(level);
       const named = level.parts.find((part) => part.id === null && part.name === chosen);
@@ -75,15 +90,18 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
       const more = level.trail.filter((id) => id > 0 && !open.includes(id));
       if (more.length) setOpen([...open, ...more]);
     }, setError);
-  }, [chosen]);
+  }, [chosen, graphs]);
 
-  const setOpen = (ids: readonly number[]) => setParameters({ open: ids.join(",") });
+  const setOpen = (ids: readonly number[], all: ReadonlyMap<string, number> = calls) => {
+    const paths = new Map([...all].map(([path, id]) => [id, path]));
+    setParameters({ open: ids.map((id) => (paths.has(id) ? `${id}@${paths.get(id)}` : id)).join(",") });
+  };
   const shelves = useMemo(() => {
     const found = new Map<number, Shelf>();
     const walk = (id: number, above: Shown | null) => {
       const level = levels.get(id);
       if (!level) return;
-      const shelf = shelfOf(level, above, constants);
+      const shelf = shelfOf(level, above, constants, calls);
       found.set(id, shelf);
       for (const part of shelf.parts) if (part.block?.id != null && open.includes(part.block.id)) {
         const passes = part.block.kind === "part" && above?.block && above.times;
@@ -96,7 +114,7 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
   const task = useMemo((): Task | null => (width && shelves.size ? { levels: new Map([...shelves].map(([id, { sized }]) => [id, sized])), open: new Set(open), width: width / scale - 2 * PAD - 4 } : null), [shelves, width]);
   const planned = usePlan(task, shelves);
 
-  const section = useJson<GraphSection>(marks.start && marks.end ? sectionPlace(store, graph, marks) : null);
+  const section = useJson<GraphSection>(marks.start && marks.end ? sectionPlace(store, calls.size ? "" : graph, marks) : null);
   const all = [...shelves.values()].flatMap(({ parts }) => parts);
   const shown = all.find((part) => part.key === chosen);
   const choose = (key: string) => { if (/\D/.test(key)) sought.current = key; setParameters({ node: key }, true); };
@@ -104,8 +122,19 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
   const keyed = (text: string) => (text && all.find((part) => markOf(part) === text)?.key) || "";
   const close = () => setParameters({ node: "" });
   const folded = [...shelves.values()].reduce((sum, shelf) => sum + shelf.folded, 0);
-  const detail = isNode && chosen ? node(chosen, close, shown && <MarkButtons shown={shown} onMark={mark} />) : shown?.block ? <BlockDrawer shown={shown} isOpen={open.includes(shown.block.id!)} onClose={close} onOpen={() => toggle(shown)} onMark={mark} /> : shown ? <EndDrawer key={shown.key} store={store} graph={graph} shown={shown} onNode={(path) => setParameters({ node: path }, true)} onClose={close} /> : null;
-  const toggle = ({ block }: Shown) => {
+  const detail = isNode && chosen ? node(chosen, close, shown && <MarkButtons shown={shown} onMark={mark} />) : shown?.block ? <BlockDrawer shown={shown} isOpen={open.includes(shown.block.id!)} onClose={close} onOpen={() => toggle(shown)} onMark={mark} /> : shown ? <EndDrawer key={shown.key} store={store} graph={graphOf(Number(shown.key.replace(/\D/g, ""))) ?? graph} shown={shown} onNode={(path) => setParameters({ node: path }, true)} onClose={close} /> : null;
+  /** Open the function that a node calls in its place; one that is open elsewhere, or is not listed, is only named. */
+  const call = async (path: string) => {
+    const found = await getJson<Neighbourhood>(view(store.id, ["graph"], { around: path, hops: 1, limit: 1 }));
+    const node = found.nodes.find((each) => each.path === path);
+    const [called] = node ? calledBy(node, found) : [];
+    const place = graphs?.findIndex((each) => each.path === called?.path) ?? -1;
+    const id = levelOf(place);
+    if (place < 0 || open.includes(id) || called!.path === levels.get(0)!.graph) choose(path);
+    else setOpen([...open, id], new Map(calls).set(path, id));
+  };
+  const toggle = ({ block, calls: isCall }: Shown) => {
+    if (isCall && block!.id === null) return void call(block!.path).catch(setError);
     if (block?.id == null) return;
     setOpen(open.includes(block.id) ? open.filter((id) => id !== block.id) : [...open, block.id]);
   };
@@ -114,7 +143,7 @@ export function Strip({ store, name, graph, onGraphs, node }: Given) {
       {error && <Trouble error={error} />}
       <div class={detail ? "both drawn beneath" : ""}>
         <div ref={holder} class="weights" >
-          {planned && <StripView store={store.id} plan={planned.plan} shelves={planned.along} window={{ width, height: Math.min(height, Math.max((planned.plan.height + 2 * PAD + 8) * scale, LEAST_HEIGHT)) }} scale={scale} chosen={chosen} sought={isNode || shown ? chosen : ""} spans={section.value?.spans ?? []}
+          {planned && <StripView store={store.id} plan={planned.plan} shelves={planned.along} window={{ width, height: Math.min(height, Math.max((planned.plan.height + 2 * PAD + 8) * scale, LEAST_HEIGHT)) }} scale={scale} chosen={chosen} sought={isNode || shown ? chosen : ""} spans={(!calls.size && section.value?.spans) || []}
             marks={{ start: keyed(marks.start), end: keyed(marks.end) }} onOpen={toggle} onChoose={(part) => choose(part.key)} onMark={mark} onEscape={(level) => (level ? setOpen(open.filter((id) => id !== level)) : close())}>
             {(folded > 0 || constants) && <label class="check"><input type="checkbox" checked={constants} onChange={(event) => setParameters({ constants: event.currentTarget.checked ? "1" : "" })} /> Show constants{folded > 0 && ` (${whole(folded)} hidden)`}</label>}
             <span class="hint soft">Click a block for details, ▸ to open it. Shift-click two blocks to see what is between them. Keys: arrows, Enter, Space, S, E, +, −, 0.</span>
@@ -171,7 +200,7 @@ function EndDrawer({ store, graph, shown, onNode, onClose }: ShownEnd) {
   return (
     <Drawer label="Values" stays onClose={onClose}>
       <h2>{shown.title}</h2>
-      <dl class="attributes">{shown.values.map((value, number) => <EndValue key={value.name} store={store} graph={graph} value={value} isInput={shown.key === "*inputs"} atOnce={number < MOST_SOUGHT} onNode={onNode} />)}</dl>
+      <dl class="attributes">{shown.values.map((value, number) => <EndValue key={value.name} store={store} graph={graph} value={value} isInput={shown.key.startsWith("*in")} atOnce={number < MOST_SOUGHT} onNode={onNode} />)}</dl>
     </Drawer>
   );
 }

@@ -72,6 +72,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   const boxes = useMemo(() => new Map(plan.boxes.filter((box) => shelves.get(box.level)?.parts[box.part]).map((box) => [keyOf(box), box])), [plan, shelves]);
 
   // What was opened or closed stays where it is, else what is chosen; at first, the begin of the strip is shown.
+  const opening = useRef("");
   const anchor = useRef<{ key: string; x: number; y: number } | null>(null);
   const last = useRef<ReadonlyMap<string, Box> | null>(null);
   useLayoutEffect(() => {
@@ -81,7 +82,9 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
     if (before && after) moves.turn({ k, x: x + after.x - before.x, y: y + after.y - before.y });
     else if (!last.current) moves.turn({ x: 0, y: 0, k: picture.height * 0.75 < window.height ? Math.min(scale, window.height / picture.height) : scale });
     else moves.turn(moves.live.current);
-    anchor.current = null;
+    // What is being opened waits for its parts.
+    const waits = anchor.current && anchor.current.key === opening.current && after && !after.open;
+    anchor.current = waits ? { key: opening.current, x: after.x, y: after.y } : null;
     last.current = boxes;
     setLook(moves.live.current);
     apply(moves.live.current);
@@ -97,7 +100,6 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
     if (top < 0) scrollBy(0, top);
     else if (bottom > innerHeight) scrollBy(0, Math.min(bottom - innerHeight, top));
   };
-  const opening = useRef("");
   useEffect(() => {
     const box = boxes.get(opening.current);
     if (!box?.open) return;
@@ -138,7 +140,7 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
     anchor.current = { key: keyOf(box), x: box.x, y: box.y };
     onChoose(shownOf(box));
   };
-  const act = (box: Box) => (shownOf(box).block?.id != null ? open(box) : choose(box));
+  const act = (box: Box) => (opens(shownOf(box)) ? open(box) : choose(box));
   const boxAt = (event: Event): Box | undefined => {
     const key = (event.target as Element | null)?.closest<HTMLElement>("[data-key]")?.dataset.key;
     return key === undefined ? undefined : boxes.get(key);
@@ -217,22 +219,25 @@ export function StripView({ store, plan, shelves, window, scale, chosen, spans, 
   );
 }
 
+/** True for what opens in its place: a block, and a call of a function. */
+const opens = ({ block, calls }: Shown): boolean => calls || (block !== null && block.id !== null);
+
 interface ShownBlock { box: Box; shown: Shown; chosen: boolean; focused: boolean; within: boolean; mark: Mark | null; curve: readonly number[] | undefined }
 
 function Block({ box, shown, chosen, focused, within, mark, curve }: ShownBlock) {
   const { block, title, facts, times, values } = shown;
-  const opens = block !== null && block.id !== null;
+  const isGroup = opens(shown);
   const bars = curve ?? (block && block.bars.length > 1 ? block.bars : null);
-  const kind = block ? (opens ? "group" : `node-${kindOf(block.ops[0]?.op ?? "")}`) : "end";
+  const kind = block ? (isGroup ? "group" : `node-${kindOf(block.ops[0]?.op ?? "")}`) : "end";
   const words = block ? [title, times ? `× ${times}` : "", block.name && block.name !== title ? block.name : "", facts, mark ? `${mark} of the section` : ""].filter(Boolean).join(", ")
     : `${title}: ${values.map((value) => `${value.name} ${typeOf(value)}`).join(", ")}`;
   return (
-    <div role="treeitem" data-key={shown.key} aria-level={box.depth + 1} aria-expanded={opens ? box.open : undefined} aria-selected={chosen} tabIndex={focused ? 0 : -1}
+    <div role="treeitem" data-key={shown.key} aria-level={box.depth + 1} aria-expanded={isGroup ? box.open : undefined} aria-selected={chosen} tabIndex={focused ? 0 : -1}
       class={`block ${kind}${box.open ? " open" : ""}${times && !box.open ? " times" : ""}${chosen ? " chosen" : ""}${within ? " within" : ""}`}
       style={{ left: box.x + PAD, top: box.y + PAD, width: box.w, height: box.open ? 26 : box.h }} title={block?.name || undefined}>
       <span class="unseen">{words}</span>
       <span class="title" aria-hidden="true">
-        {opens && <i class="twist">{box.open ? "▾" : "▸"}</i>}
+        {isGroup && <i class="twist">{box.open ? "▾" : "▸"}</i>}
         <b dir="auto">{title}</b>
         {times > 0 && box.open && <em>× {whole(times)}</em>}
         {mark && <em class="mark">{mark === "start" ? "S" : "E"}</em>}

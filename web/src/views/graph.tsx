@@ -8,6 +8,7 @@ import { many, whole } from "../format";
 import { lazily } from "../lazily";
 import { Await, Trouble, useJson } from "../loading";
 import { modelPlace, setParameters, useParameter } from "../place";
+import { calledBy } from "../strip/levels";
 
 const Strip = lazily(async () => (await import("../strip/strip")).Strip);
 const Drawing = lazily(async () => (await import("../parts/drawing")).Drawing);
@@ -176,6 +177,3 @@ function NodeDrawer({ node, found, model, level, onNode, onCentre, onGraph, onCl
   );
 }
 
-/** Graphs that a node calls or holds: functions by their names, and those below its path. */
-const calledBy = (node: GraphNode, { graphs }: Neighbourhood) =>
-  graphs.filter((each) => each.path.startsWith(`${node.path}.`) || (each.name !== each.path && node.attributes.some(([, text]) => text.includes(`name: "${each.name}"`)))).slice(0, 4);
