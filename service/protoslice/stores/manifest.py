@@ -260,7 +260,7 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
     data["side"] = _without_sums(manifest.side) if manifest.side else None
     data |= _sums_as_dict(manifest.stored)
     if not manifest.rules:
-        del data["rules"]  # programs that know no rules read the stores that have none
+        del data["rules"]
     if manifest.stream is None:
         del data["stream"]
     del data["row"]
@@ -271,13 +271,7 @@ def _as_dict(manifest: Manifest) -> dict[str, Any]:
 
 def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
     """Convert a location to a JSON object for `stored_from_dict`."""
-    objects = [*stored.objects]
-    if len({each.key for each in objects}) < len(objects):
-        return _without_sums(stored) | _sums_as_dict([stored])
-    # Programs that know no extents of one object read the locations of several.
-    sums = {"sums": b64encode(stored.sums).decode()} if stored.sums is not None else {}
-    parts = {"parts": [stored_as_dict(part) for part in stored.parts]} if stored.parts else {}
-    return _without_sums(stored) | parts | sums
+    return _without_sums(stored) | _sums_as_dict([stored])
 
 
 def _sums_as_dict(locations: Iterable[ObjectLocation]) -> dict[str, Any]:
@@ -296,11 +290,10 @@ def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
 
 def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingProxyType({})) -> ObjectLocation:
     """Parse the output of `stored_as_dict`; `sums` are those of objects by key, if they lie elsewhere."""
-    beside = raw.get("sums")
-    if isinstance(beside, dict):
-        sums = _decoded(beside)
+    if "sums" in raw:
+        sums = _decoded(raw["sums"])
     parts = tuple(stored_from_dict(part, sums) for part in raw.get("parts", ()))
-    own = b64decode(beside, validate=True) if isinstance(beside, str) else sums.get(raw.get("key", ""))
+    own = sums.get(raw.get("key", ""))
     held = b64decode(raw["held"], validate=True) if "held" in raw else None
     if held is not None and len(held) != raw["size"]:
         raise ValueError("a file in the manifest has a wrong size")

@@ -21,7 +21,7 @@ from protoslice.stores.collection import GRACE_SECONDS
 from protoslice.stores.finding import FileRef, StoredPath, refs_of
 from protoslice.stores.ingest.external import register
 from protoslice.stores.ingest.ingest import Ingest
-from protoslice.stores.ingest.root.rules import check_kept
+from protoslice.stores.ingest.root_records import check_kept
 from protoslice.stores.marker import check_storage
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.options import StoreOptions

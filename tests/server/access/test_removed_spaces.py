@@ -19,7 +19,7 @@ from protoslice.catalog.snapshots import tables
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.app import Application
 from protoslice.stores.collection import collect_garbage
-from protoslice.stores.uploads import making
+from protoslice.stores.uploads import uploads
 
 HOOK: Final = "https://hooks.example/"
 PLACE: Final = "/spaces/own"
@@ -133,14 +133,14 @@ async def test_an_upload_ends_well_when_the_space_is_restored(monkeypatch: pytes
         sent = {"content-type": "application/offset+octet-stream", "upload-offset": "0"}
         begun = await ask(app, "POST", f"{PLACE}/v1/uploads", headers={**admin, "upload-length": f"{len(model)}"})
         url = begun.headers["location"].partition("/spaces/")[2]
-        make = making.make_store
+        make = uploads.make_store
 
         async def removed(*args: Any, **more: Any) -> Any:
             sql = "UPDATE spaces SET removed = 1 WHERE name = 'own'"
             await database.write(lambda tx: tx.run(sql), unaudited=Unaudited.COLLECTED)
             return await make(*args, **more)
 
-        monkeypatch.setattr(making, "make_store", removed)
+        monkeypatch.setattr(uploads, "make_store", removed)
         got = await ask(app, "PATCH", f"/spaces/{url}", model, {**admin, **sent})
         assert got.status == 404, got
         assert b"it was removed" in got.body

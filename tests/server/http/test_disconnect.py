@@ -28,7 +28,7 @@ from protoslice.server.http import disconnect
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.intake.uploads import pieces_from
 from protoslice.server.problems import TIMEOUT, HttpProblem
-from protoslice.stores.uploads.composing import Composer
+from protoslice.stores.uploads.parts import Composer
 
 ROUTES = [
     ("GET", "/v1/stores/{id}/cpb", b""),

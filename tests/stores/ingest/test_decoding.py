@@ -16,7 +16,7 @@ from protoslice.library.opening import open_proto
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.ingest.root.side import StoredSide
+from protoslice.stores.ingest.root_records import DecodedBytes
 from protoslice.stores.reading import documents
 
 MIB = 1 << 20
@@ -28,13 +28,13 @@ DOC_STRING = 6
 def written(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The lengths of the pieces that were decoded and written."""
     lengths: list[int] = []
-    inner = StoredSide.write
+    inner = DecodedBytes.write
 
-    def write(self: StoredSide, data: bytes) -> None:
+    def write(self: DecodedBytes, data: bytes) -> None:
         lengths.append(len(data))
         inner(self, data)
 
-    monkeypatch.setattr(StoredSide, "write", write)
+    monkeypatch.setattr(DecodedBytes, "write", write)
     return lengths
 
 

@@ -49,7 +49,7 @@ def refused(kind: type[ProtosliceError], recipe: Callable[[str], list[bytes]]) -
 
 async def make(stores: Stores, recipe: list[bytes]) -> str:
     async with await stores.ingest(IngestRequest()) as ingest:
-        await follow(body(*recipe), ingest, stores)
+        await follow(body(*recipe), ingest, stores.view)
         return (await ingest.commit()).store.id
 
 
@@ -130,7 +130,7 @@ def test_a_long_recipe_is_carried_out_as_it_comes() -> None:
             yield writer.end(len(MODEL + more), sha(MODEL + more)) + writer.done()
 
         async with await stores.ingest(IngestRequest()) as ingest:
-            await follow(recipe(), ingest, stores)
+            await follow(recipe(), ingest, stores.view)
 
     async def run() -> None:
         calls: list[Call] = []

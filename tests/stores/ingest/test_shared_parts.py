@@ -40,7 +40,7 @@ async def pushed(stores: Stores, files: Mapping[str, Sequence[Step]], contents: 
         yield writer.done()
 
     async with await stores.ingest(IngestRequest()) as ingest:
-        await follow(body(), ingest, stores)
+        await follow(body(), ingest, stores.view)
         return (await ingest.commit()).store.id
 
 

@@ -101,7 +101,7 @@ async def followed(stores: Stores, store: str, parts: list[tuple[int, int] | byt
             yield part
 
     async with await stores.ingest(IngestRequest()) as ingest:
-        await follow(body(), ingest, stores)
+        await follow(body(), ingest, stores.view)
         return (await ingest.commit()).store.id
 
 

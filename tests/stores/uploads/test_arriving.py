@@ -24,9 +24,9 @@ from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import RecordsRequest, StoreOptions, Stores
 from protoslice.stores.ingest.file_writer import BATCH
 from protoslice.stores.reading import records
-from protoslice.stores.uploads import ArrivingRequest, Body, NewUpload, UploadOptions, arriving, arriving_index, parts
+from protoslice.stores.uploads import ArrivingRequest, Body, NewUpload, UploadOptions, arriving, parts
 from protoslice.stores.uploads import append as appending
-from protoslice.stores.uploads.arriving_index import ArrivingIndex, ArrivingIndexes
+from protoslice.stores.uploads.arriving import ArrivingIndex, ArrivingIndexes
 from protoslice.stores.uploads.model import Upload
 from protoslice.streams import open_records
 
@@ -289,7 +289,7 @@ async def test_a_stream_that_outgrows_its_index_is_refused_to_readers_and_goes_o
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A stream that never ends takes the memory of one index; its sender goes on, and no byte is lost."""
-    monkeypatch.setattr(arriving_index, "_LIMITS", _core.Limits(records=300))
+    monkeypatch.setattr(arriving, "_LIMITS", _core.Limits(records=300))
     data = FRAMED["delimited"]([bytes(number % 100) for number in range(1000)])
     async with opened(MemoryStorage(), OPTIONS) as stores:
         upload_id = await begun(stores)

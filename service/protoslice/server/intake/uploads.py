@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Final
 
@@ -103,9 +102,14 @@ async def follow_recipe(
     services: Services, wanted: IngestRequest, recipe: AsyncIterator[bytes], check: Callable[[], None] | None = None
 ) -> Created:
     """Make the store of a recipe, which names each file's digest; `check` is called once all is read."""
+
+    async def view(store_id: str) -> OpenStore:
+        services.require(Scope.READ)  # a recipe without copies needs no scope but that of an upload
+        return await services.stores.view(store_id)
+
     async with await services.stores.ingest(wanted) as ingest:
         started = perf_counter()
-        await follow(recipe, ingest, _CopiedStores(services))
+        await follow(recipe, ingest, view)
         if check is not None:
             check()
         received = perf_counter()
@@ -113,18 +117,6 @@ async def follow_recipe(
     services.metrics.stage("receive", received - started)
     services.metrics.stage("commit", perf_counter() - received)
     return created
-
-
-@dataclass(frozen=True, slots=True)
-class _CopiedStores:
-    """Stores that a recipe copies from; a recipe without copies needs no scope but that of an upload."""
-
-    services: Services
-
-    async def view(self, ref: str) -> OpenStore:
-        """Return the opened store; `HttpProblem` for a caller who may not read."""
-        self.services.require(Scope.READ)
-        return await self.services.stores.view(ref)
 
 
 async def _take_file(writer: FileWriter | DedupingWriter, pieces: AsyncIterator[bytes]) -> int:

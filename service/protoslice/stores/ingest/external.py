@@ -17,8 +17,8 @@ from protoslice.sources.source import RangeSource
 from protoslice.stores.ingest.file_writer import IngestedFile, PendingLocation
 from protoslice.stores.ingest.inspection import Scan
 from protoslice.stores.ingest.publishing import drafted, publish
-from protoslice.stores.ingest.root.choice import Root, choose_root
-from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
+from protoslice.stores.ingest.root import Root, choose_root
+from protoslice.stores.ingest.root_records import NotAModel, RootRecords, prepare_root
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
 from protoslice.stores.objects.prefetch import SavedReads
@@ -113,7 +113,7 @@ class _Registration:
             found.append(IngestedFile(File(path, stat.size, None), PendingLocation(stored), detection, scan))
         return found
 
-    async def _prepare(self, root: IngestedFile) -> tuple[Prepared | None, None]:
+    async def _prepare(self, root: IngestedFile) -> tuple[RootRecords | None, None]:
         request, worker = self._request, self._worker
         kind, type_name = root.detection.kind, root.detection.type_name
         if kind == "text" and type_name is not None and request.type is None:
@@ -121,7 +121,7 @@ class _Registration:
                 f"{root.detection.why}; only binary protobufs can be registered in place: upload the file instead"
             )
         if kind == "refused" and request.type is None:
-            raise NotARoot(root.detection.why)
+            raise NotAModel(root.detection.why)
         opened = await self._external.open(root.stored, worker)
         opened.save_reads(0, SavedReads())
         source = _Bounded(opened)

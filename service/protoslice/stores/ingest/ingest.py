@@ -18,9 +18,8 @@ from protoslice.stores.finding import FileRef
 from protoslice.stores.ingest.file_writer import OTHER_DIGEST, FileWriter, IngestedFile, PackWriter, PendingLocation
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.publishing import drafted, find_existing, policy_of, publish
-from protoslice.stores.ingest.root.choice import HeldFile, Opened, Root, choose_root
-from protoslice.stores.ingest.root.prepare import NotARoot, Prepared, prepare_root
-from protoslice.stores.ingest.root.side import StoredSide
+from protoslice.stores.ingest.root import HeldFile, Opened, Root, choose_root
+from protoslice.stores.ingest.root_records import DecodedBytes, NotAModel, RootRecords, prepare_root
 from protoslice.stores.ingest.sharing import Sharing, worth_sharing
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.names import FilePaths, check_request
@@ -238,13 +237,13 @@ class Ingest:
             File(path, ref.size, ref.sha256), PendingLocation(ref.location), detection, scan, is_shared=True
         )
 
-    async def _prepare(self, root: IngestedFile) -> tuple[Prepared | None, ObjectLocation | None]:
+    async def _prepare(self, root: IngestedFile) -> tuple[RootRecords | None, ObjectLocation | None]:
         options = self._options
         if root.detection.kind == "refused" and self._request.type is None:
-            raise NotARoot(root.detection.why)
+            raise NotAModel(root.detection.why)
         # Decoded bytes count towards the limit like uploaded ones.
         room = max(0, options.max_upload_bytes - sum(file.info.size for file in self._files))
-        side = StoredSide(self._space.storage, self._objects, self._worker, room=room, verify=options.verify_reads)
+        side = DecodedBytes(self._space.storage, self._objects, self._worker, room=room, verify=options.verify_reads)
         source = await self._file(root)
         try:
             prepared = await self._worker.run(

@@ -19,8 +19,8 @@ from protoslice.stores.clock import microseconds, now
 from protoslice.stores.envelope import seal
 from protoslice.stores.finding import found_by_digest
 from protoslice.stores.ingest.file_writer import IngestedFile
-from protoslice.stores.ingest.root.choice import Root
-from protoslice.stores.ingest.root.prepare import Prepared
+from protoslice.stores.ingest.root import Root
+from protoslice.stores.ingest.root_records import RootRecords
 from protoslice.stores.manifest import LARGEST_INLINE, Manifest
 from protoslice.stores.reading import models
 from protoslice.stores.reading.opened import is_sound
@@ -54,7 +54,7 @@ def policy_of(request: IngestRequest, root: Root) -> Policy:
     )
 
 
-def _planner(prepared: Prepared) -> int:
+def _planner(prepared: RootRecords) -> int:
     if prepared.kept:
         return KEPT
     return MERGED if prepared.merged else PLANNER

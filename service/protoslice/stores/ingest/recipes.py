@@ -8,10 +8,10 @@ even read.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Final, Protocol
+from typing import Final
 
 from protoslice.catalog.syntax import is_id
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
@@ -23,24 +23,21 @@ from protoslice.stores.ingest.sharing import LEAST_SHARED, worth_sharing
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.reading.opened import OpenStore
 
+View = Callable[[str], Awaitable[OpenStore]]
+"""Opens the store with an id."""
 _TAKEN: Final = 1000
 """Whole files of stores that are taken together."""
 _WRONG: Final = "The file does not match the size and digest in the recipe: nothing was stored"
 
 
-class StoreOpener(Protocol):
-    """Access to opened stores."""
-
-    async def view(self, ref: str) -> OpenStore:
-        """The opened store that `ref` names."""
-
-
-async def follow(body: AsyncIterator[bytes], ingest: Ingest, stores: StoreOpener) -> None:
+async def follow(body: AsyncIterator[bytes], ingest: Ingest, view: View) -> None:
     """Ingest the files of a recipe; raises unless each has the size and digest that the recipe states.
+
+    `view` opens the stores that it copies from.
 
     Events are carried out as they arrive. What was written before an error becomes garbage, limited by `ingest.room`.
     """
-    reader, writing = RecipeReader(), _Writing(ingest, stores)
+    reader, writing = RecipeReader(), _Writing(ingest, view)
     async for piece in body:
         for event in reader.feed(piece):
             await writing.carry_out(event)
@@ -51,9 +48,9 @@ async def follow(body: AsyncIterator[bytes], ingest: Ingest, stores: StoreOpener
 class _Writing:
     """Writes the files of a recipe; one that is a whole file of a store is taken, and not copied."""
 
-    def __init__(self, ingest: Ingest, stores: StoreOpener) -> None:
+    def __init__(self, ingest: Ingest, view: View) -> None:
         self._ingest = ingest
-        self._stores = stores
+        self._view = view
         self._room = ingest.room
         self._total = 0
         """Bytes of all files so far."""
@@ -70,7 +67,7 @@ class _Writing:
     async def carry_out(self, event: Event) -> None:
         """Carry out one event; a copy waits for the next event, which may continue it."""
         if isinstance(event, Copy):
-            await _source(event, self._stores)
+            await _source(event, self._view)
         if isinstance(event, Literal | Copy):
             self._total += event.length
             if self._total > self._room:
@@ -100,7 +97,7 @@ class _Writing:
     async def _copy(self, copy: Copy) -> None:
         if not copy.length:
             return
-        ref = await _whole(copy, self._stores) if self._writer is None and self._whole is None else None
+        ref = await _whole(copy, self._view) if self._writer is None and self._whole is None else None
         if ref is not None:
             self._whole = copy, ref
         else:
@@ -108,7 +105,7 @@ class _Writing:
 
     async def _append(self, copy: Copy, writer: FileWriter) -> None:
         """Append a copied range to the open file: large parts shared, all else written."""
-        source, store = await _source(copy, self._stores), await self._stores.view(copy.store)
+        source, store = await _source(copy, self._view), await self._view(copy.store)
         ref, at, end = store.refs.get(copy.file), copy.offset, copy.offset + copy.length
         try:
             if ref is None or copy.length < LEAST_SHARED:
@@ -155,12 +152,12 @@ class _Writing:
             await self._ingest.take(taken)
 
 
-async def _source(copy: Copy, stores: StoreOpener) -> Representation:
+async def _source(copy: Copy, view: View) -> Representation:
     """Source of a copy; raises when it is gone or has no such range."""
     if not is_id(copy.store):
         raise InvalidInput("A recipe must name the store to copy from by its full id")
     try:
-        source = (await stores.view(copy.store)).file(copy.file)
+        source = (await view(copy.store)).file(copy.file)
     except (NotFound, IntegrityError) as error:
         raise _gone(copy) from error
     if copy.offset + copy.length > source.size:
@@ -168,10 +165,10 @@ async def _source(copy: Copy, stores: StoreOpener) -> Representation:
     return source
 
 
-async def _whole(copy: Copy, stores: StoreOpener) -> FileRef | None:
+async def _whole(copy: Copy, view: View) -> FileRef | None:
     """The file that a copy is all of; None for a part of one, and for an object registered in place."""
-    await _source(copy, stores)
-    ref = (await stores.view(copy.store)).refs.get(copy.file)
+    await _source(copy, view)
+    ref = (await view(copy.store)).refs.get(copy.file)
     return ref if ref is not None and copy.length == ref.size else None
 
 

@@ -2,10 +2,18 @@
 
 from protoslice.stores.options import UploadOptions
 from protoslice.stores.uploads.arriving import Arrived, ArrivingRequest
-from protoslice.stores.uploads.body import Body, Checksum, Hash
-from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, Superseded, WrongOffset
+from protoslice.stores.uploads.body import (
+    AlreadyComplete,
+    Body,
+    Checksum,
+    Hash,
+    InconsistentLength,
+    JoinedUpload,
+    Superseded,
+    WrongOffset,
+)
 from protoslice.stores.uploads.model import Failure, NewUpload, State, Upload
-from protoslice.stores.uploads.service import Uploads
+from protoslice.stores.uploads.uploads import Uploads
 
 __all__ = [
     "AlreadyComplete",

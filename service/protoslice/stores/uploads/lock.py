@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from protoslice.stores.uploads.faults import Superseded
+from protoslice.stores.uploads.body import Superseded
 
 
 class LockHolder:

@@ -11,27 +11,35 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.errors import Conflict, InvalidInput, LimitExceeded, ProtosliceError
+from protoslice.errors import (
+    ClientLimit,
+    Conflict,
+    InvalidInput,
+    LimitExceeded,
+    ProtosliceError,
+    SpaceRemoved,
+    StorageError,
+    TooMany,
+)
+from protoslice.facts import File
 from protoslice.file_names import check_file_path
 from protoslice.stores.clock import now
 from protoslice.stores.finding import FileRef
+from protoslice.stores.ingest.file_writer import IngestedFile, PendingLocation
 from protoslice.stores.ingest.ingest import Ingest
 from protoslice.stores.ingest.inspection import Inspection
-from protoslice.stores.manifest import ObjectExtent
+from protoslice.stores.manifest import ObjectExtent, ObjectLocation
 from protoslice.stores.names import check_request
 from protoslice.stores.requests import Created, IngestRequest
+from protoslice.stores.schemas import Types
 from protoslice.stores.shared import Space
 from protoslice.stores.uploads.append import Appender
 from protoslice.stores.uploads.arriving import Arriving
-from protoslice.stores.uploads.body import Body
-from protoslice.stores.uploads.composing import Composer
-from protoslice.stores.uploads.faults import AlreadyComplete, InconsistentLength, JoinedUpload, WrongOffset
-from protoslice.stores.uploads.limits import check_open_uploads
-from protoslice.stores.uploads.making import digests_of, fill, make_store, stored
-from protoslice.stores.uploads.model import NewUpload, Upload
-from protoslice.stores.uploads.parts import bytes_of, change, compact, feed_parts, resumed_inspection
+from protoslice.stores.uploads.body import AlreadyComplete, Body, InconsistentLength, JoinedUpload, WrongOffset
+from protoslice.stores.uploads.lock import LockHolder, UploadLocks
+from protoslice.stores.uploads.model import Failure, NewUpload, Upload
+from protoslice.stores.uploads.parts import Composer, bytes_of, change, compact, feed_parts, resumed_inspection
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload, new_upload_id
-from protoslice.stores.uploads.upload_lock import LockHolder, UploadLocks
 
 
 class Uploads:
@@ -351,4 +359,85 @@ class Uploads:
         )
 
     async def _check_open(self, client: str) -> None:
-        await check_open_uploads(self._records, self.options, self._space.room, client)
+        """Raise `TooMany`, `ClientLimit` or `SpaceLimit` if `client` may begin no upload.
+
+        Requests at the same moment may each take the last place.
+        """
+        found = await self._records.open_by_client()
+        most, each = self.options.max_open, self.options.max_open_per_client
+        if sum(found.values()) >= most:
+            raise TooMany(f"Too many open uploads ({most}): finish some, or wait until they expire")
+        if each and client and found.get(client, 0) >= each:
+            raise ClientLimit(f"Too many open uploads of this client ({each}): finish some, or wait until they expire")
+        self._space.room.check_open_uploads(sum(found.values()))
+
+
+async def stored(space: Space, upload: Upload) -> Upload:
+    """The upload as `stored` with its store, or `failed` with the reason.
+
+    Errors that a retry may mend are raised.
+    """
+    try:
+        made = await make_store(space, {upload.filename: [upload]}, upload.request, digests_of(upload))
+    except (StorageError, Conflict, SpaceRemoved):  # a removed space may be restored
+        raise
+    except ProtosliceError as error:
+        return replace(upload, state="failed", failure=Failure.of(error))
+    return replace(upload, state="stored", store=made.store.id, saved=None)
+
+
+async def make_store(
+    space: Space,
+    files: Mapping[str, Sequence[Upload]],
+    request: IngestRequest,
+    digests: Mapping[str, str],
+    taken: Mapping[str, FileRef] = MappingProxyType({}),
+) -> Created:
+    """Create a store of files, each made of consecutive uploads, and of files `taken` from other stores.
+
+    `digests` are expected SHA-256 by path.
+    """
+    space.shared.options.uploads.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
+    async with await Ingest.begin(space, request) as ingest:
+        if taken:
+            await ingest.take(taken)
+        await fill(space, ingest, files, request, digests)
+        return await ingest.commit()
+
+
+async def fill(
+    space: Space,
+    ingest: Ingest,
+    files: Mapping[str, Sequence[Upload]],
+    request: IngestRequest,
+    digests: Mapping[str, str],
+) -> None:
+    """Add files to an ingest, each made of consecutive uploads; see `make_store`."""
+    types = await space.schemas.types(request.type)
+    for path, uploads in files.items():
+        if any(upload.offset for upload in uploads):
+            received = await _received(space, path, ingest.wanted_type(path), types, uploads)
+            ingest.adopt(received)
+            info = received.info
+        else:
+            info = await (await ingest.file(path)).close()
+        if info.sha256 != digests.get(path, info.sha256):
+            raise InvalidInput(f"{path!r} does not match its digest: nothing was stored")
+
+
+async def _received(
+    space: Space, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]
+) -> IngestedFile:
+    """A file made of consecutive uploads; the inspection resumes from the first upload's saved state."""
+    storage, worker = space.storage, space.worker
+    inspection = await resumed_inspection(storage, worker, uploads[0], types, path=path, wanted=wanted)
+    parts = [part for upload in uploads for part in upload.parts]
+    await feed_parts(storage, worker, inspection, parts)
+    inspected = await worker.run(inspection.finish)
+    info = File(path, inspection.size, inspected.sha256.hex())
+    return IngestedFile(info, PendingLocation(ObjectLocation.joined(parts)), inspected.detection, inspected.scan)
+
+
+def digests_of(upload: Upload) -> dict[str, str]:
+    """Expected SHA-256 of an upload's file, by path; empty when the client gave none."""
+    return {upload.filename: upload.sha256} if upload.sha256 else {}

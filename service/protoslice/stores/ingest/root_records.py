@@ -1,4 +1,4 @@
-"""Preparation of a root: index, plan and image, made from a file in storage. Blocking."""
+"""Records of a root, made from a file in the storage: rules, index, plan, image and decoded bytes. Mostly blocking."""
 
 from __future__ import annotations
 
@@ -6,18 +6,118 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from protoslice import _core, schema
+from protoslice.concurrency.executor import Worker
 from protoslice.detection import BY_NAME, is_text_name
-from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, ProtosliceError, Unsupported
 from protoslice.formats.registry import formats_of
 from protoslice.library.indexing import Decoded, Indexed, IndexingTerms, ProtoFile, Side, decode, index
+from protoslice.library.opening import open_proto
 from protoslice.schema.text_worker import serialized_apart
+from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
+from protoslice.storage import Storage
 from protoslice.stores.ingest.file_writer import IngestedFile
-from protoslice.stores.ingest.root.rules import planned
+from protoslice.stores.manifest import ObjectLocation
+from protoslice.stores.objects.stored import StoredObject, open_object
 from protoslice.stores.options import RulesByType
 from protoslice.stores.requests import IngestRequest
 from protoslice.stores.schemas import Types
+from protoslice.stores.writing.new_objects import NewObjects, ObjectWriter
 from protoslice.tensors.model import Model
+
+
+def check_kept(kept: RulesByType) -> None:
+    """Raise an error that names type and rule unless all rules parse, and apply to their bundled types."""
+    for type_name, rules in kept.items():
+        try:
+            _core.Plan.rules(rules)
+            if type_name in schema.bundled():
+                with open_proto(b"", type_name) as empty:
+                    empty.split(rules=rules)
+        except ProtosliceError as error:
+            raise _of_type(type_name, error)  # noqa: B904 - the same error, with the type in front
+
+
+def planned(
+    document: _core.Document, type_name: str | None, request: IngestRequest, kept: RulesByType
+) -> tuple[_core.Plan, tuple[str, ...]]:
+    """Plan of a root of type `type_name`, and the rules that made it, in canonical form."""
+    by_type = kept.get(type_name or "", ()) if request.rules is None else ()
+    rules = list(request.rules or by_type)
+    try:
+        plan = document.plan(request.min_chunk, request.max_chunk, rules)
+    except ProtosliceError as error:
+        if by_type and type_name is not None:
+            _of_type(type_name, error)
+        raise
+    return plan, tuple(_core.Plan.rules(rules))
+
+
+def _of_type(type_name: str, error: ProtosliceError) -> ProtosliceError:
+    error.message = f"the default rules for {type_name}: {error.message}"
+    return error
+
+
+class DecodedBytes:
+    """Side object of at most `room` bytes. `write` and `source` block: call them in worker threads only."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        objects: NewObjects,
+        worker: Worker,
+        *,
+        room: int,
+        verify: bool,
+    ) -> None:
+        self.room = room
+        self.stored: ObjectLocation | None = None
+        """Location of the object after `source`; None when nothing was written."""
+        self._storage = storage
+        self._objects = objects
+        self._worker = worker
+        self._verify = verify
+        self._writer: ObjectWriter | None = None
+        self._opened: StoredObject | None = None
+        self._closed = False
+
+    def write(self, data: bytes, /) -> None:
+        """Append `data`; `LimitExceeded` beyond `room`."""
+        size = (0 if self._writer is None else self._writer.size) + len(data)
+        if size > self.room:
+            raise LimitExceeded(f"The decoded file has {size} bytes or more, but the upload has room for {self.room}")
+        self._worker.wait_for(self._write(data))
+
+    def source(self) -> RangeSource:
+        """Publish the object and open it for reading."""
+        return self._worker.wait_for(self._open())
+
+    async def close(self) -> None:
+        """Close the opened object, or discard an unpublished one."""
+        self._closed = True  # a worker thread may outlive its cancelled caller
+        if self._opened is not None:
+            self._opened.close()
+        elif self._writer is not None:
+            await self._writer.abort()
+
+    async def _write(self, data: bytes) -> None:
+        if self._closed:
+            raise InvalidInput("the upload was cancelled")
+        if self._writer is None:
+            self._writer = await self._objects.writer()
+        self._writer.sums.update(data)
+        await self._writer.write(data)
+
+    async def _open(self) -> RangeSource:
+        if self._writer is None or not self._writer.size:
+            return BytesSource(b"")
+        self.stored = await self._writer.commit()
+        opened = await open_object(self._storage, self.stored, self._worker, verify=self._verify)
+        if self._closed:
+            opened.close()
+        self._opened = opened
+        return opened
+
 
 _TEXT_AT_ONCE: Final = 64 << 10
 """Text up to this size is parsed in this process, in some milliseconds.
@@ -38,7 +138,7 @@ _NOT_PROTOS: Final = ("text", "json", "table", "tfrecord", "paddle", "safetensor
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class RootRecords:
     """Records of a root, stored beside the files."""
 
     type: str | None
@@ -56,7 +156,7 @@ class Prepared:
     """Rules of the plan, in canonical form."""
 
 
-class NotARoot(Exception):
+class NotAModel(Exception):
     """Refusal of a file as root, for the reason `why`."""
 
     def __init__(self, why: str) -> None:
@@ -81,10 +181,10 @@ def prepare_root(
     *,
     kept_rules: RulesByType,
     texts: bool,
-) -> Prepared | None:
+) -> RootRecords | None:
     """Prepare a root; None for a file that is no proto but that a format reads.
 
-    Raises `NotARoot` for any other file, and for one that does not parse when only weak evidence called it a proto.
+    Raises `NotAModel` for any other file, and for one that does not parse when only weak evidence called it a proto.
     `kept_rules` are those of roots for which the request gives none; `texts` allows parsing a text of known type.
     """
     detection = received.detection
@@ -93,7 +193,7 @@ def prepare_root(
         _check_known(source, received, request)
         return None
     if not source.size and detection.kind == "unknown" and not request.names_a_root:
-        raise NotARoot("the file is empty")
+        raise NotAModel("the file is empty")
     file = _file(source, received, request, text_type)
     terms = _terms(file, received, side, types)
     found = _index(_decode(file, side, terms, request), received, terms, request)
@@ -102,7 +202,7 @@ def prepare_root(
         document = _core.Document(_core.Index(found.index), found.flat, found.sources, found.image)
         plan, rules = planned(document, found.type, request, kept_rules)
     image = None if found.image is None else found.image.encode()
-    return Prepared(
+    return RootRecords(
         found.type,
         found.index,
         plan.encode(),
@@ -116,12 +216,12 @@ def prepare_root(
 
 
 def _check_known(source: RangeSource, received: IngestedFile, request: IngestRequest) -> None:
-    """Raise `NotARoot` for a file that no format reads as a root, unless the request names a root."""
+    """Raise `NotAModel` for a file that no format reads as a root, unless the request names a root."""
     path, detection = received.info.path, received.detection
     if request.rules:
-        raise NotARoot("split rules only apply to protobufs, but the root file is not one: leave out the rules")
+        raise NotAModel("split rules only apply to protobufs, but the root file is not one: leave out the rules")
     if not request.names_a_root and not formats_of(Model(path, detection.type_name, {path: source}, None, detection)):
-        raise NotARoot(f"{detection.why}; files of this kind are not supported as models")
+        raise NotAModel(f"{detection.why}; files of this kind are not supported as models")
 
 
 def _file(source: RangeSource, received: IngestedFile, request: IngestRequest, text_type: str | None) -> ProtoFile:
@@ -151,11 +251,11 @@ def _decode(file: ProtoFile, side: BoundedSide, terms: IndexingTerms, request: I
     except Unsupported as error:
         # A subclass comes from the side, which refuses the bytes of a valid chunked proto.
         if file.form == "chunked" and type(error) is Unsupported:
-            raise NotARoot(error.message) from error
+            raise NotAModel(error.message) from error
         raise
     except CorruptModel as error:
         if file.form == "text" and request.type is None and not is_text_name(file.name or ""):
-            raise NotARoot(f"{error.message}: not a valid message in text format") from error
+            raise NotAModel(f"{error.message}: not a valid message in text format") from error
         raise
 
 
@@ -169,4 +269,4 @@ def _index(decoded: Decoded, received: IngestedFile, terms: IndexingTerms, reque
         sure = request.names_a_root or received.detection.confidence > BY_NAME
         if sure or file.form != "serialized":
             raise
-        raise NotARoot(f"{received.detection.why}, but it does not parse as a message: {error}") from error
+        raise NotAModel(f"{received.detection.why}, but it does not parse as a message: {error}") from error

@@ -12,12 +12,12 @@ from protoslice.formats.roots import Candidate, manifests_of, rank, tried
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource
 from protoslice.stores.ingest.file_writer import IngestedFile
-from protoslice.stores.ingest.root.prepare import NotARoot, Prepared
+from protoslice.stores.ingest.root_records import NotAModel, RootRecords
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.requests import IngestRequest
 
 Open = Callable[[IngestedFile], Awaitable["Opened"]]
-Made = tuple[Prepared | None, ObjectLocation | None]
+Made = tuple[RootRecords | None, ObjectLocation | None]
 Prepare = Callable[[IngestedFile], Awaitable[Made]]
 
 _STREAMS: Final = frozenset({"riegeli", "tfrecord"})
@@ -43,7 +43,7 @@ class Root:
     """Root of an ingest and the records prepared for it; without a `file` there is a `why`."""
 
     file: IngestedFile | None
-    prepared: Prepared | None = None
+    prepared: RootRecords | None = None
     side: ObjectLocation | None = None
     why: str | None = None
     stream: str | None = None
@@ -67,7 +67,7 @@ async def choose_root(
 ) -> Root:
     """The root of `files`: the one that `request` names, else the first of the likely ones that prepares.
 
-    `opened` opens a file; `prepare` makes the records of a root or raises `NotARoot`. Raises when a root or type
+    `opened` opens a file; `prepare` makes the records of a root or raises `NotAModel`. Raises when a root or type
     is named and cannot be used, and for damage in a file whose content identifies it.
     """
     if not files:
@@ -78,14 +78,14 @@ async def choose_root(
         file = ranked[0] if request.root is None else _named(files, request.root)
         try:
             return Root(file, *await _prepared(file, prepare, alone=len(files) == 1), stream=stream)
-        except NotARoot as error:
+        except NotAModel as error:
             raise Unsupported(f"{error.why}; if the file is a protobuf, pass its type") from error
     reasons: dict[str, str] = {}
     by_path = {file.info.path: file for file in ranked}
     for file in (by_path[candidate.path] for candidate in tried(_candidates(ranked))):
         try:
             return Root(file, *await _prepared(file, prepare, alone=len(files) == 1), stream=stream)
-        except NotARoot as error:
+        except NotAModel as error:
             reasons[file.info.path] = error.why
     return Root(None, why=_why(ranked, reasons, stream), stream=stream)
 
