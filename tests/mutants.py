@@ -416,6 +416,10 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "                require_store(tx, space, commit.store)\n", "", SIMULATION,
     ),
     Mutant(
+        "cache: its size is looked at while it grows", "stores/cache/disk.py",
+        "if self._added * 16 > self._room:", "if False:", "tests/stores/cache/test_cache.py",
+    ),
+    Mutant(
         "results: all of them are within one bound", "concurrency/results.py",
         "while self.weight > self._room and", "while False and", "tests/concurrency/test_results.py",
     ),

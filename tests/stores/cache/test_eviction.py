@@ -6,7 +6,7 @@ import random
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-from protoslice.stores.cache.eviction import CacheEntry, Rank, victims
+from protoslice.stores.cache.disk import CacheEntry, Rank, victims
 
 
 def entry(name: str, used: int, rank: Rank = Rank.ONCE, size: int = 10) -> CacheEntry:

@@ -23,7 +23,6 @@ from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.defaults import CACHE_BYTES, CACHE_MEMORY_BYTES
 from protoslice.storage import Span
 from protoslice.stores.cache.disk import SEGMENT, DiskBlocks
-from protoslice.stores.cache.folder import CacheFolder
 from protoslice.stores.cache.memory import MemoryBlocks
 
 Fetch = Callable[[Sequence[Span]], Coroutine[Any, Any, Sequence[bytes]]]
@@ -216,37 +215,12 @@ class BlockCache:
             self.counts.missed_bytes += size
 
 
-class CachedObject:
-    """One object by way of a cache: its name, and the checksums of its blocks."""
-
-    def __init__(self, cache: BlockCache, name: str, sums: bytes) -> None:
-        self._cache = cache
-        self._name = name
-        self._sums = sums
-
-    def read_now(self, start: int, end: int) -> bytes | None:
-        """See `BlockCache.read_now`."""
-        return self._cache.read_now(self._name, start, end, self._sums)
-
-    async def look(self, start: int, end: int) -> bytes | None:
-        """See `BlockCache.look`."""
-        return await self._cache.look(self._name, start, end, self._sums)
-
-    def keep(self, start: int, data: memoryview, passed: int) -> None:
-        """See `BlockCache.keep`."""
-        self._cache.keep(self._name, start, data, passed)
-
-    async def fetch(self, spans: Sequence[Span], fetch: Fetch) -> list[bytes]:
-        """See `BlockCache.fetch`."""
-        return await self._cache.fetch(self._name, spans, self._sums, fetch)
-
-
 def _opened(options: CacheOptions) -> DiskBlocks | None:
     """The directory of the cache; None, after a line in the log, when it cannot be used."""
     if options.directory is None:
         return None
     try:
-        return DiskBlocks(CacheFolder(options.directory, options.bytes))
+        return DiskBlocks(options.directory, options.bytes)
     except OSError as error:
         _log.warning("cannot use PROTOSLICE_CACHE_DIRECTORY, caching in memory: %s", _reason(error))
         return None

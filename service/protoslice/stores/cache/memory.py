@@ -7,7 +7,7 @@ import time
 from typing import Final
 
 from protoslice.concurrency.lru import LruCache
-from protoslice.stores.cache.folder import AGAIN_SECONDS
+from protoslice.stores.cache.disk import AGAIN_SECONDS
 
 _BLOCK: Final = 64 << 10
 _MOST: Final = 1 << 20

@@ -14,7 +14,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound, ProtosliceError
 from protoslice.storage import ObjectKey, OpenFile, Span, Storage
 from protoslice.storage.interface import PIECE
-from protoslice.stores.cache import BlockCache, CachedObject
+from protoslice.stores.cache import BlockCache
 from protoslice.stores.manifest import ObjectLocation, sums_of
 from protoslice.stores.objects.computed import Readable
 from protoslice.stores.objects.prefetch import SavedReads
@@ -74,7 +74,7 @@ class StoredObject:
         self._sums = sums
         self._handle = handle
         self._worker = worker
-        self._cache = CachedObject(cache, str(key), sums) if cache is not None and sums is not None else None
+        self._cache = cache
         self._saved: tuple[int, SavedReads] | None = None
         self.name = str(key)
 
@@ -224,7 +224,9 @@ class StoredObject:
         """Bytes that are not to be streamed: blocks of the cache, and files that may change; or None."""
         if self._is_unsteady:
             return (await self._ranges([(start, end)]))[0]
-        return None if self._cache is None else await self._cache.look(start, end)
+        if self._cache is None or self._sums is None:
+            return None
+        return await self._cache.look(self.name, start, end, self._sums)
 
     async def _streamed(self, at: int, stop: int) -> AsyncGenerator[memoryview, None]:
         """Whole blocks, verified, by one read of the storage; the cache keeps them."""
@@ -237,8 +239,8 @@ class StoredObject:
                         blocks, rest = part[:whole], bytes(part[whole:])
                         if whole:
                             self._verify(blocks, at)
-                            if self._cache is not None:
-                                self._cache.keep(at, blocks, at - start)
+                            if self._cache is not None and self._sums is not None:
+                                self._cache.keep(self.name, at, blocks, at - start)
                             yield blocks
                             at += whole
         except (Conflict, NotFound, IntegrityError) as error:
@@ -277,7 +279,9 @@ class StoredObject:
 
     def _read_now(self, start: int, end: int) -> bytes | None:
         if self._handle is None:
-            return None if self._cache is None else self._cache.read_now(start, end)
+            if self._cache is None or self._sums is None:
+                return None
+            return self._cache.read_now(self.name, start, end, self._sums)
         try:
             return _core.read_cached(self._handle.fileno(), start, end, self._sums)
         except IntegrityError as error:
@@ -296,7 +300,9 @@ class StoredObject:
 
     async def _distant(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of spans, verified, from the cache of blocks or the storage."""
-        return await (self._verified(spans) if self._cache is None else self._cache.fetch(spans, self._verified))
+        if self._cache is None or self._sums is None:
+            return await self._verified(spans)
+        return await self._cache.fetch(self.name, spans, self._sums, self._verified)
 
     async def _verified(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """The bytes of spans, verified, from the storage."""
