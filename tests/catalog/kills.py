@@ -2,7 +2,7 @@
 
 Two replicas share a folder and a PostgreSQL; then one process, and two, a folder and a SQLite file. Clients upload,
 commit, push, put stores, move tags, remove, restore and send again, and repeat what was not acknowledged. Replicas,
-collectors and PostgreSQL's backends are killed at random, and leases of writers end early. A removed store can be
+collectors and PostgreSQL's backends are killed at random, and unpublished objects expire early. A removed store can be
 restored for `_GRACE_SECONDS`, and bytes are deleted `_DELAY_SECONDS` after their rows: collectors of this program do
 that, since the service's own setting allows no less than ten minutes.
 
@@ -752,8 +752,8 @@ def _contend(cluster: Cluster, random: Random) -> None:
 
 
 def _storm(cluster: Cluster, random: Random, kills: int) -> dict[str, int]:
-    """Kill at random; return how many processes and connections, and how many leases of writers ended."""
-    counts = {"replicas": 0, "backends": 0, "collectors": 0, "leases": 0}
+    """Kill at random; return how many processes and connections, and how often unpublished objects expired."""
+    counts = {"replicas": 0, "backends": 0, "collectors": 0, "expiries": 0}
     tried = False
     for _ in range(kills):
         time.sleep(random.uniform(0.2, 1.5))
@@ -762,10 +762,8 @@ def _storm(cluster: Cluster, random: Random, kills: int) -> dict[str, int]:
             random.choice(cluster.collectors).kill()
             counts["collectors"] += 1
         elif chance < 0.25:
-            writers = sorted(rows.keys("SELECT id FROM writers"))
-            if writers:
-                rows.run(f"UPDATE writers SET expires = 0, doubted = 0 WHERE id = '{random.choice(writers)}'")
-                counts["leases"] += 1
+            rows.run("UPDATE objects SET unpublished = 0 WHERE unpublished IS NOT NULL")
+            counts["expiries"] += 1
         elif chance < 0.6 and isinstance(rows, PostgresRows):
             tried = True
             counts["backends"] += rows.terminate_backends(random)
@@ -827,11 +825,11 @@ def _check_rows(cluster: Cluster) -> None:
 
 
 async def _collect_all(cluster: Cluster) -> dict[str, int]:
-    """Collect all garbage, with all leases ended and all delays over; return what is left of the storage's."""
+    """Collect all garbage, with all times and delays over; return what is left of the storage's."""
     database, storage = connect(cluster.rows.url, "memory://"), FileStorage(str(cluster.storage))
     for _ in range(3):  # bytes that were never published are deleted twice
-        cluster.rows.run("UPDATE writers SET expires = 0, doubted = 0", "UPDATE trash SET due = 0")
-        await collect_garbage(storage, database, grace_seconds=0, delay_seconds=0)
+        cluster.rows.run("UPDATE trash SET due = 0")
+        await collect_garbage(storage, database, grace_seconds=0, unfinished_seconds=0, delay_seconds=0)
     # Temporary files of killed processes, which are otherwise kept for a day: no process is left that could need them.
     leftovers = await storage.collect_garbage(0)
     await storage.close()

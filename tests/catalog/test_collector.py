@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.support.rows import ACCOUNT, SPACE, held, keys, own, put_store, reserved
 
 from protoslice.catalog import Database, open_database
-from protoslice.catalog.collector import DOUBT_SECONDS, CollectorTable, TrashRow
+from protoslice.catalog.collector import CollectorTable, TrashRow
 from protoslice.catalog.database import SECOND
 from protoslice.catalog.derived import DerivedTable
-from protoslice.catalog.objects import WriterTable
+from protoslice.catalog.objects import UNFINISHED_SECONDS, ObjectTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
 from protoslice.storage import MemoryStorage, ObjectKey
@@ -45,32 +46,63 @@ async def _let_pass(database: Database, seconds: float) -> None:
 
     def work(tx: Any) -> None:
         gone = int(seconds * SECOND)
-        tx.run("UPDATE writers SET expires = expires - :gone, doubted = doubted - :gone", gone=gone)
+        tx.run("UPDATE objects SET unpublished = unpublished - :gone", gone=gone)
         tx.run("UPDATE trash SET due = due - :gone", gone=gone)
         tx.run("UPDATE stores SET deleted = deleted - :gone", gone=gone)
 
     await database.write(work)
 
 
-def test_lease_that_has_ended_is_doubted_before_its_objects_are_due(catalogue: str) -> None:
+def test_objects_expire_a_day_after_they_were_reserved(catalogue: str) -> None:
     async def work(database: Database, table: CollectorTable) -> None:
-        lost, alive, kept = [(await reserved(database, 1))[0] for _ in range(3)]
+        lost, kept = await reserved(database, 2)
         await put_store(database, "a", own=own([kept]))
-        await table.end_writers()
-        assert len(await _all(database, "SELECT 1 FROM writers WHERE doubted IS NULL")) == 3
-        await _let_pass(database, 601)
-        await table.end_writers()
-        await table.end_writers()
+        await _let_pass(database, UNFINISHED_SECONDS - 60)
+        (later,) = await reserved(database, 1)
+        await table.expire_objects(UNFINISHED_SECONDS)
         assert (await table.drop_objects(0)).objects == 0
-        assert await WriterTable(database).renew(alive.writer)
-        await _let_pass(database, DOUBT_SECONDS + 1)
-        await table.end_writers()
-        assert not await WriterTable(database).renew(lost.writer)
-        await _let_pass(database, 601)
-        await table.end_writers()
-        assert await WriterTable(database).renew(alive.writer), "the doubt ended with the renewal"
+        await _let_pass(database, 61)
+        await table.expire_objects(UNFINISHED_SECONDS)
         assert (await table.drop_objects(0)).objects == 1
-        assert await keys(database) == {alive.key, kept.key}
+        assert await keys(database) == {later.key, kept.key}
+        assert await _all(database, "SELECT key, passes FROM trash") == [(lost.key, 2)]
+        await table.expire_objects(60)
+        assert await keys(database) == {later.key, kept.key}
+        assert (await table.drop_objects(0)).objects == 1, "those of a shorter time"
+
+    _run(catalogue, work)
+
+
+async def _all_rows(database: Database) -> dict[str, list[Any]]:
+    """Return all rows of tables that the collector changes."""
+    found = {}
+    for table in ("objects", "stores", "store_objects", "trash", "uploads", "usage", "names"):
+        found[table] = sorted(map(repr, await _all(database, f"SELECT * FROM {table}")))
+    return found
+
+
+def test_dry_run_counts_what_a_collection_drops_and_changes_nothing(catalogue: str) -> None:
+    async def work(database: Database, table: CollectorTable) -> None:
+        storage = MemoryStorage()
+        await check_storage(storage, database, mark=True)
+        shared, alone, *unfinished = await reserved(database, 5)
+        await put_store(database, "a", own=own([shared, alone]))
+        await put_store(database, "b", shared=[shared.id])
+        await StoreTable(database, ACCOUNT).remove("a")
+        uploads = UploadTable(database, ACCOUNT)
+        upload = await uploads.create(
+            UploadRow(id="u", client="", state="open", used=False, record="{}"), keep_seconds=60
+        )
+        await uploads.change(
+            upload, kept_parts=0, keep_seconds=-60, objects=ObjectChanges(own=own(unfinished[:1], 100))
+        )
+        before = await _all_rows(database)
+        collect = partial(collect_garbage, storage, database, grace_seconds=-1, unfinished_seconds=-1)
+        expected = await collect(dry_run=True)
+        assert await _all_rows(database) == before
+        assert (expected.stores, expected.objects, expected.bytes, expected.deleted) == (1, 4, 110, 0)
+        assert (await collect()) == expected
+        assert (await collect(dry_run=True)).objects == 0
 
     _run(catalogue, work)
 
@@ -86,7 +118,7 @@ def test_drop_keeps_what_something_refers_to(catalogue: str) -> None:
         changes = ObjectChanges(own=own([uploaded]))
         await uploads.change(upload, kept_parts=0, keep_seconds=60, objects=changes)
         await DerivedTable(database, SPACE).put(row.id, "x", None, own=own([derived], None)[0])
-        await WriterTable(database).drop(SPACE, [free])
+        await ObjectTable(database).drop(SPACE, [free])
         await _all(database, "UPDATE objects SET due = 1 RETURNING id")
         dropped = await table.drop_objects(0)
         assert (dropped.objects, dropped.stored_bytes) == (1, 0)
@@ -103,9 +135,6 @@ def test_store_is_purged_after_the_grace_and_its_bytes_are_discharged(catalogue:
         await put_store(database, "a", own=own([shared, alone]))
         await put_store(database, "b", shared=[shared.id])
         await StoreTable(database, ACCOUNT).remove("a")
-        stores, dropped = await table.would_drop(-1)
-        assert (stores, dropped.stored_bytes) == (1, 10)
-        assert (await table.would_drop(3600))[0] == 0
         assert await table.purge_stores(3600) == 0
         assert await table.purge_stores(-1) == 1
         assert (await table.drop_objects(0)).objects == 1
@@ -132,7 +161,7 @@ def test_bytes_go_after_the_delay_and_twice_if_they_were_never_published(catalog
             await put_store(database, "a", own=own([each]))
             await StoreTable(database, ACCOUNT).remove("a")
         else:
-            await WriterTable(database).drop(SPACE, [each])
+            await ObjectTable(database).drop(SPACE, [each])
         assert ((await collect()).objects, await keys(database)) == (1, set())
         for passed, times in ((599, 0), (2, 1), (80_000, 0), (7000, int(not published)), (90_000, 0)):
             await _let_pass(database, passed)
@@ -146,7 +175,7 @@ def test_bytes_go_after_the_delay_and_twice_if_they_were_never_published(catalog
 def test_collectors_at_once_share_the_work(catalogue: str) -> None:
     async def work(database: Database, table: CollectorTable) -> None:
         objects = await reserved(database, 60)
-        await WriterTable(database).drop(SPACE, objects)
+        await ObjectTable(database).drop(SPACE, objects)
         async with open_database(catalogue, "memory://") as other:
             tables = [CollectorTable(each) for each in (database, other)]
             dropped = await asyncio.gather(*(tables[n % 2].drop_objects(0) for n in range(6)))

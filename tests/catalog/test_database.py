@@ -93,7 +93,7 @@ def test_text_that_cannot_be_stored_is_invalid_input(url: str, text: str) -> Non
                 return  # SQLite stores it
             for call in (db.read, db.write):
                 with pytest.raises(InvalidInput, match="cannot be stored"):
-                    await call(lambda tx: tx.first("SELECT 1 FROM changes WHERE CAST(:text AS text) = ''", text=text))
+                    await call(lambda tx: tx.first("SELECT 1 FROM meta WHERE CAST(:text AS text) = ''", text=text))
             assert await db.read(_ids) == []
 
     asyncio.run(work())
@@ -216,9 +216,10 @@ def test_closed_database_refuses(url: str) -> None:
 def test_now_is_the_same_for_a_transaction(url: str) -> None:
     async def work() -> None:
         async with _opened(url) as db:
-            first, second, kept = await db.write(lambda tx: (tx.now, tx.now, tx.first("SELECT max(at) FROM changes")))
+            first, second = await db.write(lambda tx: (tx.now, tx.now))
             assert first == second
-            assert kept == (first,)
+            if db.dialect == "postgresql":
+                assert await db.read(lambda tx: tx.first("SELECT max(at) FROM changes")) == (first,)
             assert first > 1_790_000_000_000_000
 
     asyncio.run(work())
@@ -277,7 +278,7 @@ def test_each_method_of_a_transaction_raises_errors_of_the_package(url: str) -> 
         "first": lambda tx: [tx.first(f"{insert} RETURNING id", **row) for row in twice],
         "among": lambda tx: tx.among(f"{rowless} RETURNING {{listed}}", [1]) + tx.all(rowless),
         "batches": lambda tx: list(tx.batches(unknown, 9)),
-        "record": lambda tx: [tx.record(b"c", 0) for _ in twice],
+        "record": lambda tx: [tx.record(b"c", schema) for schema in (0, 0, 9999)],
     }
     methods = {name for name, value in vars(Transaction).items() if callable(value) and not name.startswith("_")}
     assert methods - {"note"} == set(calls)

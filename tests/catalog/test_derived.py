@@ -84,7 +84,7 @@ async def test_fact_of_a_store_or_object_that_is_gone_is_refused(database: Datab
     with pytest.raises(ForeignKeyViolation):
         await records.put(new_id(), "digests", b"a", pieces=[b"p"])
     with pytest.raises(Collected):
-        await records.put(facts._row, "digests", None, own=OwnObject(new_id(), None, "w"))
+        await records.put(facts._row, "digests", None, own=OwnObject(new_id(), None))
     assert await database.read(lambda tx: tx.all("SELECT 1 FROM derived UNION ALL SELECT 1 FROM pieces")) == []
 
 

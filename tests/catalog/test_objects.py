@@ -1,4 +1,4 @@
-"""Objects: reserved under a lease, published by their writer only, left to the collector otherwise."""
+"""Objects: reserved, published within a day, left to the collector otherwise."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
 import pytest
+from tests.support.catalogues import InlineDatabase
 from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
 from protoslice.catalog import Database, objects, open_database
+from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import UniqueViolation
-from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id, new_objects, object_id
+from protoslice.catalog.objects import Collected, ObjectTable, OwnObject, new_id, new_objects, object_id
 from protoslice.catalog.stores import StoreTable
-from protoslice.stores.writing.reservations import BLOCK, Reservations
+from protoslice.stores.writing.reservations import BLOCK, USABLE_SECONDS, Reservations
 
 Work = Callable[[Database], Awaitable[None]]
 
@@ -27,14 +29,14 @@ def _run(url: str, work: Work) -> None:
     asyncio.run(run())
 
 
-async def _rows(database: Database) -> dict[int, tuple[str | None, bool, int | None]]:
-    """Return the writer of each object, whether the collector looks at it, and its size."""
-    rows = await database.read(lambda tx: tx.all("SELECT id, writer, due, size FROM objects"))
-    return {id: (writer, due is not None, size) for id, writer, due, size in rows}
+async def _rows(database: Database) -> dict[int, tuple[bool, bool, int | None]]:
+    """Return of each object whether it is unpublished, whether the collector looks at it, and its size."""
+    rows = await database.read(lambda tx: tx.all("SELECT id, unpublished, due, size FROM objects"))
+    return {id: (unpublished is not None, due is not None, size) for id, unpublished, due, size in rows}
 
 
 def test_ids_are_in_keys_and_sort_by_time() -> None:
-    made = new_objects("w", 100)
+    made = new_objects(100)
     assert [object_id(each.key) for each in made] == [each.id for each in made]
     assert len({each.key for each in made}) == 100
     assert all(new_id() > each.id for each in made)
@@ -65,50 +67,47 @@ def test_ids_sort_by_time_and_fit_into_columns_until_2077(catalogue: str, monkey
     _run(catalogue, work)
 
 
-def test_reserve_needs_a_writer_that_lives(catalogue: str) -> None:
+def test_objects_are_reserved_once(catalogue: str) -> None:
     async def work(database: Database) -> None:
-        table = WriterTable(database)
-        (first,) = await reserved(database, 1)
-        assert not await table.reserve(SPACE, new_objects("unknown", 1), new=False)
-        assert await table.reserve(SPACE, new_objects(first.writer, 1), new=False)
+        objects = await reserved(database, 2)
         with pytest.raises(UniqueViolation):
-            await table.reserve(SPACE, new_objects(first.writer, 1), new=True)
-        assert len(await _rows(database)) == 2
-        assert await table.renew(first.writer)
-        assert not await table.renew("unknown")
+            await ObjectTable(database).reserve(SPACE, [*new_objects(1), objects[1]])
+        assert set(await _rows(database)) == {each.id for each in objects}
+        assert await ObjectTable(database).count_unpublished(-1) == 2
+        assert await ObjectTable(database).count_unpublished(60) == 0
 
     _run(catalogue, work)
 
 
-def test_publish_takes_objects_over_from_their_writer(catalogue: str) -> None:
+def test_publish_takes_objects_over(catalogue: str) -> None:
     async def work(database: Database) -> None:
-        one, two, other = *await reserved(database, 2), *await reserved(database, 1)
+        one, two, other = await reserved(database, 3)
         await put_store(database, "a", own=[*own([one], 30), *own([two], None)])
         assert await _rows(database) == {
-            one.id: (None, False, 30), two.id: (None, False, None), other.id: (other.writer, False, None),
+            one.id: (False, False, 30), two.id: (False, False, None), other.id: (True, False, None),
         }  # fmt: skip
         assert await held(database) == (30, 1, 7)
 
     _run(catalogue, work)
 
 
-@pytest.mark.parametrize("loss", ["ended", "dropped", "published", "another's", "none"])
-def test_publish_of_an_object_that_is_the_writers_no_longer_is_refused(catalogue: str, loss: str) -> None:
+@pytest.mark.parametrize("loss", ["expired", "dropped", "deleted", "published", "unknown"])
+def test_publish_of_an_object_that_is_lost_is_refused(catalogue: str, loss: str) -> None:
     async def work(database: Database) -> None:
         one, two = await reserved(database, 2)
-        table = WriterTable(database)
+        table = ObjectTable(database)
         wanted = own([one])
         match loss:
-            case "ended":
-                await table.end(one.writer, [])
+            case "expired":
+                await CollectorTable(database).expire_objects(-1)
             case "dropped":
                 await table.drop(SPACE, [one])
+            case "deleted":
+                await table.delete([(SPACE, one)])
             case "published":
                 await put_store(database, "before", own=wanted)
-            case "another's":
-                wanted = [OwnObject(one.id, 10, "somebody")]
-            case "none":
-                wanted = [OwnObject(new_id(), 10, one.writer)]
+            case "unknown":
+                wanted = [OwnObject(new_id(), 10)]
         before = await held(database)
         with pytest.raises(Collected):
             await put_store(database, "a", own=[*wanted, *own([two])], tags=["t"])
@@ -122,31 +121,18 @@ def test_drop_leaves_what_was_published(catalogue: str) -> None:
     async def work(database: Database) -> None:
         kept, vain = await reserved(database, 2)
         await put_store(database, "a", own=own([kept]))
-        await WriterTable(database).drop(SPACE, [kept, vain])
-        assert await _rows(database) == {kept.id: (None, False, 10), vain.id: (None, True, None)}
+        await ObjectTable(database).drop(SPACE, [kept, vain])
+        assert await _rows(database) == {kept.id: (False, False, 10), vain.id: (False, True, None)}
 
     _run(catalogue, work)
 
 
-def test_end_deletes_unused_rows_and_leaves_the_others_to_the_collector(catalogue: str) -> None:
+def test_delete_leaves_what_was_published(catalogue: str) -> None:
     async def work(database: Database) -> None:
-        unused, written, kept = await reserved(database, 3)
+        unused, other, kept = await reserved(database, 3)
         await put_store(database, "a", own=own([kept]))
-        await WriterTable(database).end(unused.writer, [(SPACE, unused), (SPACE, kept)])
-        assert await _rows(database) == {written.id: (None, True, None), kept.id: (None, False, 10)}
-        assert not await WriterTable(database).renew(unused.writer)
-
-    _run(catalogue, work)
-
-
-def test_spaces_that_begin_at_once_share_a_writer(catalogue: str) -> None:
-    async def work(database: Database) -> None:
-        for _ in range(5):
-            reservations = Reservations(database)
-            taken = await asyncio.gather(*(reservations.take(f"s{n}") for n in range(8)))
-            assert len({each.writer for each in taken}) == 1
-            await reservations.close()
-        assert await database.read(lambda tx: tx.all("SELECT 1 FROM writers")) == []
+        await ObjectTable(database).delete([(SPACE, unused), (SPACE, kept)])
+        assert await _rows(database) == {other.id: (True, False, None), kept.id: (False, False, 10)}
 
     _run(catalogue, work)
 
@@ -161,16 +147,16 @@ def test_more_objects_than_a_few_blocks_are_taken_at_once(catalogue: str) -> Non
     _run(catalogue, work)
 
 
-def test_process_that_lost_its_lease_reserves_again(catalogue: str) -> None:
-    async def work(database: Database) -> None:
-        reservations = Reservations(database)
-        lost = await reservations.take(SPACE)
-        await WriterTable(database).end(lost.writer, [])
-        while (next := await reservations.take(SPACE)).writer == lost.writer:  # reserved before the loss was noticed
-            pass
-        await put_store(database, "a", own=own([next]))
-        with pytest.raises(Collected):
-            await put_store(database, "b", own=own([lost]))
-        await reservations.close()
-
-    _run(catalogue, work)
+async def test_objects_that_were_reserved_long_ago_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An upload has the rest of a day for what it takes."""
+    database, now = InlineDatabase(), 0.0
+    monkeypatch.setattr("protoslice.stores.writing.reservations.monotonic", lambda: now)
+    reservations = Reservations(database)
+    first = await reservations.take(SPACE)
+    now = USABLE_SECONDS - 1
+    assert abs((await reservations.take(SPACE)).id - first.id) < BLOCK, "of the same block"
+    now = USABLE_SECONDS
+    taken = await reservations.take(SPACE)
+    assert taken.id > first.id + BLOCK or taken.id not in range(first.id - BLOCK, first.id + BLOCK)
+    await reservations.close()
+    assert len(await _rows(database)) == 3, "those that were taken"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.postgres import TestServer
 
 from protoslice.catalog import Database, connect, open_database, opening, shown_url
 from protoslice.errors import InvalidInput
@@ -40,7 +41,7 @@ def test_connect_refuses_an_unencoded_password_without_repeating_it(url: str, ca
     assert "hush" not in caplog.text
 
 
-def test_purge_changes_deletes_those_older_than_a_day(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_purge_changes_deletes_those_older_than_a_day(postgres: TestServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protoslice.catalog.database.BATCH", 2)
 
     async def work(database: Database) -> None:
@@ -54,7 +55,7 @@ def test_purge_changes_deletes_those_older_than_a_day(catalogue: str, monkeypatc
         assert {row[0] for row in before} <= {row[0] for row in kept}
         assert min(row[1] for row in kept) > await database.read(lambda tx: tx.now) - 86_400_000_000
 
-    asyncio.run(_with(catalogue, work))
+    asyncio.run(_with(postgres.new_catalogue(), work))
 
 
 async def _with(url: str, work: object) -> None:

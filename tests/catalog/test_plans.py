@@ -18,10 +18,9 @@ from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObject
 from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
 from protoslice.catalog.labels import HUB
-from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.mlflow import ChangedFolders, MlflowTable, folder_version
-from protoslice.catalog.objects import WriterTable
+from protoslice.catalog.objects import ObjectTable
 from protoslice.catalog.repositories import NamesOfStores, RepositoryListing, RepositoryTable
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.sqlite import SqliteTransaction
@@ -29,6 +28,7 @@ from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
+from protoslice.catalog.webhooks import DeliveryTable
 
 _LOCKS = re.compile(r"\s+FOR (UPDATE|SHARE)( SKIP LOCKED)?")
 _SMALL = ("webhooks", "uploads_open", "usage", "kept_files_upload")
@@ -169,13 +169,12 @@ async def _stores(db: InlineDatabase) -> None:
 
 async def _collector(db: InlineDatabase) -> None:
     objects = await reserved(db, 3)
-    writers, table = WriterTable(db), CollectorTable(db)
-    await writers.drop(SPACE, objects[:1])
-    await writers.end(objects[1].writer, [(SPACE, objects[1])])
+    table = CollectorTable(db)
+    await ObjectTable(db).drop(SPACE, objects[:1])
+    await ObjectTable(db).delete([(SPACE, objects[1])])
+    await ObjectTable(db).count_unpublished(0)
     await db.write(lambda tx: tx.many("UPDATE stores SET deleted = 1", [{}]))
-    await db.write(lambda tx: tx.many("UPDATE writers SET expires = 1", [{}]))
-    await table.would_drop(0)
-    await table.end_writers()
+    await table.expire_objects(0)
     await table.end_uploads()
     await table.forget_uploads(0)
     await table.purge_stores(0)
@@ -198,11 +197,12 @@ async def _others(db: InlineDatabase) -> None:
     await uploads.xorbs("u")
     await uploads.xorb("u", "x")
     await uploads.open_by_client()
-    letters = LetterTable(db)
-    await letters.take(1.0, 2.0)
-    await letters.page("h", dead=False, limit=3)
-    await letters.trim("h", 3)
-    await letters.purge()
+    deliveries = DeliveryTable(db)
+    await deliveries.take(1.0, 2.0)
+    await deliveries.page("h", dead=False, limit=3)
+    await deliveries.redeliver("h", 1.0)
+    await deliveries.trim("h", 3)
+    await deliveries.purge()
 
 
 _NAMES = ("(space=? AND repository=?)", "(space=? AND repository=? AND kind=?)")

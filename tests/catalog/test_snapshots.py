@@ -16,7 +16,7 @@ from tests.support.rows import SPACE, keys, own, put_store, reserved
 from protoslice.catalog import Database, connect, holds, upgrade
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.holds import Hold
-from protoslice.catalog.objects import WriterTable
+from protoslice.catalog.objects import ObjectTable
 from protoslice.catalog.snapshots import Snapshot, take_snapshot
 from protoslice.errors import Conflict, IntegrityError, Unsupported
 
@@ -29,7 +29,7 @@ def test_nothing_is_deleted_during_a_hold(catalogue: str) -> None:
     async def work(database: Database) -> None:
         table = CollectorTable(database)
         objects = await reserved(database, 1)
-        await WriterTable(database).drop(SPACE, objects)
+        await ObjectTable(database).drop(SPACE, objects)
         await table.drop_objects(-1)
         async with Hold(database):
             assert await _trash(table) == []
@@ -42,7 +42,7 @@ def test_hold_that_expired_is_no_obstacle(catalogue: str) -> None:
     async def work(database: Database) -> None:
         table = CollectorTable(database)
         objects = await reserved(database, 1)
-        await WriterTable(database).drop(SPACE, objects)
+        await ObjectTable(database).drop(SPACE, objects)
         await table.drop_objects(-1)
         async with Hold(database):
             for seconds in (-1, 365 * 86_400):  # the clock was ahead when it was written

@@ -102,5 +102,5 @@ async def test_store_beyond_the_quota_leaves_nothing(database: Database, table: 
     with pytest.raises(QuotaExceeded):
         await put_store(database, "b", own=own(objects), tags=["t"])
     assert await held(database) == (10, 1, 7)
-    rows = await database.read(lambda tx: tx.all("SELECT id FROM objects WHERE writer IS NOT NULL"))
+    rows = await database.read(lambda tx: tx.all("SELECT id FROM objects WHERE unpublished IS NOT NULL"))
     assert rows == [(objects[0].id,)]

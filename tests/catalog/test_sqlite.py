@@ -94,34 +94,6 @@ def test_full_disk_fails_the_group_and_loses_nothing_else(tmp_path: Path) -> Non
     asyncio.run(work())
 
 
-def test_full_disk_takes_the_ballast_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    committed, ballast = sqlite._committed, tmp_path / "catalog.sqlite.ballast"
-
-    def full(connection: sqlite3.Connection, group: list[sqlite._Job]) -> object:
-        if not ballast.exists():
-            return committed(connection, group)
-        for job in group:  # a disk may be full at the end only
-            job.done.set_running_or_notify_cancel()
-        raise StorageFull("full")
-
-    async def work() -> None:
-        db = await _opened(tmp_path)
-        assert isinstance(db, sqlite.SqliteDatabase)
-        await db.make_ballast()
-        assert ballast.stat().st_size == ballast.stat().st_blocks * 512 == 64 << 20
-        monkeypatch.setattr(sqlite, "_committed", full)
-        assert await db.write(_insert(1)) == 1
-        assert not ballast.exists()
-        await db.write(_insert(2))
-        assert await db.read(_ids) == [1, 2]
-        monkeypatch.setattr(sqlite, "_BALLAST_ROOM", 1 << 40)
-        await db.make_ballast()
-        assert not ballast.exists(), "it was made on a full disk"
-        await db.close()
-
-    asyncio.run(work())
-
-
 def test_damaged_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "catalog.sqlite").write_bytes(b"no database" * 1000)
 

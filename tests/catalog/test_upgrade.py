@@ -19,10 +19,14 @@ from tests.support.catalogues import make_earlier
 from tests.support.serve import service_process
 
 from protoslice.catalog import Transaction, connect, opening, postgres, schema, sqlite, upgrade
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.database import SECOND, Outdated
 from protoslice.catalog.listing import StoreQuery
+from protoslice.catalog.objects import UNFINISHED_SECONDS
 from protoslice.catalog.repositories import RepositoryListing
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
+from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.stores.envelope import seal
 
 EARLIER: Final = 7
@@ -251,3 +255,100 @@ def test_those_who_start_it_see_what_an_upgrade_does(url: str, tmp_path: Path) -
         command = [sys.executable, "-m", "protoslice.cli", "database", "upgrade", "--storage", "memory://"]
         ended = subprocess.run(command, env=os.environ | settings, capture_output=True, text=True, check=True)
         assert said in ended.stderr
+
+
+_UNFINISHED: Final = """
+    INSERT INTO objects (space, id, key, size, writer, due)
+    WITH RECURSIVE numbers(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :count)
+    SELECT 'team', n, 'objects/00/' || n, CASE WHEN n % 2 = 0 THEN 7 END, CASE WHEN n % 2 = 1 THEN 'w' END, NULL
+    FROM numbers"""
+
+
+async def make_with_objects(url: str, count: int) -> None:
+    """Make a catalogue of schema 12 with objects, half of which are being written."""
+    await make_earlier(url, 12)
+    database = connect(url, "memory://")
+
+    def work(tx: Any) -> None:
+        tx.run("INSERT INTO writers (id, expires) VALUES ('w', :end)", end=tx.now + 600 * SECOND)
+        tx.run(_UNFINISHED, count=count)
+        tx.run("UPDATE objects SET due = 1 WHERE id = 2")
+
+    await database.fill(work)
+    await database.close()
+
+
+@pytest.mark.anyio
+async def test_upload_during_an_upgrade_loses_no_bytes_and_publishes_no_hole(url: str) -> None:
+    """Its process was stopped for a minute, so that the upgrade did not notice it."""
+    await make_with_objects(url, 4)
+    stale = connect(url, "memory://")
+    stale.schema = 12
+    await stale.read(lambda tx: tx.first("SELECT 1 FROM objects"))
+    database = connect(url, "memory://")
+    await upgrade(database)
+    with pytest.raises(Outdated):
+        await stale.write(lambda tx: tx.run("UPDATE objects SET size = 9 WHERE id = 1"))
+    rows = await database.read(lambda tx: tx.all("SELECT id, size, unpublished IS NULL, due FROM objects ORDER BY id"))
+    assert [(id, size, bool(published), due) for id, size, published, due in rows] == [
+        (1, None, False, None), (2, 7, True, 1), (3, None, False, None), (4, 7, True, None),
+    ]  # fmt: skip
+    table = CollectorTable(database)
+    await table.expire_objects(UNFINISHED_SECONDS)
+    assert (await table.drop_objects(0)).objects == 1, "the one that was due before"
+    await database.write(lambda tx: tx.run("UPDATE objects SET unpublished = unpublished - 86400000000"))
+    await table.expire_objects(UNFINISHED_SECONDS)
+    assert (await table.drop_objects(0)).objects == 2
+    assert await database.read(lambda tx: tx.all("SELECT id FROM objects")) == [(4,)]
+    await stale.close()
+    await database.close()
+
+
+@pytest.mark.long
+@pytest.mark.anyio
+async def test_upgrade_of_a_million_objects(url: str) -> None:
+    count = int(os.environ.get("PROTOSLICE_OBJECTS", "1000000"))
+    await make_with_objects(url, count)
+    database = connect(url, "memory://")
+    await upgrade(database)
+    found = await database.export(lambda tx: tx.all("SELECT count(*), count(unpublished), count(size) FROM objects"))
+    await database.close()
+    assert found == [(count, count // 2, count // 2)]
+
+
+@pytest.mark.anyio
+async def test_events_on_their_way_stay_and_damaged_ones_go(url: str) -> None:
+    """Schema 13 brought a column for each fact of a delivery."""
+    event = {"type": "protoslice.tag.set", "subject": "ü"}
+    bodies = {
+        "waiting": {"event": event, "written": 1_790_000_000.25, "attempts": 2, "error": "status 503"},
+        "new": {"event": event, "written": 5, "attempts": 0, "error": ""},
+        "dead": {"event": event, "written": 5.5, "attempts": 9, "error": "status 410"},
+    }
+    damaged = ["", "{", "[]", "{}", "null", '{"event": [1], "written": 1}', '{"event": {}, "written": "1"}', "[" * 9999]
+
+    def fill(tx: Transaction) -> None:
+        tx.run(
+            """
+            INSERT INTO webhooks (space, name, id, url, events, created, secret)
+            VALUES ('a', 'n', 'h', '', '', 0, :secret)""",
+            secret=b"",
+        )
+        rows = [(id, json.dumps(body)) for id, body in bodies.items()] + [(f"z{n}", b) for n, b in enumerate(damaged)]
+        tx.many(
+            "INSERT INTO letters (hook, id, dead, due, body) VALUES ('h', :id, :dead, 7, :body)",
+            [{"id": id, "body": body, "dead": int(id == "dead")} for id, body in rows],
+        )
+
+    await make_earlier(url, 12)
+    database = connect(url, "memory://")
+    await database.fill(fill)
+    await upgrade(database)
+    table = DeliveryTable(database)
+    found = [*await table.page("h", dead=False, limit=99), *await table.page("h", dead=True, limit=99)]
+    await database.close()
+    assert [(each.id, each.written, each.due, each.attempts, each.error) for each in found] == [
+        ("new", 5_000_000, 7, 0, ""), ("waiting", 1_790_000_000_250_000, 7, 2, "status 503"),
+        ("dead", 5_500_000, 7, 9, "status 410"),
+    ]  # fmt: skip
+    assert [json.loads(each.event) for each in found] == [event] * 3

@@ -7,11 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.support.rows import ACCOUNT, held, own, put_store, reserved
+from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
 from protoslice.catalog import Database, open_database
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.objects import Collected, OwnObject, WriterTable, new_id
+from protoslice.catalog.objects import Collected, ObjectTable, OwnObject, new_id
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.uploads import ObjectChanges, Overtaken, UploadRow, UploadTable, XorbRow
 
@@ -159,7 +159,7 @@ def test_change_refers_to_own_and_shared_objects_and_lets_go_of_others(catalogue
     _run(catalogue, work)
 
 
-@pytest.mark.parametrize("loss", ["shared", "lease"])
+@pytest.mark.parametrize("loss", ["shared", "own"])
 def test_change_that_needs_an_object_that_is_gone_changes_nothing(catalogue: str, loss: str) -> None:
     async def work(one: UploadTable, _: UploadTable) -> None:
         database = one._database
@@ -169,7 +169,7 @@ def test_change_that_needs_an_object_that_is_gone_changes_nothing(catalogue: str
         if loss == "shared":
             changes = replace(changes, shared=frozenset({new_id()}))
         else:
-            await WriterTable(database).end(mine.writer, [])
+            await ObjectTable(database).drop(SPACE, [mine])
         with pytest.raises(Collected):
             await one.change(replace(before, parts=("1",)), kept_parts=0, keep_seconds=60, objects=changes)
         assert await one.get("a") == (before, True)
@@ -195,7 +195,7 @@ def test_xorb_that_comes_twice_stays_as_it_came_first(catalogue: str) -> None:
         assert await one.xorbs("a") == {}
         assert await _refers(database) == {objects[added.index(True)].id: True}
         with pytest.raises(Overtaken):
-            await one.add_xorb("a", "y", xorbs[0], OwnObject(0, 1, "w"))
+            await one.add_xorb("a", "y", xorbs[0], OwnObject(0, 1))
         await CollectorTable(database).forget_uploads(-1)
         assert not await one.exists("a")
 

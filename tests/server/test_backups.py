@@ -113,12 +113,11 @@ def rows_of(site: Site) -> dict[str, list[Any]]:
                 if table.startswith(("sqlite_", "name_trigrams", "repository_trigrams")) or table in {
                     "changes",
                     "holds",
-                    "letters",
-                    "writers",
+                    "deliveries",
                 }:
                     continue
                 columns = [each for each in await columns_of(table) if each not in NOT_KEPT]
-                sql = f"SELECT {', '.join(columns)} FROM {table}" + " WHERE writer IS NULL" * (table == "objects")
+                sql = f"SELECT {', '.join(columns)} FROM {table}" + " WHERE unpublished IS NULL" * (table == "objects")
                 rows = await database.read(lambda tx: tx.all(sql))  # noqa: B023
                 found[table] = sorted(
                     [[bytes(each) if isinstance(each, memoryview) else each for each in row] for row in rows], key=repr

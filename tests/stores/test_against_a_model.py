@@ -206,8 +206,10 @@ class StoresMachine(RuleBasedStateMachine):
         return {key for (key,) in rows} & {*await objects_in(self.storage)}
 
     async def abandoned_objects(self) -> int:
-        """Number of objects that a process which has crashed was writing; its lease has not ended."""
-        rows = await self.stores.database.read(lambda tx: tx.all("SELECT key FROM objects WHERE writer IS NOT NULL"))
+        """Number of objects that a process which has crashed was writing, less than a day ago."""
+        rows = await self.stores.database.read(
+            lambda tx: tx.all("SELECT key FROM objects WHERE unpublished IS NOT NULL")
+        )
         return len({key for (key,) in rows} & {*await objects_in(self.storage)})
 
     @rule()

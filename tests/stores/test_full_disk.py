@@ -1,4 +1,4 @@
-"""A full disk can be emptied: stores and tags are removed, garbage is collected, and a restart serves the stores."""
+"""A full disk takes nothing in, and can be emptied once another program has freed a little of it."""
 
 from __future__ import annotations
 
@@ -11,24 +11,23 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
-from tests.support.stores import assert_whole, onnx, opened, upload, visible
+from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
-from protoslice.catalog import sqlite, upgrade
+from protoslice.catalog import upgrade
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.errors import NotFound, StorageFull
-from protoslice.storage import FileStorage
+from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.collection import collect_garbage
 
 MIB = 1 << 20
-BALLAST = 2 * MIB
+FREED = 2 * MIB
+"""What the operator frees by other means."""
 
 
 @pytest.fixture
-def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of a few mebibytes."""
-    monkeypatch.setattr(sqlite, "_BALLAST_BYTES", BALLAST)
-    monkeypatch.setattr(sqlite, "_BALLAST_ROOM", 2)
     folder = tmp_path / "disk"
     folder.mkdir()
     mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=24m", "tmpfs", folder], check=False)
@@ -41,13 +40,18 @@ def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def fill(disk: Path) -> None:
-    """Leave not a byte on a disk."""
+    """Leave not a byte on a disk, as another program may do."""
     with open(disk / "filler", "ab", buffering=0) as file:
         for size in (MIB, 1 << 10, 1):
             with suppress(OSError):
                 while file.write(bytes(size)) == size:
                     pass
     assert os.statvfs(disk).f_bavail == 0
+
+
+def free(disk: Path) -> None:
+    """Free a little of a full disk."""
+    os.truncate(disk / "filler", (disk / "filler").stat().st_size - FREED)
 
 
 @asynccontextmanager
@@ -64,11 +68,7 @@ async def service(disk: Path) -> AsyncIterator[Stores]:
 
 
 async def filled(stores: Stores, disk: Path) -> list[str]:
-    """Ids of three stores on a disk that is full then, but for its ballast."""
-    database = stores.database
-    assert isinstance(database, SqliteDatabase)
-    await database.make_ballast()
-    assert (disk / "catalog.sqlite.ballast").stat().st_size == BALLAST
+    """Ids of three stores on a disk that is full then."""
     ids = []
     for seed in range(3):
         made = await upload(stores, onnx(2 * MIB, seed=seed), IngestRequest(tags=(f"t{seed}",)))
@@ -81,6 +81,7 @@ async def empty(stores: Stores, disk: Path, ids: list[str]) -> None:
     """Remove two of three stores and collect them, until there is room for another one."""
     with pytest.raises(StorageFull):
         await upload(stores, onnx(3 * MIB, seed=7))
+    free(disk)
     await stores.tags.remove("t2")
     assert (await stores.delete(ids[0])).tags == ("t0",)
     await stores.restore(ids[0])
@@ -106,22 +107,40 @@ def test_a_full_disk_is_emptied(disk: Path) -> None:
     async def run() -> None:
         async with service(disk) as stores:
             await empty(stores, disk, await filled(stores, disk))
-            assert not (disk / "catalog.sqlite.ballast").exists(), "it was what made room"
 
     asyncio.run(run())
+
+
+async def test_a_full_disk_of_the_database_takes_nothing_in(disk: Path) -> None:
+    """A bucket has no limit, but each store adds rows."""
+    database = SqliteDatabase(disk / "catalog.sqlite")
+    await upgrade(database)
+    options = StoreOptions(space_watermark_bytes=4 * MIB)
+    async with MemoryStorage() as storage, opened(storage, options, database) as stores:
+        kept = (await upload(stores, onnx(20_000))).store
+        fill(disk)
+        free(disk)  # half of what is kept free to remove stores
+        before = set(await keys_in(storage))
+        with pytest.raises(StorageFull, match="The disk of the database is full: remove stores"):
+            await upload(stores, onnx(20_000, seed=1))
+        assert set(await keys_in(storage)) == before
+        assert set(await visible(stores)) == {kept.id}
+        await stores.delete(kept.id)
+        (disk / "filler").unlink()
+        await upload(stores, onnx(20_000, seed=1))
+    await database.close()
 
 
 def test_a_full_disk_is_emptied_after_a_restart(disk: Path) -> None:
     async def run() -> None:
         async with service(disk) as stores:
             ids = await filled(stores, disk)
-        (disk / "filler").unlink()  # closing used the ballast up; a process that is killed leaves it
-        sqlite.Ballast(disk / "catalog.sqlite").make()
-        fill(disk)
+        free(disk)  # SQLite needs some of it to open the database
         async with service(disk) as stores:
             assert set(await visible(stores)) == {*ids}
             for info in (await visible(stores)).values():
                 await assert_whole(stores, info)
+            fill(disk)
             await empty(stores, disk, ids)
 
     asyncio.run(run())

@@ -60,10 +60,10 @@ class Expected:
 
 
 async def pass_time(database: Database) -> None:
-    """Let leases end and delays pass."""
+    """Let unpublished objects expire and delays pass."""
 
     def work(tx: Transaction) -> None:
-        tx.run("UPDATE writers SET expires = 0, doubted = 0")
+        tx.run("UPDATE objects SET unpublished = 0 WHERE unpublished IS NOT NULL")
         tx.run("UPDATE trash SET due = 0")
 
     await database.write(work)

@@ -16,7 +16,7 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from protoslice.catalog import Database, connect, schema, upgrade
-from protoslice.catalog.database import Alteration, Row, Work
+from protoslice.catalog.database import Alteration, Outdated, Row, Transaction, Work
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
 from protoslice.storage import FileStorage, Storage
 
@@ -62,7 +62,10 @@ def run_in(url: str, work: Callable[[Database], Awaitable[None]]) -> None:
 
 
 class InlineDatabase(Database):
-    """A catalogue in memory whose transactions run on the event loop, one after the other."""
+    """A catalogue in memory whose transactions run on the event loop, one after the other.
+
+    Like PostgreSQL, it notes what was committed, so that the answer to a COMMIT may be lost.
+    """
 
     dialect = "sqlite"
     statements = 0
@@ -73,6 +76,7 @@ class InlineDatabase(Database):
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
         self._connection.execute("PRAGMA foreign_keys = ON")
         at_once(schema.migrate(self))
+        self._connection.execute("CREATE TABLE changes (id blob PRIMARY KEY, at bigint NOT NULL) WITHOUT ROWID")
 
     @cached_property
     def transactions(self) -> Counter[str]:
@@ -106,14 +110,25 @@ class InlineDatabase(Database):
         with translated():
             self._connection.execute("BEGIN IMMEDIATE")
             try:
-                transaction = _CountedTransaction(self._connection, self)
-                transaction._now = int(self._clock() * 1_000_000)
-                result = work(transaction)
+                result = work(self._transaction())
             except BaseException:
                 self._connection.execute("ROLLBACK")
                 raise
             self._connection.execute(end)
             return result
+
+    @contextmanager
+    def _apart_for_rehearsal(self) -> Iterator[Transaction]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield self._transaction()
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def _transaction(self) -> _CountedTransaction:
+        transaction = _CountedTransaction(self._connection, self)
+        transaction._now = int(self._clock() * 1_000_000)
+        return transaction
 
     async def export(self, work: Work[T]) -> T:
         return await self._read(work, background=True)
@@ -136,6 +151,11 @@ class _CountedTransaction(SqliteTransaction):
     def __init__(self, connection: sqlite3.Connection, database: InlineDatabase) -> None:
         super().__init__(connection)
         self._database = database
+
+    def record(self, change: bytes, schema: int) -> None:
+        sql = "INSERT INTO changes (id, at) SELECT :id, :now FROM meta WHERE :schema IN (0, schema)"
+        if self.run(sql, id=change, now=self.now, schema=schema) == 0:
+            raise Outdated
 
     def all(self, sql: str, **values: Any) -> list[Row]:
         self._database.statements += 1

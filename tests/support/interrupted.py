@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from protoslice.catalog import Database
 from protoslice.catalog.database import CommitUnknown, Work
+from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
@@ -96,7 +97,7 @@ class InterruptedDatabase(InterceptedDatabase):
 class FaultyDatabase(InterceptedDatabase):
     """Database that fails as a storage does, whose calls are counted together with its transactions.
 
-    Where a failing call takes effect, the answer to COMMIT is lost.
+    Where a failing call takes effect, the answer to COMMIT is lost, but that of SQLite, whose process dies.
     """
 
     def __init__(self, inner: Database, faults: FaultyStorage) -> None:
@@ -112,7 +113,7 @@ class FaultyDatabase(InterceptedDatabase):
             return await call()
         if faults._after:
             result = await call()
-            if name == "write":
+            if name == "write" and not isinstance(self._inner, SqliteDatabase):
                 raise CommitUnknown(result)
         raise DatabaseUnavailable(f"transaction {len(faults.calls)} fails on purpose")
 

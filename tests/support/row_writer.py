@@ -14,7 +14,7 @@ from random import Random
 from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
 
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.objects import WriterTable
+from protoslice.catalog.objects import ObjectTable
 from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.catalog.stores import StoreTable
 from protoslice.errors import Conflict, DatabaseUnavailable
@@ -34,7 +34,7 @@ async def _work(database: SqliteDatabase, name: str, random: Random) -> None:
                 print("removing", store, flush=True)
                 await table.remove(store)
                 print("removed", store, flush=True)
-            await WriterTable(database).drop(SPACE, objects[2:])
+            await ObjectTable(database).drop(SPACE, objects[2:])
             if random.random() < 0.1:
                 await CollectorTable(database).purge_stores(-1)
                 await CollectorTable(database).drop_objects(0)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from protoslice.catalog import Database
 from protoslice.catalog.histories import History
 from protoslice.catalog.labels import HUB
-from protoslice.catalog.objects import OwnObject, ReservedObject, WriterTable, new_id, new_objects
+from protoslice.catalog.objects import ObjectTable, OwnObject, ReservedObject, new_id, new_objects
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.stores import Published, StoreDraft, StoreTable
@@ -18,16 +17,16 @@ SPACE: Final = "team"
 ACCOUNT: Final = Account(SPACE)
 
 
-async def reserved(database: Database, count: int, *, writer: str | None = None) -> list[ReservedObject]:
-    """Return new objects of a writer, by default of a new one."""
-    objects = new_objects(writer or secrets.token_hex(4), count)
-    assert await WriterTable(database).reserve(SPACE, objects, new=writer is None)
+async def reserved(database: Database, count: int) -> list[ReservedObject]:
+    """Return new objects."""
+    objects = new_objects(count)
+    await ObjectTable(database).reserve(SPACE, objects)
     return objects
 
 
 def own(objects: Sequence[ReservedObject], size: int | None = 10) -> list[OwnObject]:
-    """Return reserved objects as their writer publishes them."""
-    return [OwnObject(each.id, size, each.writer) for each in objects]
+    """Return reserved objects as the request that wrote them publishes them."""
+    return [OwnObject(each.id, size) for each in objects]
 
 
 async def put_store(

@@ -190,7 +190,7 @@ async def collect_a_day_later(storage: Storage) -> None:
 
 
 async def collect_everything(storage: Storage) -> None:
-    """Collect garbage for days: leases end, and bytes that were never published are deleted twice.
+    """Collect garbage for days: unpublished objects expire, and bytes that were never published are deleted twice.
 
     Processes that are still at work are taken for dead, so nothing can be uploaded by them afterwards.
     """
@@ -205,7 +205,7 @@ async def assert_tidy(storage: Storage, database: Database | None = None) -> Non
     """
 
     def look(tx: Transaction) -> tuple[set[str], set[str], int, dict[str, int]]:
-        rows = {key for (key,) in tx.all("SELECT key FROM objects WHERE writer IS NULL")}
+        rows = {key for (key,) in tx.all("SELECT key FROM objects WHERE unpublished IS NULL")}
         referred = tx.all(
             """
             SELECT key FROM objects o WHERE EXISTS (

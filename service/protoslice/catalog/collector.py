@@ -1,7 +1,7 @@
 """Collector of objects that nothing refers to: rows go first, and their bytes some time after.
 
-Nothing here has to be asked for: an object to which a reference goes is `due`, and so are those of a writer whose lease
-has ended. Any number of collectors may run.
+Nothing here has to be asked for: an object to which a reference goes is `due`, and so is one that was not published a
+day after it was reserved. Any number of collectors may run.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from typing import Final
 
 from protoslice.catalog.database import SECOND, Database, Row, Transaction
 from protoslice.catalog.holds import HOLD_SECONDS
-from protoslice.catalog.objects import LARGEST_SUMLESS, release_objects, release_writers
+from protoslice.catalog.objects import LARGEST_SUMLESS, release_objects
 from protoslice.catalog.spaces import discharge
 from protoslice.catalog.uploads import end_uploads, forget_uploads, release_uploads
 from protoslice.concurrency.chores import run_all
 
-DOUBT_SECONDS: Final = 120.0
-"""Seconds for which a lease that has ended is doubted: longer than a writer takes to renew it."""
 TWICE_SECONDS: Final = 86_400.0
 """Seconds after which the bytes of an object that was never published are deleted once more."""
 _OF_STORES: Final = {
@@ -57,20 +55,21 @@ class CollectorTable:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def end_writers(self) -> None:
-        """Leave the objects of writers to the collector whose leases have ended for some time."""
+    async def expire_objects(self, unfinished_seconds: float) -> None:
+        """Make objects due that were reserved so long ago and are not published; their uploads store nothing."""
+        unfinished = int(unfinished_seconds * SECOND)
 
         def work(tx: Transaction, limit: int) -> int:
-            values = {"now": tx.now, "before": tx.now - int(DOUBT_SECONDS * SECOND), "limit": limit}
-            done = 0
-            for change, doubt in (("doubted = :now", "doubted IS NULL"), ("expires = 0", "doubted < :before")):
-                ended = f"expires > 0 AND expires < :now AND {doubt}"
-                # The condition is there twice for a writer that renews its lease while this waits for its row.
-                found = f"SELECT id FROM writers WHERE {ended} LIMIT :limit"
-                done += tx.run(f"UPDATE writers SET {change} WHERE {ended} AND id IN ({found})", **values)
-            return done
+            return tx.run(
+                """
+                UPDATE objects SET unpublished = NULL, due = :now WHERE unpublished <= :before AND (space, id) IN (
+                    SELECT space, id FROM objects WHERE unpublished <= :before ORDER BY unpublished LIMIT :limit
+                    FOR UPDATE SKIP LOCKED
+                )""",
+                now=tx.now, before=tx.now - unfinished, limit=limit,
+            )  # fmt: skip
 
-        await run_all([partial(self._in_batches, work), partial(release_writers, self._database)])
+        await self._in_batches(work)
 
     async def end_uploads(self) -> None:
         """End expired uploads, and let go of their objects."""
@@ -160,42 +159,6 @@ class CollectorTable:
 
         async for done in self._database.write_in_batches(work):
             del left[:done]
-
-    async def would_drop(self, grace_seconds: float) -> tuple[int, Dropped]:
-        """Return how many stores would be purged, and which objects would be dropped."""
-        purged = "s.deleted IS NOT NULL AND s.deleted < :before"
-        sql = f"""
-            WITH candidates (space, id) AS (
-                SELECT o.space, o.id FROM objects o WHERE o.due <= :now UNION
-                SELECT r.space, r.object FROM stores s JOIN store_objects r ON r.space = s.space AND r.store = s.id
-                WHERE {purged} UNION
-                SELECT r.space, r.object FROM uploads u
-                JOIN upload_objects r ON r.space = u.space AND r.upload = u.id
-                WHERE u.state <> 'gone' AND u.expires < :now UNION
-                SELECT r.space, r.object FROM uploads u
-                JOIN upload_objects r ON r.space = u.space AND r.upload = u.id
-                WHERE u.state = 'gone' AND u.modified = 0
-            )
-            SELECT count(*), coalesce(sum(o.size), 0) FROM candidates c
-            JOIN objects o ON o.space = c.space AND o.id = c.id
-            WHERE NOT EXISTS (
-                SELECT 1 FROM store_objects r JOIN stores s ON s.space = r.space AND s.id = r.store
-                WHERE r.space = o.space AND r.object = o.id AND (s.deleted IS NULL OR s.deleted >= :before)
-            ) AND NOT EXISTS (
-                SELECT 1 FROM upload_objects r JOIN uploads u ON u.space = r.space AND u.id = r.upload
-                WHERE r.space = o.space AND r.object = o.id AND u.state <> 'gone' AND u.expires >= :now
-            ) AND NOT EXISTS (
-                SELECT 1 FROM derived r JOIN stores s ON s.space = r.space AND s.id = r.store
-                WHERE r.space = o.space AND r.object = o.id AND (s.deleted IS NULL OR s.deleted >= :before)
-            )"""
-
-        def work(tx: Transaction) -> tuple[int, Dropped]:
-            values = {"now": tx.now, "before": tx.now - int(grace_seconds * SECOND)}
-            stores = tx.all(f"SELECT count(*) FROM stores s WHERE {purged}", **values)[0][0]
-            objects, size = tx.all(sql, **values)[0]
-            return int(stores), Dropped(int(objects), int(size))
-
-        return await self._database.export(work)  # it may read many rows
 
     async def _in_batches(self, step: Callable[[Transaction, int], int]) -> int:
         return sum([count async for count in self._database.write_in_batches(step)])

@@ -21,6 +21,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from enum import Enum, auto
@@ -86,7 +87,7 @@ class Disconnected(Transient):
 
 
 class CommitUnknown(Transient):
-    """The connection broke during COMMIT: the change may or may not have taken effect."""
+    """The connection to PostgreSQL broke during COMMIT: the change may or may not have taken effect."""
 
     def __init__(self, result: object) -> None:
         super().__init__("The database closed the connection during COMMIT")
@@ -134,9 +135,9 @@ UNAUDITED: Final = frozenset(
         # Computed from stores, or written with them.
         "derived", "file_digests", "pieces", "store_objects",
         # Uploads and their objects, before a store or a name refers to them.
-        "objects", "upload_objects", "upload_parts", "uploads", "writers", "xorbs",
+        "objects", "upload_objects", "upload_parts", "uploads", "xorbs",
         # Events on their way, which the audit has.
-        "letters",
+        "deliveries",
     }
 )  # fmt: skip
 """All other tables."""
@@ -180,7 +181,7 @@ class Transaction(ABC):
     of_request: bool = False
     """True for a change that a request makes, which is refused in a space that was removed."""
     change: bytes = b""
-    """Id of the change in `changes`; empty for a transaction that only reads."""
+    """Id of the change; empty for a transaction that only reads."""
     recorded: int = 0
     """Rows that it has added to the audit."""
     is_alone: bool = False
@@ -239,9 +240,9 @@ class Transaction(ABC):
 
     @abstractmethod
     def record(self, change: bytes, schema: int) -> None:
-        """Insert a row into `changes`, by which a later attempt sees that this transaction was committed.
+        """Raise `Outdated` if the database has another schema; 0 stands for any.
 
-        Raise `Outdated` if the database has another schema; 0 stands for any.
+        PostgreSQL keeps `change` in a row, by which a later attempt sees that this transaction was committed.
         """
 
 
@@ -285,8 +286,8 @@ class Database(ABC):
     async def write(self, work: Work[T], *, background: bool = False, unaudited: Unaudited | None = None) -> T:
         """Run `work` in a transaction and commit it; repeat it after deadlocks and broken connections.
 
-        When the answer to COMMIT is lost, the next attempt finds out by the key in `changes` whether the first one
-        took effect. `background` work has connections that requests cannot use up. A cancelled caller does not stop
+        When PostgreSQL's answer to COMMIT is lost, the next attempt finds out by the key in `changes` whether the first
+        one took effect. `background` work has connections that requests cannot use up. A cancelled caller does not stop
         a transaction that has begun. Raise `DatabaseUnavailable` if the database does not answer in time.
 
         What a request changes in tables of `AUDITED` is not committed unless `work` adds to the audit, or `unaudited`
@@ -438,11 +439,28 @@ class Database(ABC):
         """Run `work` in a transaction of any length on a separate connection."""
         return await asyncio.to_thread(self._fill, work)
 
+    @asynccontextmanager
+    async def rehearsal(self) -> AsyncIterator[Database]:
+        """Context of a database that sees what is written to it until the end, when all of that is rolled back.
+
+        It has one transaction, of any length, so that rows that it changes, or in SQLite the whole file, are locked.
+        """
+        apart = self._apart_for_rehearsal()
+        tx = await asyncio.to_thread(apart.__enter__)
+        try:
+            yield _Rehearsal(self.dialect, tx)
+        finally:
+            await asyncio.to_thread(apart.__exit__, None, None, None)
+
     def _export(self, work: Work[T]) -> T:
         raise Unsupported("This database cannot be copied")
 
     def _fill(self, work: Work[T]) -> T:
         raise Unsupported("This database cannot be filled")
+
+    def _apart_for_rehearsal(self) -> AbstractContextManager[Transaction]:
+        """Return the context of a transaction on a separate connection, which is rolled back at the end."""
+        raise Unsupported("This database has no rehearsals")
 
     def _alter(self, alteration: Alteration) -> None:
         raise Unsupported("This database cannot be altered")
@@ -454,6 +472,23 @@ class Database(ABC):
     @abstractmethod
     async def close(self) -> None:
         """Finish transactions that have begun and close all connections."""
+
+
+class _Rehearsal(Database):
+    """A database in one transaction, whose steps are not committed."""
+
+    def __init__(self, dialect: str, tx: Transaction) -> None:
+        self.dialect = dialect
+        self._tx = tx
+
+    async def _write(self, work: Work[T], *, background: bool) -> T:
+        return await asyncio.to_thread(work, self._tx)
+
+    async def _read(self, work: Work[T], *, background: bool) -> T:
+        return await asyncio.to_thread(work, self._tx)
+
+    async def close(self) -> None:
+        """Do nothing: the transaction is ended by the context that made it."""
 
 
 class Lane:

@@ -1,7 +1,8 @@
 """Objects of the storage: reserved by writers, published with what refers to them, and trashed when nothing does.
 
-An object has no state. While its row exists, a foreign key may refer to it; a later reference raises
-`ForeignKeyViolation`. A writer reserves rows before it writes bytes, so bytes without a row do not occur.
+While the row of an object exists, a foreign key may refer to it; a later reference raises `ForeignKeyViolation`. A
+writer reserves rows before it writes bytes, so bytes without a row do not occur. It publishes them within a day:
+`unpublished` is the time of the reservation, and NULL from then on.
 """
 
 from __future__ import annotations
@@ -9,17 +10,18 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from protoslice.catalog.database import SECOND, Database, Transaction
 from protoslice.errors import Conflict
 
-LEASE_SECONDS: Final = 600.0
-"""Seconds for which the objects of a writer are safe after its last renewal."""
+UNFINISHED_SECONDS: Final = 86_400.0
+"""Seconds after its reservation for which an object may be published."""
 LARGEST_SUMLESS: Final = 16 << 20
 """Bytes of the largest object whose checksums are in manifests; a larger one has an object for its checksums."""
+_UNPUBLISHED: Final = "space = :space AND id = :id AND unpublished IS NOT NULL"
 _CHANGE: Final = 1_798_761_600_000
 """2027-01-01 in milliseconds since the epoch: ids before it have 22 random bits, which 63 bits hold until 2039; later
 ones have 20, until 2077. An id has to be larger than all older ones."""
@@ -30,8 +32,8 @@ class Collected(Conflict):
 
     def __init__(self) -> None:
         super().__init__(
-            "Data of this upload was deleted before the upload was complete, because the service paused for too long "
-            "or a store that it shares data with was removed: nothing was stored, send it again"
+            "Data of this upload was deleted before the upload was complete, because it took longer than a day, or "
+            "a store that it shares data with was removed: nothing was stored, send it again"
         )
 
 
@@ -41,20 +43,18 @@ class ReservationLost(Collected):
 
 @dataclass(frozen=True, slots=True)
 class ReservedObject:
-    """Row of an object that is about to be written, and the writer that reserved it."""
+    """Row of an object that is about to be written."""
 
     id: int
     key: str
-    writer: str
 
 
 @dataclass(frozen=True, slots=True)
 class OwnObject:
-    """Object that a writer has written; without a `size` it does not count for quotas."""
+    """Object that a request has written; without a `size` it does not count for quotas."""
 
     id: int
     size: int | None
-    writer: str
 
 
 class _Ids:
@@ -81,13 +81,13 @@ def new_id() -> int:
     return _ids.new()
 
 
-def new_objects(writer: str, count: int) -> list[ReservedObject]:
+def new_objects(count: int) -> list[ReservedObject]:
     """Return objects under random keys, which are never used again.
 
     They share a folder: a directory makes and syncs it once for all of them.
     """
     folder, ids = secrets.token_hex(1), [new_id() for _ in range(count)]
-    return [ReservedObject(id, f"objects/{folder}/{id:x}-{secrets.token_hex(15)}", writer) for id in ids]
+    return [ReservedObject(id, f"objects/{folder}/{id:x}-{secrets.token_hex(15)}") for id in ids]
 
 
 def object_id(key: str) -> int:
@@ -95,100 +95,54 @@ def object_id(key: str) -> int:
     return int(key.rpartition("/")[2].partition("-")[0], 16)
 
 
-class WriterTable:
-    """Writers, which are processes, and the objects that they have reserved."""
+class ObjectTable:
+    """Objects that are about to be written: each has a row before a byte of it is in the storage."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def reserve(self, space: str, objects: Sequence[ReservedObject], *, new: bool) -> bool:
-        """Insert objects of one writer and renew its lease; with `new`, insert the writer too.
-
-        Return False, with nothing inserted, if the lease has ended.
-        """
-
-        def work(tx: Transaction) -> bool:
-            if new:
-                sql = "INSERT INTO writers (id, expires) VALUES (:id, :expires)"
-                tx.run(sql, id=objects[0].writer, expires=_end(tx))
-            elif not _renew(tx, objects[0].writer):
-                return False
-            tx.many(
-                "INSERT INTO objects (space, id, key, writer) VALUES (:space, :id, :key, :writer)",
-                [{"space": space, "id": each.id, "key": each.key, "writer": each.writer} for each in objects],
-            )
-            return True
-
-        return await self._database.write(work)
-
-    async def renew(self, writer: str) -> bool:
-        """Renew a lease; return False if it has ended."""
-        return await self._database.write(lambda tx: _renew(tx, writer), background=True)
+    async def reserve(self, space: str, objects: Sequence[ReservedObject]) -> None:
+        """Insert objects, which are collected after `UNFINISHED_SECONDS` unless they are published before."""
+        sql = "INSERT INTO objects (space, id, key, unpublished) VALUES (:space, :id, :key, :now)"
+        rows = [{"space": space, "id": each.id, "key": each.key} for each in objects]
+        await self._database.write(lambda tx: tx.many(sql, [row | {"now": tx.now} for row in rows]))
 
     async def drop(self, space: str, objects: Iterable[ReservedObject]) -> None:
         """Leave objects that were written in vain to the collector; those published meanwhile stay."""
-        rows = [{"space": space, "id": each.id, "writer": each.writer} for each in objects]
+        sql = f"UPDATE objects SET unpublished = NULL, due = :now WHERE {_UNPUBLISHED}"
+        await self._change(sql, [(space, each) for each in objects])
+
+    async def delete(self, unused: Iterable[tuple[str, ReservedObject]]) -> None:
+        """Delete the rows of objects (space, object) of which no byte was written."""
+        await self._change(f"DELETE FROM objects WHERE {_UNPUBLISHED}", unused)
+
+    async def count_unpublished(self, seconds: float) -> int:
+        """Return how many objects were reserved longer ago than `seconds` and are not published."""
+        sql = "SELECT count(*) FROM objects WHERE unpublished < :before"
+        return int(
+            await self._database.read(
+                lambda tx: tx.all(sql, before=tx.now - int(seconds * SECOND))[0][0], background=True
+            )
+        )
+
+    async def _change(self, sql: str, objects: Iterable[tuple[str, ReservedObject]]) -> None:
+        rows = [{"space": space, "id": each.id} for space, each in objects]
 
         def work(tx: Transaction, limit: int) -> int:
-            sql = "UPDATE objects SET writer = NULL, due = :now WHERE space = :space AND id = :id AND writer = :writer"
-            tx.many(sql, [row | {"now": tx.now} for row in rows[:limit]])
+            now = {"now": tx.now} if ":now" in sql else {}
+            tx.many(sql, [row | now for row in rows[:limit]])
             return min(limit, len(rows))
 
         async for done in self._database.write_in_batches(work):
             del rows[:done]
-
-    async def end(self, writer: str, unused: Collection[tuple[str, ReservedObject]]) -> None:
-        """Delete a writer and its `unused` objects (space, object), and leave all others to the collector."""
-        rows = [{"space": space, "id": each.id, "writer": each.writer} for space, each in unused]
-
-        def work(tx: Transaction, limit: int) -> int:
-            tx.many("DELETE FROM objects WHERE space = :space AND id = :id AND writer = :writer", rows[:limit])
-            if len(rows) <= limit:
-                tx.run("UPDATE writers SET expires = 0 WHERE id = :writer", writer=writer)
-            return min(limit, len(rows))
-
-        async for done in self._database.write_in_batches(work):
-            del rows[:done]
-        await release_writers(self._database)
-
-
-async def release_writers(database: Database) -> None:
-    """Leave the objects of writers that have ended to the collector, and delete these writers.
-
-    A writer ends when `expires` becomes 0; it reserves nothing afterwards, and its lease cannot be renewed.
-    """
-
-    def work(tx: Transaction, limit: int) -> int:
-        done = 0
-        for (writer,) in tx.all("SELECT id FROM writers WHERE expires = 0 LIMIT :limit", limit=limit):
-            if done < limit:
-                done += tx.run(
-                    """
-                    UPDATE objects SET writer = NULL, due = :now WHERE writer = :writer AND (space, id) IN (
-                        SELECT space, id FROM objects WHERE writer = :writer LIMIT :rest
-                    )""",
-                    now=tx.now, writer=writer, rest=limit - done,
-                )  # fmt: skip
-                done += tx.run(
-                    """
-                    DELETE FROM writers WHERE id = :writer
-                    AND NOT EXISTS (SELECT 1 FROM objects WHERE writer = :writer)""",
-                    writer=writer,
-                )
-        return done
-
-    async for _ in database.write_in_batches(work):
-        pass
 
 
 def publish_objects(tx: Transaction, space: str, own: Iterable[OwnObject]) -> int:
-    """Take objects over from their writers and return the bytes that count; raise `Collected` if a lease has ended."""
-    sql = """
-        UPDATE objects SET writer = NULL, due = NULL, size = :size
-        WHERE space = :space AND id = :id AND writer = :writer"""
+    """Publish objects and return the bytes that count; raise `Collected` if one was collected."""
+    sql = f"UPDATE objects SET unpublished = NULL, size = :size WHERE {_UNPUBLISHED}"
     total = 0
     for each in sorted(own, key=lambda each: each.id):
-        if tx.run(sql, space=space, id=each.id, size=each.size, writer=each.writer) != 1:
+        if tx.run(sql, space=space, id=each.id, size=each.size) != 1:
             raise ReservationLost
         total += each.size or 0
     return total
@@ -196,14 +150,5 @@ def publish_objects(tx: Transaction, space: str, own: Iterable[OwnObject]) -> in
 
 def release_objects(tx: Transaction, space: str, objects: Iterable[int]) -> None:
     """Let the collector look at objects to which a reference has gone."""
-    sql = "UPDATE objects SET due = :now WHERE space = :space AND id = :id AND writer IS NULL"
+    sql = "UPDATE objects SET due = :now WHERE space = :space AND id = :id AND unpublished IS NULL"
     tx.many(sql, [{"now": tx.now, "space": space, "id": id} for id in sorted(objects)])
-
-
-def _renew(tx: Transaction, writer: str) -> bool:
-    sql = "UPDATE writers SET expires = :expires, doubted = NULL WHERE id = :id AND expires > 0"
-    return tx.run(sql, id=writer, expires=_end(tx)) == 1
-
-
-def _end(tx: Transaction) -> int:
-    return tx.now + int(LEASE_SECONDS * SECOND)

@@ -17,9 +17,9 @@ from typing import Final
 import protoslice.catalog.schema as schema
 from protoslice.catalog.audit import purge_audit
 from protoslice.catalog.database import Alteration, Database, Transaction
-from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.processes import FIRST_SCHEMA, refuse_running, registered, running
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction
+from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.concurrency.chores import keep_running, run_all
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, missing_extra
 from protoslice.uris import local_path
@@ -225,24 +225,23 @@ class _Upgrade(Alteration):
 
 
 async def _tidy(database: Database, audit_seconds: float, audit_entries: int) -> None:
-    """Delete old rows of `changes` and of the audit and old letters, and keep the ballast, once an hour, for ever."""
+    """Delete old rows of `changes`, of the audit and of deliveries once an hour, for ever."""
     wait = _FIRST_SECONDS
     while True:
         await asyncio.sleep(wait)
         wait = _PURGE_SECONDS
-        with suppress(ProtosliceError, OSError):  # the next hour tries again
+        with suppress(ProtosliceError):  # the next hour tries again
             await tidy(database, audit_seconds, audit_entries)
 
 
 async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0) -> None:
     """Do all of it once; raise the first failure at the end."""
     steps: list[Callable[[], Awaitable[None]]] = [
-        partial(purge_changes, database),
-        LetterTable(database).purge,
+        DeliveryTable(database).purge,
         partial(purge_audit, database, audit_seconds, audit_entries),
     ]
-    if isinstance(database, SqliteDatabase):
-        steps.append(database.make_ballast)
+    if database.dialect == "postgresql":
+        steps.append(partial(purge_changes, database))
     await run_all(steps)
 
 

@@ -124,6 +124,14 @@ class PostgresDatabase(Database):
     def _fill(self, work: Work[T]) -> T:
         return self._alone(work, _WRITING)
 
+    @contextmanager
+    def _apart_for_rehearsal(self) -> Iterator[Transaction]:
+        with translated(), self._connected() as connection:
+            try:
+                yield self._begun(connection, _WRITING)
+            finally:
+                connection.rollback()
+
     def _alter(self, alteration: Alteration) -> None:
         def work(tx: Transaction) -> None:
             if alteration.is_due(tx):
@@ -152,11 +160,15 @@ class PostgresDatabase(Database):
         with translated(), self._connected() as connection:  # commits unless it fails
             self._apart.add(connection)
             try:
-                connection.execute(f"SET TRANSACTION {mode}".encode())
-                connection.execute("SET LOCAL statement_timeout = 0")
-                return work(PostgresTransaction(connection))
+                return work(self._begun(connection, mode))
             finally:
                 self._apart.discard(connection)
+
+    def _begun(self, connection: psycopg.Connection[Row], mode: str) -> PostgresTransaction:
+        """Begin a transaction of any length."""
+        connection.execute(f"SET TRANSACTION {mode}".encode())
+        connection.execute("SET LOCAL statement_timeout = 0")
+        return PostgresTransaction(connection)
 
     def _connection(self) -> psycopg.Connection[Row]:
         """Return the connection of this thread; open one if there is none."""

@@ -17,7 +17,7 @@ from protoslice.catalog.database import Database, Transaction
 from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
 from protoslice.errors import IntegrityError, Unsupported
 
-NEEDED: Final = "writer IS NULL AND (size IS NOT NULL OR due IS NULL)"
+NEEDED: Final = "unpublished IS NULL AND (size IS NOT NULL OR due IS NULL)"
 """Condition on a row of `objects` whose bytes are in the storage."""
 _OTHER_KEY: Final = "key NOT GLOB 'objects/[0-9a-f][0-9a-f]/[0-9a-f]*' OR substr(key, 12) GLOB '*[^0-9a-f-]*'"
 _WRONG: Final = (
@@ -28,7 +28,7 @@ _WRONG: Final = (
 )
 """Rows that a restoration cannot read, since SQLite checks no types, or that name files other than objects."""
 _BATCH: Final = 5000
-_LEFT_OUT: Final = frozenset({"changes", "holds", "processes", "sqlite_sequence", "sqlite_schema"})
+_LEFT_OUT: Final = frozenset({"holds", "processes", "sqlite_sequence", "sqlite_schema"})
 _NUMBERS: Final = frozenset({("names", "number"), ("trash", "number"), ("audit", "number")})
 """Columns that the engine fills itself."""
 

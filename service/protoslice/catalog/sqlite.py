@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
@@ -59,9 +59,6 @@ _READERS: Final = 4
 _BACKGROUND: Final = 1
 _GROUP: Final = 64
 """Transactions that one COMMIT writes."""
-_BALLAST_BYTES: Final = 64 << 20
-_BALLAST_ROOM: Final = 8
-"""Times the ballast that must be free on the disk before it is made."""
 _ANSWER_SECONDS: Final = 30.0
 """Longest wait for a transaction that has begun."""
 _BUSY_MILLISECONDS: Final = 2000
@@ -125,7 +122,7 @@ class SqliteDatabase(Database):
         connection: _Connection | None = getattr(self._local, "connection", None)
         self._file.check(connection)
         if connection is None:
-            connection = self._writer.ballast.spent(lambda: _connect(self.path))
+            connection = _connect(self.path)
             connection.execute("PRAGMA query_only = ON")
             self._local.connection = connection
             self._connections.append(connection)
@@ -149,10 +146,19 @@ class SqliteDatabase(Database):
             connection.execute("COMMIT")
             return result
 
+    @contextmanager
+    def _apart_for_rehearsal(self) -> Iterator[Transaction]:
+        with self._own_connection() as (connection, lock), _exclusive(lock):
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield SqliteTransaction(connection)
+            finally:
+                connection.execute("ROLLBACK")
+
     def _alter(self, alteration: Alteration) -> None:
         self._file.check()
         with open(self._writer.lock, "ab") as lock, self._alone(lock.fileno()), translated():
-            with closing(self._writer.ballast.spent(lambda: _connect(self.path))) as connection:
+            with closing(_connect(self.path)) as connection:
                 if not alteration.is_due(SqliteTransaction(connection)):
                     return
             with closing(self._exclusive_connection()) as connection:
@@ -223,10 +229,6 @@ class SqliteDatabase(Database):
     def free_bytes(self) -> int:
         """Return the free bytes of the database's disk."""
         return shutil.disk_usage(self.path.parent).free
-
-    async def make_ballast(self) -> None:
-        """Reserve room on the disk, which a full disk gives back."""
-        await asyncio.to_thread(self._writer.ballast.make)
 
     async def copy(self, target: Path) -> None:
         """Write a copy of the database, as it is now, to a new file."""
@@ -326,46 +328,6 @@ def _logs(path: str | Path) -> tuple[_Identity | None, ...]:
     return _identity(f"{path}-wal"), _identity(f"{path}-shm")
 
 
-class Ballast:
-    """A file next to the database that is removed when the disk is full, so that stores can still be removed."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path.with_name(path.name + ".ballast")
-
-    def make(self) -> None:
-        """Create the file if it is missing and the disk has plenty of room."""
-        room = shutil.disk_usage(self.path.parent).free
-        if self.path.exists() or room < _BALLAST_ROOM * _BALLAST_BYTES:
-            return
-        with suppress(FileExistsError):  # another process makes it
-            file = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
-            try:
-                os.posix_fallocate(file, 0, _BALLAST_BYTES)
-            except OSError:
-                self.drop()
-            finally:
-                os.close(file)
-
-    def spent(self, work: Callable[[], T]) -> T:
-        """Return what `work` returns; if the disk is full, remove the file and try again."""
-        try:
-            with translated():
-                return work()
-        except StorageFull:
-            if not self.drop():
-                raise
-            _log.warning("the disk of the database is full: its ballast was removed")
-            return work()
-
-    def drop(self) -> bool:
-        """Remove the file; return False if there is none."""
-        try:
-            self.path.unlink()
-        except OSError:
-            return False
-        return True
-
-
 class SqliteTransaction(Transaction):
     """A transaction on a connection of this thread."""
 
@@ -379,9 +341,8 @@ class SqliteTransaction(Transaction):
         return self._now
 
     def record(self, change: bytes, schema: int) -> None:
-        """Insert a row into `changes`, if the schema is this one."""
-        sql = "INSERT INTO changes (id, at) SELECT :id, :now FROM meta WHERE :schema IN (0, schema)"
-        if self.run(sql, id=change, now=self._now, schema=schema) == 0:
+        """Check the schema; the answer to COMMIT is never lost."""
+        if self.first("SELECT 1 FROM meta WHERE :schema IN (0, schema)", schema=schema) is None:
             raise Outdated
 
     def all(self, sql: str, **values: Any) -> list[Row]:
@@ -460,7 +421,6 @@ class _Writer:
         path = file.path
         self.lock = path.with_name(path.name + ".lock")
         self._lock = os.open(self.lock, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-        self.ballast = Ballast(path)
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="catalogue-write", daemon=True)
         self._closed = False
@@ -489,10 +449,8 @@ class _Writer:
             try:
                 with translated(), _exclusive(self._lock):
                     if self._file.writing is None:
-                        self._file.writing = self.ballast.spent(
-                            lambda: _connect(self._file.path, durable=self._durable)
-                        )
-                    settled = self.ballast.spent(partial(_committed, self._file.writing, group))
+                        self._file.writing = _connect(self._file.path, durable=self._durable)
+                    settled = _committed(self._file.writing, group)
                 missed = self._missed()
                 if missed is not None and not self._rescued:  # what was committed will be lost
                     settled = [(job, None, missed) for job in group]

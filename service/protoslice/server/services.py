@@ -63,7 +63,7 @@ from protoslice.stores.uploads import UploadOptions, Uploads
 if TYPE_CHECKING:
     from protoslice.server.access.oidc.trust import Issuer
     from protoslice.server.access.oidc.verification import Verifier
-    from protoslice.webhooks.service import Webhooks
+    from protoslice.webhooks.webhooks import Webhooks
 
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
@@ -154,6 +154,7 @@ class Services:
                 loops["the search for MLflow folders"] = quiet.look_for_ever
             self.metrics.spaces.watch(spaces)
             self.metrics.cache.watch(opened.shared.cache)
+            self.metrics.unpublished_bytes.set_function(lambda: opened.shared.reservations.unpublished_bytes)
             rendering = Renderer(
                 processes=settings.render_processes,
                 timeout_seconds=settings.render_timeout_seconds,
@@ -358,7 +359,7 @@ def _store_options(settings: Settings) -> StoreOptions:
 
 async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStack) -> Webhooks:
     """Webhooks, which deliver until `stack` ends."""
-    from protoslice.webhooks.service import Webhooks
+    from protoslice.webhooks.webhooks import Webhooks
 
     hooks = await Webhooks.open(database, settings.webhook_allow, settings.webhook_networks)
     stack.push_async_callback(hooks.close)

@@ -15,6 +15,7 @@ from protoslice.catalog.abandoned import forget_spaces, purge_commits, purge_rep
 from protoslice.catalog.collector import CollectorTable, TrashRow
 from protoslice.catalog.database import SECOND, Row, Transaction
 from protoslice.catalog.kept_files import purge_kept_files
+from protoslice.catalog.objects import UNFINISHED_SECONDS
 from protoslice.catalog.spaces import SpaceRow
 from protoslice.concurrency.chores import run_all
 from protoslice.concurrency.gather import map_concurrently
@@ -66,19 +67,27 @@ async def collect_garbage(
     database: Database,
     *,
     grace_seconds: float = GRACE_SECONDS,
+    unfinished_seconds: float = UNFINISHED_SECONDS,
     delay_seconds: float = DELETION_DELAY_SECONDS,
     dry_run: bool = False,
 ) -> GarbageReport:
     """Delete what no store and no upload needs, in all spaces.
 
-    The grace is for those who restore a removed store, the delay for readers. A dry run deletes nothing. A step that
-    fails does not stop the others; the first error is raised at the end.
+    The grace is for those who restore a removed store, the delay for readers. Uploads that take longer than
+    `unfinished_seconds` store nothing. A dry run rolls back what it deletes from the database, and deletes no bytes. A
+    step that fails does not stop the others; the first error is raised at the end.
     """
-    table = CollectorTable(database)
     if dry_run:
-        stores, dropped = await table.would_drop(grace_seconds)
-        return GarbageReport(dropped.objects, dropped.stored_bytes, stores)
-    done = GarbageReport()
+        async with database.rehearsal() as rehearsed:
+            return await _collect(None, rehearsed, grace_seconds, unfinished_seconds, delay_seconds)
+    return await _collect(storage, database, grace_seconds, unfinished_seconds, delay_seconds)
+
+
+async def _collect(
+    storage: Storage | None, database: Database, grace_seconds: float, unfinished_seconds: float, delay_seconds: float
+) -> GarbageReport:
+    """Collect in a database and, if it is given, in its storage."""
+    table, done = CollectorTable(database), GarbageReport()
 
     async def purge_stores() -> None:
         nonlocal done
@@ -91,18 +100,21 @@ async def collect_garbage(
 
     async def delete_bytes() -> None:
         nonlocal done
-        done = replace(done, deleted=await empty_trash(storage, database))
+        if storage is not None:
+            done = replace(done, deleted=await empty_trash(storage, database))
 
     async def remove_leftovers() -> None:
         nonlocal done  # not by the grace: slow uploads write what looks like a leftover
-        done = replace(done, leftovers=await storage.collect_garbage())
+        if storage is not None:
+            done = replace(done, leftovers=await storage.collect_garbage())
 
     await run_all(
         [
-            table.end_writers, table.end_uploads, partial(table.forget_uploads, grace_seconds),
-            partial(purge_spaces, database, grace_seconds), partial(purge_kept_files, database, grace_seconds),
-            partial(purge_repositories, database), partial(purge_commits, database), purge_stores, drop_objects,
-            delete_bytes, partial(forget_spaces, database), remove_leftovers,
+            partial(table.expire_objects, unfinished_seconds), table.end_uploads,
+            partial(table.forget_uploads, grace_seconds), partial(purge_spaces, database, grace_seconds),
+            partial(purge_kept_files, database, grace_seconds), partial(purge_repositories, database),
+            partial(purge_commits, database), purge_stores, drop_objects, delete_bytes,
+            partial(forget_spaces, database), remove_leftovers,
         ]
     )  # fmt: skip
     return done

@@ -16,12 +16,12 @@ from protoslice.catalog import Transaction
 from protoslice.catalog.database import Row, Work
 from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.catalog.labels import HUB
-from protoslice.catalog.letters import LetterTable
-from protoslice.catalog.objects import ReservedObject, WriterTable
+from protoslice.catalog.objects import ObjectTable, ReservedObject
 from protoslice.catalog.opening import tidy
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.sqlite import SqliteTransaction, translated
+from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.concurrency import chores
 from protoslice.errors import DatabaseUnavailable, NotFound
 from protoslice.server.services import Services
@@ -37,8 +37,19 @@ BATCH: Final = 12
 OWNED: Final = 10 * BATCH
 """Rows of each kind that one owner has, and owners of each kind."""
 SPACE: Final = "default"
-KEPT: Final = {"former_names", "holds", "meta", "processes", "schemas", "spaces", "tokens", "usage", "webhooks"}
-"""Tables from whose rows background work deletes none."""
+KEPT: Final = {
+    "changes",
+    "former_names",
+    "holds",
+    "meta",
+    "processes",
+    "schemas",
+    "spaces",
+    "tokens",
+    "usage",
+    "webhooks",
+}
+"""Tables from whose rows background work on SQLite deletes none."""
 
 
 class Watched(InlineDatabase):
@@ -105,7 +116,7 @@ class WatchedTransaction(SqliteTransaction):
         super().many(sql, rows)
 
     def _note(self, sql: str) -> None:
-        if self.begun is None and "INTO changes" not in sql:
+        if self.begun is None and "FROM meta" not in sql:
             self.begun = sql
 
 
@@ -136,8 +147,8 @@ def _fill(tx: Transaction) -> None:
         INSERT INTO stores (space, id, digest, type, size, held, created, weight, manifest, deleted)
         VALUES (:space, :n + :first, :name || :first, 't', 1, 1, 1, 1, x'00', :old)"""
     insert_object = """
-        INSERT INTO objects (space, id, key, size, writer, due)
-        VALUES (:space, :n + :first, 'objects/' || :n + :first, 1, :writer, :due)"""
+        INSERT INTO objects (space, id, key, size, unpublished, due)
+        VALUES (:space, :n + :first, 'objects/' || :n + :first, 1, :unpublished, :due)"""
     insert_upload = """
         INSERT INTO uploads (space, id, client, state, used, epoch, expires, modified, record)
         VALUES (:space, :name || :state, 'c', :state, 0, 0, :old, :old, '{}')"""
@@ -145,13 +156,12 @@ def _fill(tx: Transaction) -> None:
     insert_file = """
         INSERT INTO kept_files (space, repository, kind, name, size, data, upload, version, updated)
         VALUES (:space, :repository, :kind, :name, 0, x'00', :upload, x'00', :old)"""
-    # Of writers.
-    rows("INSERT INTO writers (id, expires, doubted) VALUES (:name, :old, :old)")
-    rows(insert_object, first=0, writer="000000001", due=None)
+    # That were never published.
+    rows(insert_object, first=0, unpublished=1, due=None)
     # Of uploads: the first that has expired has everything.
     for state in ("open", "gone"):
         rows(insert_upload, state=state)
-    rows(insert_object, first=1000, writer=None, due=None)
+    rows(insert_object, first=1000, unpublished=None, due=None)
     upload = "000000001open"
     rows("INSERT INTO upload_objects (space, upload, object) VALUES (:space, :upload, :n + 1000)", upload=upload)
     rows("INSERT INTO upload_parts (space, upload, n, location) VALUES (:space, :upload, :n, '')", upload=upload)
@@ -161,7 +171,7 @@ def _fill(tx: Transaction) -> None:
     # Of stores: the first has everything.
     rows(insert_store, first=0)
     for first in (2000, 3000):
-        rows(insert_object, first=first, writer=None, due=None)
+        rows(insert_object, first=first, unpublished=None, due=None)
     rows("INSERT INTO store_objects (space, store, object) VALUES (:space, 1, :n + 2000)")
     rows("INSERT INTO derived (space, store, name, made, object) VALUES (:space, 1, :name, 1, :n + 3000)")
     rows("INSERT INTO file_digests (space, sha256, store, n) VALUES (:space, x'00', 1, :n)")
@@ -184,21 +194,25 @@ def _fill(tx: Transaction) -> None:
         rows(insert_file, repository=8, kind=kind, upload=None)
     rows(insert_file, repository=7, kind="blob", upload="none")
     # What waits for its time.
-    rows(insert_object, first=4000, writer=None, due=1)
+    rows(insert_object, first=4000, unpublished=None, due=1)
     rows("INSERT INTO trash (key, sums, passes, due) VALUES ('objects/x' || :n, 1, 1, :old)")
-    rows("INSERT INTO changes (id, at) VALUES (CAST(:name AS blob), :old)")
     rows("""
         INSERT INTO audit (at, change, n, space, who, what, subject, detail)
         VALUES (:old, x'00', :n, :space, '', '', '', '{}')""")
     tx.run("INSERT INTO webhooks VALUES (:space, 'h', 'h', '', '', 1, x'00')", space=SPACE)
     for dead in (0, 1):
-        rows("INSERT INTO letters (hook, id, dead, due, body) VALUES ('h', :dead || :name, :dead, :old, '')", dead=dead)
+        rows(
+            """
+            INSERT INTO deliveries (hook, id, event, dead, written, due, attempts, error)
+            VALUES ('h', :dead || :name, '', :dead, :old, :old, 0, '')""",
+            dead=dead,
+        )
 
 
 async def _work(database: Watched) -> int:
     """Do all that may have to delete many rows; return how much of it failed."""
     return await _failures(
-        LetterTable(database).trim("h", OWNED // 2),
+        DeliveryTable(database).trim("h", OWNED // 2),
         tidy(database, 1),
         collect_garbage(database.storage, database, grace_seconds=-1, delay_seconds=-1),
     )
@@ -216,21 +230,20 @@ async def _failures(*works: Awaitable[object]) -> int:
 
 async def _requests(database: Watched) -> None:
     """Do what requests and the end of a process leave to background work, or do in its way."""
-    objects = [ReservedObject(n, f"objects/{n}", "000000001") for n in range(1, OWNED)]
-    await WriterTable(database).drop(SPACE, objects[: OWNED // 2])
-    await WriterTable(database).end("000000001", [(SPACE, each) for each in objects[OWNED // 2 :]])
+    objects = [ReservedObject(n, f"objects/{n}") for n in range(1, OWNED)]
+    await ObjectTable(database).drop(SPACE, objects[: OWNED // 2])
+    await ObjectTable(database).delete([(SPACE, each) for each in objects[OWNED // 2 :]])
     await RepositoryTable(database, Account(SPACE), HUB).remove("9")
     await GitObjectTable(database, SPACE, 8).clear()
 
 
 def _assert_done(database: Watched) -> None:
     left = {table: database.count(table) for table in database.tables() - KEPT}
-    # Those deleted twice, letters that are dead or of removed refs, the audit of a removal, the repositories that stay,
-    # and the mark of a clearing; the transactions themselves are in `changes`.
-    kept = {"trash": 2 * OWNED, "letters": 2 * OWNED, "audit": OWNED + 1, "repositories": 2, "kept_files": 1}
+    # Those deleted twice, deliveries that are dead or of removed refs, the audit of a removal, the repositories that
+    # stay, and the mark of a clearing.
+    kept = {"trash": 2 * OWNED, "deliveries": 2 * OWNED, "audit": OWNED + 1, "repositories": 2, "kept_files": 1}
     for table, most in kept.items():
         assert left.pop(table) <= most, table
-    del left["changes"]
     assert {table: count for table, count in left.items() if count} == {}
 
 
@@ -281,7 +294,7 @@ async def test_every_loop_of_a_service_goes_on_after_an_unexpected_error(
     services, before = Services(settings), asyncio.all_tasks()
     await services.open()
     try:
-        await upload(services.stores, onnx(200_000))  # now it has a lease, which it renews
+        await upload(services.stores, onnx(200_000))
         while not all(map(_waits, loops := asyncio.all_tasks() - before)):
             await asyncio.sleep(0)
         loops = {task for task in loops if "Event.wait" not in repr(task.get_coro())}  # for which a loop waits

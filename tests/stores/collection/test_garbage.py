@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 import pytest
@@ -26,8 +26,8 @@ from tests.support.stores import (
     visible,
 )
 
-from protoslice.catalog.collector import DOUBT_SECONDS, TWICE_SECONDS, CollectorTable
-from protoslice.catalog.objects import LEASE_SECONDS, Collected, WriterTable
+from protoslice.catalog.collector import TWICE_SECONDS
+from protoslice.catalog.objects import Collected
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Store
@@ -182,106 +182,39 @@ def test_an_upload_under_way_is_left_alone() -> None:
     in_files(work)
 
 
-async def send_while(
-    storage: MemoryStorage, meanwhile: Callable[[WriterTable, str], Awaitable[None]]
-) -> Store | Conflict:
-    """The store of an upload after something was done while it was under way, or why there is none."""
+async def commit_after(storage: MemoryStorage, *hours: float) -> Store | Collected:
+    """Return the store of an upload, or why there is none, after collections at some hours of it."""
     async with opened(storage) as stores, await stores.ingest(IngestRequest()) as ingest:
         sink = await ingest.file("model.onnx")
         await sink.write(onnx(2 << 20))
         await sink.close()
-        ((writer,),) = await stores.database.read(lambda tx: tx.all("SELECT id FROM writers"))
-        await meanwhile(WriterTable(stores.database), writer)
+        for each in hours:
+            await collect_garbage(storage, clock=later(each * HOUR))
         try:
             return (await ingest.commit()).store
-        except Conflict as error:
+        except Collected as error:
             return error
 
 
-async def assert_sent_while(storage: MemoryStorage, meanwhile: Callable[[WriterTable, str], Awaitable[None]]) -> None:
-    """Assert that a store is whole although something was done while it was being sent."""
-    info = await send_while(storage, meanwhile)
+async def test_upload_of_almost_a_day_is_left_alone() -> None:
+    storage = MemoryStorage()
+    info = await commit_after(storage, 1, 12, 23, 23.9)
     assert isinstance(info, Store)
-    async with opened(storage) as fresh:
-        await assert_whole(fresh, info)
+    async with opened(storage) as stores:
+        await assert_whole(stores, info)
 
 
-def test_a_long_upload_whose_writer_renews_its_lease_is_left_alone() -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-
-        async def hours(table: WriterTable, writer: str) -> None:
-            for step in range(20):
-                seconds = step * 0.9 * LEASE_SECONDS
-                assert (await collect_garbage(storage, clock=later(seconds), grace_seconds=0)).objects == 0
-                with catalogue_of(storage).at(later(seconds)):
-                    assert await table.renew(writer)
-
-        await assert_sent_while(storage, hours)
-
-    asyncio.run(run())
-
-
-def test_a_lease_that_has_ended_is_doubted_before_it_counts() -> None:
-    """The clock of the database may have been set forward, or all processes may have been stopped for a while."""
-
-    async def run() -> None:
-        storage = MemoryStorage()
-
-        async def pause(table: WriterTable, writer: str) -> None:
-            ended = LEASE_SECONDS + 1
-            for seconds in (ended, ended + DOUBT_SECONDS - 1):
-                assert (await collect_garbage(storage, clock=later(seconds), grace_seconds=0)).objects == 0
-            with catalogue_of(storage).at(later(ended + DOUBT_SECONDS - 1)):
-                assert await table.renew(writer)
-            after = later(ended + 2 * DOUBT_SECONDS)
-            assert (await collect_garbage(storage, clock=after, grace_seconds=0)).objects == 0
-
-        await assert_sent_while(storage, pause)
-
-    asyncio.run(run())
-
-
-def test_what_a_writer_has_left_is_collected_when_its_lease_has_ended() -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-
-        async def stall(table: WriterTable, writer: str) -> None:
-            assert len(await objects_in(storage)) == 1
-            for seconds in (LEASE_SECONDS + 1, LEASE_SECONDS + DOUBT_SECONDS + 2):
-                report = await collect_garbage(storage, clock=later(seconds))
-            assert report.objects > 0
-            assert await objects_in(storage) == []
-            assert not await table.renew(writer), "it is told that its lease has ended"
-
-        refused = await send_while(storage, stall)
-        assert isinstance(refused, Collected)
-        async with opened(storage) as fresh:
-            assert await visible(fresh) == {}
-            info = (await upload(fresh, onnx(2 << 20))).store
-            await assert_whole(fresh, info)
-        await collect_everything(storage)
-        await assert_tidy(storage)
-
-    asyncio.run(run())
-
-
-def test_a_writer_whose_lease_has_ended_publishes_nothing_though_its_objects_are_still_there() -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-
-        async def stall(table: WriterTable, writer: str) -> None:
-            for seconds in (LEASE_SECONDS + 1, LEASE_SECONDS + DOUBT_SECONDS + 2):
-                with catalogue_of(storage).at(later(seconds)):
-                    await CollectorTable(catalogue_of(storage)).end_writers()
-
-        assert isinstance(await send_while(storage, stall), Collected)
-        async with opened(storage) as fresh:
-            assert await visible(fresh) == {}
-        await collect_everything(storage)
-        await assert_tidy(storage)
-
-    asyncio.run(run())
+async def test_upload_that_lasts_longer_than_a_day_stores_nothing() -> None:
+    storage = MemoryStorage()
+    error = await commit_after(storage, 24.1)
+    assert isinstance(error, Collected)
+    assert "nothing was stored, send it again" in error.message
+    assert await objects_in(storage) == []
+    async with opened(storage) as stores:
+        assert await visible(stores) == {}
+        await assert_whole(stores, (await upload(stores, onnx(2 << 20))).store)
+    await collect_everything(storage)
+    await assert_tidy(storage)
 
 
 def test_a_process_that_ends_leaves_no_rows_behind() -> None:
@@ -290,7 +223,6 @@ def test_a_process_that_ends_leaves_no_rows_behind() -> None:
         async with opened(storage) as stores:
             await upload(stores, DATA)
         database = catalogue_of(storage)
-        assert await database.read(lambda tx: tx.all("SELECT id FROM writers")) == []
         assert len(await database.read(lambda tx: tx.all("SELECT id FROM objects"))) == 1
 
     asyncio.run(run())

@@ -19,7 +19,7 @@ _REFERRED: Final = " UNION ".join(
     f"SELECT space, object FROM {table}" for table in ("store_objects", "upload_objects", "derived")
 )
 _UNREFERRED: Final = f"SELECT * FROM objects WHERE (space, id) NOT IN ({_REFERRED} WHERE object IS NOT NULL)"
-_EMPTY: Final = ("writers", "trash", "uploads", "upload_parts", "upload_objects", "stores WHERE deleted IS NOT NULL")
+_EMPTY: Final = ("trash", "uploads", "upload_parts", "upload_objects", "stores WHERE deleted IS NOT NULL")
 _HELD: Final = """
     SELECT (SELECT coalesce(sum(size), 0) FROM objects WHERE space = :space)
             + (SELECT coalesce(sum(held), 0) FROM stores WHERE space = :space),

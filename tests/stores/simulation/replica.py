@@ -63,9 +63,9 @@ class Weather:
     dies: float = 0.0
     """The replica dies before the call takes effect, after that, or both: the effect comes late."""
     stalls: float = 0.0
-    """The replica does nothing for a time that may be longer than its lease."""
+    """The replica does nothing for a time that may be longer than an upload may take."""
     jump: float = 0.0
-    """Chance of a history whose database clock is set forward by more than a lease; all else is calm there."""
+    """Chance of a history whose database clock is set forward by hours; all else is calm there."""
 
     @classmethod
     def drawn(cls, random: Random) -> Weather:
@@ -115,7 +115,13 @@ class Replica:
         """Collect garbage; only a database or a storage that is away may stop that."""
         cluster = self.cluster
         try:
-            await collect_garbage(self.storage, self.database, grace_seconds=cluster.grace, delay_seconds=DELAY_SECONDS)
+            await collect_garbage(
+                self.storage,
+                self.database,
+                grace_seconds=cluster.grace,
+                unfinished_seconds=cluster.unfinished,
+                delay_seconds=DELAY_SECONDS,
+            )
         except ProtosliceError as error:
             if not isinstance(error, StorageUnavailable):
                 cluster.violations.append(f"a collector failed: {error!r}")

@@ -38,6 +38,15 @@ Grace = Annotated[
         help="Keep stores that were removed in this time, so that they can be restored.",
     ),
 ]
+Unfinished = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=10**9,
+        metavar="SECONDS",
+        help="Keep what uploads have written in this time. Uploads that take longer store nothing.",
+    ),
+]
 StorageArgument = Annotated[
     str | None,
     typer.Argument(metavar="URI", help="The storage, such as s3://bucket.", show_default="PROTOSLICE_STORAGE"),
@@ -48,18 +57,20 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be remo
 def gc(
     storage: StorageUri = None,
     grace_seconds: Grace = 86400,
+    unfinished_seconds: Unfinished = 86400,
     dry_run: DryRun = False,
     as_json: Json = False,
 ) -> None:
     """Delete interrupted uploads and removed stores now.
 
-    Services do this every minute; removed stores are kept for a day. Safe to run while services use the storage.
+    Services do this every minute; they keep removed stores, and what uploads in progress have written, for a day. Safe
+    to run while services use the storage, but uploads that take longer than --unfinished-seconds fail.
     Reads PROTOSLICE_STORAGE, PROTOSLICE_STORAGE_OPTIONS and PROTOSLICE_DATABASE like `serve`.
 
     Example: protoslice gc --storage file:///var/lib/protoslice --dry-run
     """
     settings = service_settings(storage=storage)
-    report = asyncio.run(_collect(settings, grace_seconds, dry_run))
+    report = asyncio.run(_collect(settings, grace_seconds, unfinished_seconds, dry_run))
     if as_json:
         print_json(asdict(report) | {"dry_run": dry_run})
         return
@@ -73,7 +84,7 @@ def gc(
     say(f"bytes of {_counted(report.deleted, 'object')} deleted; those of others follow after {minutes} minutes")
 
 
-async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> GarbageReport:
+async def _collect(settings: Settings, grace_seconds: float, unfinished_seconds: float, dry_run: bool) -> GarbageReport:
     from protoslice.stores.collection import collect_garbage, doubt_clock
 
     async with opened(settings) as (storage, database):
@@ -86,6 +97,7 @@ async def _collect(settings: Settings, grace_seconds: float, dry_run: bool) -> G
             storage,
             database,
             grace_seconds=grace_seconds,
+            unfinished_seconds=unfinished_seconds,
             delay_seconds=settings.deletion_delay_seconds,
             dry_run=dry_run,
         )

@@ -112,6 +112,11 @@ class Metrics:
         self.streams = 0
         streams = Gauge("protoslice_open_streams", "Streamed responses in progress.", registry=registry)
         streams.set_function(lambda: self.streams)
+        self.unpublished_bytes = Gauge(
+            "protoslice_unpublished_bytes",
+            "Bytes that uploads in progress have written, and that nothing refers to yet.",
+            registry=registry,
+        )
         self.open_uploads = Gauge("protoslice_open_uploads", "Uploads in progress.", registry=registry)
         self.resumable = Counter(
             "protoslice_resumable_uploads", "Resumable uploads by outcome.", ["event"], registry=registry

@@ -13,9 +13,11 @@ from prometheus_client.registry import Collector
 from protoslice.catalog import Database
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.database import SECOND
+from protoslice.catalog.objects import ObjectTable
 from protoslice.catalog.snapshots import last_snapshots
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.errors import ProtosliceError
+from protoslice.stores.writing.reservations import USABLE_SECONDS
 
 READ_EVERY_SECONDS: Final = 300.0
 """Seconds between two counts."""
@@ -26,6 +28,7 @@ _WHAT: Final = {
     "logical_bytes": "Size of all files of all stores.",
     "trash_objects": "Objects whose bytes are still to be deleted.",
     "trash_bytes": "Bytes that are still to be deleted.",
+    "unpublished_objects": "Objects that were reserved over an hour ago, and that nothing refers to yet.",
     "last_backup_timestamp_seconds": "Time of the last backup since the epoch; 0 for none.",
     "last_dump_timestamp_seconds": "Time of the last dump into the storage since the epoch; 0 for none.",
 }
@@ -39,7 +42,7 @@ class StoredCounts(Collector):
 
     async def follow(self, database: Database) -> None:
         """Count for ever; without an answer of the database the last counts stay."""
-        table, collector = SpaceTable(database), CollectorTable(database)
+        table, collector, objects = SpaceTable(database), CollectorTable(database), ObjectTable(database)
         while True:
             with suppress(ProtosliceError):
                 held, tags = await table.totals()
@@ -52,6 +55,7 @@ class StoredCounts(Collector):
                     "logical_bytes": held.logical_bytes,
                     "trash_objects": trash.objects,
                     "trash_bytes": trash.stored_bytes,
+                    "unpublished_objects": await objects.count_unpublished(USABLE_SECONDS),
                     "last_backup_timestamp_seconds": backup / SECOND,
                     "last_dump_timestamp_seconds": dump / SECOND,
                 }

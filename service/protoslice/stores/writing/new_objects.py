@@ -26,7 +26,6 @@ class NewObjects:
         self._reservations = reservations
         self._room = room
         self._space = space
-        self._is_lost = False
         self._reserved: dict[int, ReservedObject] = {}
         self._sizes: dict[int, int] = {}
         """Bytes of the objects of which writing has begun, with those of their checksums."""
@@ -57,22 +56,17 @@ class NewObjects:
 
     def own(self, objects: Iterable[int], *, counted: bool = True) -> list[OwnObject]:
         """Return those of `objects` that this request has written, for the transaction that publishes them."""
-        return [
-            OwnObject(id, self._sizes.get(id, 0) if counted else None, self._reserved[id].writer)
-            for id in objects
-            if id in self._reserved
-        ]
+        return [OwnObject(id, self._sizes.get(id, 0) if counted else None) for id in objects if id in self._reserved]
 
     @contextmanager
     def publishing(self) -> Iterator[None]:
-        """Context of a transaction that publishes objects; what was reserved with lost ones is forgotten.
+        """Context of a transaction that publishes objects; what was reserved with lost ones is not used.
 
         A database that was set back has lost all rows that this process reserved.
         """
         try:
             yield
         except ReservationLost:
-            self._is_lost = True
             self._reservations.forget()
             raise
 
@@ -80,16 +74,13 @@ class NewObjects:
         """Leave objects to those who refer to them: they were published, and count for the space."""
         for each in own:
             self._reserved.pop(each.id, None)
-            self._unpublished -= self._sizes.pop(each.id, 0)
+            self._settle(self._sizes.pop(each.id, 0))
 
     def end(self) -> None:
         """Give up all that was not published."""
-        written = [each for id, each in self._reserved.items() if id in self._sizes]
-        unused = [each for id, each in self._reserved.items() if id not in self._sizes]
-        self._reserved, self._sizes, self._unpublished = {}, {}, 0
-        if not self._is_lost:
-            self._reservations.give_back(self._space, unused)
-        self._reservations.drop(self._space, written)
+        self._reservations.drop(self._space, list(self._reserved.values()))
+        self._settle(self._unpublished)
+        self._reserved, self._sizes = {}, {}
 
     async def _key(self) -> ObjectKey:
         reserved = await self._reservations.take(self._space)
@@ -100,8 +91,13 @@ class NewObjects:
         """Count bytes of an object; raise `QuotaExceeded` if the space has no room for what the request has written."""
         id = object_id(key.text)
         await self._room.check(stored_bytes=self._unpublished + size)
-        self._unpublished += size
+        self._settle(-size)
         self._sizes[id] = self._sizes.get(id, 0) + size
+
+    def _settle(self, size: int) -> None:
+        """Count bytes no longer, which were published or are garbage."""
+        self._unpublished -= size
+        self._reservations.unpublished_bytes -= size
 
     async def _put(self, owner: ObjectKey, key: ObjectKey, data: Buffer) -> None:
         await self._count(owner, memoryview(data).nbytes)
