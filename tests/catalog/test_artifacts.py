@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 
 import pytest
@@ -13,10 +14,9 @@ from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.database import ConcurrentChange
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import OCI
-from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
 from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown
-from protoslice.catalog.webhooks import Webhook, WebhookRecords
+from protoslice.catalog.webhooks import DeliveryTable, Webhook, WebhookTable
 from protoslice.errors import Conflict
 
 NAME = "lib/net"
@@ -83,7 +83,7 @@ async def test_removal_of_a_manifest_takes_its_tags_and_no_other(
     one: ArtifactTable, other: ArtifactTable, database: Database
 ) -> None:
     hook = Webhook("h", "team", "ci", "https://hooks.example", (), 0.0, b"secret")
-    await WebhookRecords(database).put(hook)
+    await WebhookTable(database).put(hook)
     for _round in range(4):
         await one.put_manifest(_manifest(D1), ["v1", "v2"])
         await asyncio.gather(one.put_manifest(_manifest(D2), ["v1"]), other.remove_manifest(D1))
@@ -93,8 +93,8 @@ async def test_removal_of_a_manifest_takes_its_tags_and_no_other(
     with pytest.raises(ManifestUnknown):
         await one.remove_manifest(D1)
     assert (await held(database))[0] == 2
-    letters = await LetterTable(database).page("h", dead=False, limit=99)
-    assert letters[-1].event["data"] in (
+    deliveries = await DeliveryTable(database).page("h", dead=False, limit=99)
+    assert json.loads(deliveries[-1].event)["data"] in (
         {"repository": "lib/net", "tag": tag, "digest": digest.text} for tag, digest in (("v1", D2), ("v2", D1))
     )
 

@@ -31,7 +31,6 @@ from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import HUB
-from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import OwnObject
 from protoslice.catalog.repositories import RepositoryTable
@@ -41,7 +40,7 @@ from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
-from protoslice.catalog.webhooks import Webhook, WebhookRecords
+from protoslice.catalog.webhooks import DeliveryTable, Webhook, WebhookTable
 
 FOLDER: Final = Path(protoslice.catalog.__file__).parent
 LOCK: Final = re.compile(r"\s+FOR (?:(?:NO KEY )?UPDATE|(?:KEY )?SHARE)(?: SKIP LOCKED)?\b")
@@ -59,13 +58,12 @@ FACTS: Final = (
     "SELECT name, quota_stores FROM spaces",
     "SELECT name, url FROM webhooks",
     """
-    SELECT due IS NULL, writer IS NULL, EXISTS (SELECT 1 FROM derived d WHERE d.object = o.id),
+    SELECT due IS NULL, unpublished IS NULL, EXISTS (SELECT 1 FROM derived d WHERE d.object = o.id),
         EXISTS (SELECT 1 FROM upload_objects u WHERE u.object = o.id) FROM objects o""",
     "SELECT id, state FROM uploads",
     "SELECT name FROM xorbs",
     "SELECT count(*) FROM trash",
-    "SELECT count(*) FROM writers",
-    "SELECT dead FROM letters",
+    "SELECT dead FROM deliveries",
     "SELECT what, subject FROM audit",
 )
 """What is compared: everything but random ids and times."""
@@ -219,20 +217,20 @@ def putting_schema(name: str) -> Act:
 
 async def a_hook(database: Database) -> None:
     await put_store(database, "old")
-    await WebhookRecords(database).put(HOOK)
+    await WebhookTable(database).put(HOOK)
 
 
-async def a_letter(database: Database) -> None:
+async def a_delivery(database: Database) -> None:
     await a_hook(database)
     await put_tag(database)
 
 
 async def put_new_hook(database: Database) -> None:
-    await WebhookRecords(database).put(HOOK, if_none_match=True)
+    await WebhookTable(database).put(HOOK, if_none_match=True)
 
 
 async def put_other_hook(database: Database) -> None:
-    await WebhookRecords(database).put(replace(HOOK, id="i", url="https://example.com"), if_none_match=True)
+    await WebhookTable(database).put(replace(HOOK, id="i", url="https://example.com"), if_none_match=True)
 
 
 async def limit_seen_space(database: Database) -> None:
@@ -273,11 +271,11 @@ async def move_tag(database: Database) -> None:
 
 
 async def remove_hook(database: Database) -> None:
-    await WebhookRecords(database).remove(HOOK)
+    await WebhookTable(database).remove(HOOK)
 
 
-async def take_letters(database: Database) -> int:
-    return len(await LetterTable(database).take(4e9, 5e9))
+async def take_deliveries(database: Database) -> int:
+    return len(await DeliveryTable(database).take(4e9, 5e9))
 
 
 def uploads(database: Database) -> UploadTable:
@@ -343,9 +341,9 @@ async def erase_rows(database: Database) -> None:
 
 
 async def a_hidden_store(database: Database) -> None:
-    (object,) = await reserved(database, 1)
+    await reserved(database, 1)
     await database.write(lambda tx: tx.run("UPDATE objects SET id = 7"))
-    await put_store(database, "old", own=[OwnObject(7, 10, object.writer)], held=5)
+    await put_store(database, "old", own=[OwnObject(7, 10)], held=5)
     await StoreTable(database, ACCOUNT).remove("old")
     await database.write(lambda tx: tx.run("UPDATE stores SET deleted = 0"))
 
@@ -407,8 +405,8 @@ RACES: Final = {
     "mlflow.MlflowTable.freeze": Race(a_folder, seal_old, change_and_seal_new),
     "erasing.Eraser._drop": Race(a_hidden_store, erase_rows, share_object),
     "erasing.Eraser._erase_rows": both(a_hidden_store, erase_rows),
-    "letters.LetterTable.take": both(a_letter, take_letters),
-    "letters._insert": Race(a_hook, remove_hook, put_tag),
+    "webhooks.DeliveryTable.take": both(a_delivery, take_deliveries),
+    "webhooks.emit": Race(a_hook, remove_hook, put_tag),
     "live_stores.lock_store": Race(a_store, put_tag, remove_store),
     "live_stores.lock_repository": Race(the_seventh_repository, set_ref, remove_repository),
     "repositories.RepositoryTable.rename": Race(a_repository, renaming("b"), renaming("c")),
@@ -420,7 +418,7 @@ RACES: Final = {
     "tags._locked": Race(two_tagged_stores, put_seen_tag, move_tag),
     "uploads.UploadTable.add_xorb": Race(a_session, add_xorb, end_session),
     "uploads.end_uploads": Race(an_expired_upload, prolong, end_uploads),
-    "webhooks.WebhookRecords.put": Race(nothing, put_new_hook, put_other_hook),
+    "webhooks.WebhookTable.put": Race(nothing, put_new_hook, put_other_hook),
 }
 """By the function of the statement; with a number where a function has several."""
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import Counter
 
 import pytest
 from tests.support.rows import ACCOUNT, SPACE, put_store
 
 from protoslice.catalog import Database, tags
-from protoslice.catalog.letters import LetterTable
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import check_tag
 from protoslice.catalog.tags import TagTable
-from protoslice.catalog.webhooks import Webhook, WebhookRecords
+from protoslice.catalog.webhooks import DeliveryTable, Webhook, WebhookTable
 from protoslice.errors import Changed, InvalidInput, LimitExceeded, NotFound
 
 
@@ -118,15 +118,15 @@ async def test_tags_of_one_store_are_limited(one: TagTable, monkeypatch: pytest.
     await one.put(["t0"], "b")
 
 
-async def test_letters_tell_of_tags_as_they_change(database: Database, one: TagTable) -> None:
-    await WebhookRecords(database).put(Webhook("h", SPACE, "ci", "https://hooks.example", (), 0.0, b"secret"))
+async def test_events_of_tags_are_written_as_they_change(database: Database, one: TagTable) -> None:
+    await WebhookTable(database).put(Webhook("h", SPACE, "ci", "https://hooks.example", (), 0.0, b"secret"))
     await one.put(["t"], "a")
     await one.remove("t")
     await put_store(database, "d", tags=["t"])
     await StoreTable(database, ACCOUNT).remove("d")
     await StoreTable(database, ACCOUNT).restore("d")
-    letters = await LetterTable(database).page("h", dead=False, limit=99)
-    told = Counter(letter.event["type"].removeprefix("protoslice.") for letter in letters)
+    deliveries = await DeliveryTable(database).page("h", dead=False, limit=99)
+    told = Counter(json.loads(each.event)["type"].removeprefix("protoslice.") for each in deliveries)
     assert told == {"tag.set": 3, "tag.removed": 2, "store.created": 2, "store.removed": 1}
 
 

@@ -22,19 +22,18 @@ from tests.support.stores import opened, upload
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
 from protoslice.catalog import Database, database
-from protoslice.catalog.letters import Letter, tell
 from protoslice.catalog.spaces import SpaceTable
-from protoslice.catalog.webhooks import MOST_HOOKS, Webhook
+from protoslice.catalog.webhooks import MOST_HOOKS, Delivery, Webhook, emit
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError
 from protoslice.repositories import Repositories
+from protoslice.server.api.routes.administration.webhooks import _undelivered
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
 from protoslice.stores.collection import collect_garbage
 from protoslice.stores.spaces import Spaces
 from protoslice.testing import FaultyStorage
-from protoslice.webhooks import dispatcher
-from protoslice.webhooks.model import NewWebhook
-from protoslice.webhooks.service import Webhooks
+from protoslice.webhooks import delivery
+from protoslice.webhooks.webhooks import NewWebhook, Webhooks
 
 LOOPBACK = ("127.0.0.0/8",)
 
@@ -59,14 +58,14 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(dispatcher, "time", clock)
+    monkeypatch.setattr(delivery, "time", clock)
     return clock
 
 
 @pytest.fixture(autouse=True)
 def _by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Deliver when a test looks, and not in the background."""
-    monkeypatch.setattr(dispatcher, "DUE_SECONDS", 3600.0)
+    monkeypatch.setattr(delivery, "DUE_SECONDS", 3600.0)
 
 
 async def make(stores: Stores, data: bytes) -> str:
@@ -104,7 +103,7 @@ async def replica(receiver: Receiver, networks: Sequence[str] = LOOPBACK) -> Asy
 
 
 async def deliver(hooks: Webhooks) -> None:
-    """Deliver pending letters."""
+    """Deliver pending deliveries."""
     await hooks._dispatcher.look()
 
 
@@ -114,10 +113,10 @@ async def idle(hooks: Webhooks) -> None:
         await asyncio.sleep(0.001)
 
 
-async def letters(hooks: Webhooks) -> list[Letter]:
-    """Letters of all webhooks of the default space that have not been delivered."""
-    found = [await hooks.letters(hook, dead=False, limit=100, cursor=None) for hook in await hooks.of("default")]
-    return [letter for page in found for letter in page.items]
+async def pending(hooks: Webhooks) -> list[Delivery]:
+    """Deliveries of all webhooks of the default space that have not been delivered."""
+    found = [await hooks.deliveries(hook, dead=False, limit=100, cursor=None) for hook in await hooks.of("default")]
+    return [each for page in found for each in page.items]
 
 
 async def put(hooks: Webhooks, receiver: Receiver, *events: str, space: str = "default", name: str = "ci") -> Webhook:
@@ -187,7 +186,7 @@ def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
             }  # fmt: skip
             assert {body["specversion"] for body in bodies.values()} == {"1.0"}
             assert {body["source"] for body in bodies.values()} == {"/spaces/default"}
-            assert await letters(hooks) == []
+            assert await pending(hooks) == []
 
     asyncio.run(work())
 
@@ -311,7 +310,7 @@ def test_a_replica_that_dies_at_any_call_loses_no_event(
         async with webhooks(receiver) as other, opened(storage, database=other.database) as stores:
             await deliver(other)
             made = await case.is_made(stores)
-            assert await letters(other) == [], number
+            assert await pending(other) == [], number
         assert len(receiver.posts) == made, (number, made, receiver.events())
         return reached
 
@@ -323,31 +322,33 @@ def test_two_replicas_seldom_send_the_same(receiver: Receiver, clock: Clock) -> 
         async with webhooks(receiver) as one, webhooks(receiver) as other:
             await put(one, receiver)
             for number in range(20):
-                await one.database.write(lambda tx: tell(tx, "default", "tag.set", str(number), {}))  # noqa: B023
+                await one.database.write(lambda tx: emit(tx, "default", "tag.set", str(number), {}))  # noqa: B023
             await asyncio.gather(one._dispatcher.look(), other._dispatcher.look())
             assert sorted(int(subject) for _, subject in receiver.events()) == [*range(20)]
 
     asyncio.run(work())
 
 
-def test_a_refused_event_is_tried_again_until_it_is_a_dead_letter(receiver: Receiver, clock: Clock) -> None:
+def test_a_refused_event_is_tried_again_until_it_is_dead(receiver: Receiver, clock: Clock) -> None:
     async def work() -> None:
         async with replica(receiver) as (hooks, stores):
             hook, receiver.status = await put(hooks, receiver, "store.created"), 503
             store = await make(stores, b"model")
             await deliver(hooks)
-            for attempts, wait in enumerate(dispatcher.WAITS, 1):
-                letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-                assert [(each.attempts, each.error) for each in letters] == [(attempts, "status 503")]
+            for attempts, wait in enumerate(delivery.WAITS, 1):
+                deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
+                assert [(each.attempts, each.error) for each in deliveries] == [(attempts, "status 503")]
                 assert len(receiver.posts) == attempts
                 clock.later += wait - 1
                 await hooks._dispatcher.look()
                 assert len(receiver.posts) == attempts, "too early"
                 clock.later += 2
                 await hooks._dispatcher.look()
-            assert not (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-            dead = (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
-            assert [(each.event["subject"], each.attempts) for each in dead] == [(store, len(dispatcher.WAITS) + 1)]
+            assert not (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
+            dead = (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
+            assert [(json.loads(each.event)["subject"], each.attempts) for each in dead] == [
+                (store, len(delivery.WAITS) + 1)
+            ]
 
             receiver.status = 200
             receiver.posts.clear()
@@ -355,8 +356,8 @@ def test_a_refused_event_is_tried_again_until_it_is_a_dead_letter(receiver: Rece
             await idle(hooks)
             assert receiver.events() == [("store.created", store)]
             assert receiver.posts[0][0]["webhook-id"] == dead[0].id
-            assert not (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
-            assert not (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
+            assert not (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
+            assert not (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
 
     asyncio.run(work())
 
@@ -367,15 +368,31 @@ def test_a_receiver_that_is_gone_is_not_asked_again(receiver: Receiver) -> None:
             hook, receiver.status = await put(hooks, receiver, "store.created"), 410
             await make(stores, b"model")
             await deliver(hooks)
-            assert [each.error for each in (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items] == [
+            assert [each.error for each in (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items] == [
                 "status 410"
             ]
 
     asyncio.run(work())
 
 
-def test_dead_letters_are_bounded(receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "MOST_DEAD", 2)
+async def test_a_damaged_event_becomes_dead_and_stops_no_other(receiver: Receiver) -> None:
+    async with replica(receiver) as (hooks, stores):
+        hook = await put(hooks, receiver, "store.created")
+        damaged = ["{", "", "[" * 100_000]
+        sql = "INSERT INTO deliveries VALUES (:hook, :id, :event, 0, 1, 1, 0, '')"
+        rows = [{"hook": hook.id, "id": str(number), "event": event} for number, event in enumerate(damaged)]
+        await hooks.database.write(lambda tx: tx.many(sql, rows))
+        store = await make(stores, b"model")
+        await deliver(hooks)
+        assert receiver.events() == [("store.created", store)]
+        dead = (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
+        assert [each.event for each in dead] == damaged
+        assert {each.error for each in dead} == {"The stored event is damaged and cannot be sent"}
+        assert [(found.type, found.subject) for found in map(_undelivered, dead)] == [("protoslice.damaged", "")] * 3
+
+
+def test_dead_deliveries_are_bounded(receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "MOST_DEAD", 2)
 
     async def work() -> None:
         async with replica(receiver) as (hooks, stores):
@@ -384,15 +401,15 @@ def test_dead_letters_are_bounded(receiver: Receiver, clock: Clock, monkeypatch:
             for number in range(4):
                 made.append(await make(stores, b"model %d" % number))
                 await deliver(hooks)
-            dead = (await hooks.letters(hook, dead=True, limit=9, cursor=None)).items
-            assert {each.event["subject"] for each in dead} <= set(made)
+            dead = (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
+            assert {json.loads(each.event)["subject"] for each in dead} <= set(made)
             assert len(dead) == 2
 
     asyncio.run(work())
 
 
-def test_letters_are_written_in_the_transaction_of_the_change(receiver: Receiver) -> None:
-    """A webhook adds no transaction, and a change that fails writes no letter."""
+def test_deliveries_are_written_in_the_transaction_of_the_change(receiver: Receiver) -> None:
+    """A webhook adds no transaction, and a change that fails writes no delivery."""
 
     async def work(space: str | None) -> tuple[Counter[str], int]:
         storage = MemoryStorage()
@@ -408,7 +425,7 @@ def test_letters_are_written_in_the_transaction_of_the_change(receiver: Receiver
                 await stores.put_tag("t", store, if_none_match=True)
             await stores.tags.remove("t")
             counted = database.transactions.copy()
-            written = await database.read(lambda tx: tx.all("SELECT count(*) FROM letters"))
+            written = await database.read(lambda tx: tx.all("SELECT count(*) FROM deliveries"))
         await hooks.close()
         return counted, written[0][0]
 
@@ -417,8 +434,8 @@ def test_letters_are_written_in_the_transaction_of_the_change(receiver: Receiver
     assert asyncio.run(work("default")) == (without, 3), "a store, a tag that is set, and one that is removed"
 
 
-def test_letters_are_delivered_in_the_background(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatcher, "DUE_SECONDS", 0.01)
+def test_events_are_delivered_in_the_background(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delivery, "DUE_SECONDS", 0.01)
 
     async def work() -> None:
         async with replica(receiver) as (hooks, stores):
@@ -440,8 +457,8 @@ def test_no_redirect_is_followed(receiver: Receiver) -> None:
                 hook = await put(hooks, receiver, "store.created")
                 await make(stores, b"model")
                 await deliver(hooks)
-                letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-                assert [each.error for each in letters] == ["status 307"]
+                deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
+                assert [each.error for each in deliveries] == ["status 307"]
             assert not inside.posts
 
     asyncio.run(work())
@@ -453,8 +470,8 @@ def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
             hook = await put(hooks, receiver, "store.created")
             await make(stores, b"model")
             await deliver(hooks)
-            letters = (await hooks.letters(hook, dead=False, limit=9, cursor=None)).items
-            assert [each.error for each in letters] == ["no response (StorageDenied)"]
+            deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
+            assert [each.error for each in deliveries] == ["no response (StorageDenied)"]
         assert not receiver.posts
 
     asyncio.run(work())

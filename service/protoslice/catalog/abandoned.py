@@ -89,8 +89,9 @@ _OF_SPACES: Final = (
         WHERE state = 'gone' AND modified > 0 AND space IN ({_REMOVED}) LIMIT :limit
     )""",
     f"""
-    DELETE FROM letters WHERE (hook, id) IN (
-        SELECT l.hook, l.id FROM letters l JOIN webhooks w ON w.id = l.hook WHERE w.space IN ({_REMOVED}) LIMIT :limit
+    DELETE FROM deliveries WHERE (hook, id) IN (
+        SELECT d.hook, d.id FROM deliveries d JOIN webhooks w ON w.id = d.hook
+        WHERE w.space IN ({_REMOVED}) LIMIT :limit
     )""",
     f"DELETE FROM webhooks WHERE id IN (SELECT id FROM webhooks WHERE space IN ({_REMOVED}) LIMIT :limit)",
     f"DELETE FROM tokens WHERE id IN (SELECT id FROM tokens WHERE space IN ({_REMOVED}) LIMIT :limit)",

@@ -13,7 +13,6 @@ from protoslice.catalog.audit import record, require_space
 from protoslice.catalog.database import LAST, Database, Row, Transaction, Transient, Unaudited, time_of
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
 from protoslice.catalog.labels import OCI, label
-from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import FIRST_ID, check_new, ensure_repository
 from protoslice.catalog.spaces import Account
@@ -24,6 +23,7 @@ from protoslice.catalog.syntax import (
     NameInvalid,
     check_oci_tag,
 )
+from protoslice.catalog.webhooks import emit
 from protoslice.errors import InvalidInput, NotFound
 
 _OWN: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"
@@ -340,7 +340,7 @@ class ArtifactTable:
 
     def _tell(self, tx: Transaction, event: str, tag: str, digest: Digest) -> None:
         data = {**self._named(digest), "tag": tag}
-        tell(tx, self._space, event, f"{self._repository}:{tag}", data)
+        emit(tx, self._space, event, f"{self._repository}:{tag}", data)
 
 
 def _manifest(row: Row) -> StoredManifest:

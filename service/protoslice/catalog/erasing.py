@@ -67,7 +67,7 @@ class Erasable:
 class Traces:
     """What the catalogue still has of a store that was erased, or of the bytes of any."""
 
-    letters: int
+    events: int
     """Events for webhooks that name it."""
     histories: int
     """Repositories of the hub, whose commits may name its files."""
@@ -88,14 +88,14 @@ async def traces(database: Database, digest: str, keys: Collection[str]) -> Trac
     """Return what is left in all spaces of a store that had objects with these `keys`."""
 
     def work(tx: Transaction) -> Traces:
-        letters = tx.all("SELECT count(*) FROM letters WHERE body LIKE :pattern", pattern=f"%{digest}%")[0][0]
+        events = tx.all("SELECT count(*) FROM deliveries WHERE event LIKE :pattern", pattern=f"%{digest}%")[0][0]
         histories = tx.all("SELECT count(*) FROM repositories WHERE protocol = 'hub'")[0][0]
         due = "SELECT count(*) FROM objects WHERE due IS NOT NULL"
         waiting = sum(tx.all(sql)[0][0] for sql in ("SELECT count(*) FROM trash", due))
         own = tx.among("SELECT key FROM trash WHERE key IN {listed}", keys)
         own += tx.among("SELECT key FROM objects WHERE due IS NOT NULL AND key IN {listed}", keys)
         overdue = tx.all("SELECT count(*) FROM trash WHERE due <= :now", now=tx.now)[0][0]
-        return Traces(letters, histories, waiting, overdue, len(own))
+        return Traces(events, histories, waiting, overdue, len(own))
 
     return await database.export(work)
 
@@ -298,7 +298,7 @@ class Eraser:
     def _drop(self, tx: Transaction, objects: Collection[int]) -> None:
         """Move those objects into the trash, due now, to which nothing refers."""
         sql = """
-            SELECT space, id, key, size FROM objects WHERE space = :space AND id IN {listed} AND writer IS NULL
+            SELECT space, id, key, size FROM objects WHERE space = :space AND id IN {listed} AND unpublished IS NULL
             ORDER BY id FOR UPDATE"""
         drop_these(tx, tx.among(sql, sorted({*objects}), space=self._space), 0)
 

@@ -23,9 +23,9 @@ from protoslice.catalog.database import (
     time_of,
 )
 from protoslice.catalog.labels import HUB, label
-from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import lock_repository, require_store
 from protoslice.catalog.spaces import Account
+from protoslice.catalog.webhooks import emit
 from protoslice.errors import Conflict, InvalidInput, NotFound
 
 MAIN: Final = "main"
@@ -367,7 +367,7 @@ def emit_refs(tx: Transaction, space: str, repository: str, event: str, refs: Se
             "title": author.title,
             "user": author.user,
         }
-        tell(tx, space, event, f"{repository}@{ref.name}", data)
+        emit(tx, space, event, f"{repository}@{ref.name}", data)
 
 
 def _find_ref(tx: Transaction, one: Mapping[str, Any]) -> Ref | None:

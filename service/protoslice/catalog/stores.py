@@ -23,13 +23,13 @@ from protoslice.catalog.database import (
     check_unchanged,
 )
 from protoslice.catalog.labels import STORES, files_label
-from protoslice.catalog.letters import tell
 from protoslice.catalog.listing import FoundStore, Key, StoreListing, StoreQuery, found_store
 from protoslice.catalog.live_stores import LIVE
 from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import TAGS, set_tag, tag_names
+from protoslice.catalog.webhooks import emit
 from protoslice.errors import Conflict
 
 _TAGGED: Final = f"SELECT store FROM names WHERE {TAGS} AND name = :tag"
@@ -165,7 +165,7 @@ class StoreTable:
             if replaced:
                 record(tx, self._space, "store.repaired", new.digest, {"store": new.digest})
             else:
-                tell(tx, self._space, "store.created", new.digest, {"store": new.digest})
+                emit(tx, self._space, "store.created", new.digest, {"store": new.digest})
             created = sum(set_tag(tx, self._space, tag, new.digest).created for tag in sorted(tags))
             count = 0 if replaced else 1
             self._account.charge(
@@ -227,7 +227,7 @@ class StoreTable:
                    space=self._space, id=removed[0])  # fmt: skip
             if there is None:
                 _find_by_files(tx, self._space, removed[0], digest)
-                tell(tx, self._space, "store.created", digest, {"store": digest})
+                emit(tx, self._space, "store.created", digest, {"store": digest})
             else:
                 record(tx, self._space, "store.restored", digest, {"store": digest})
             names = json.loads(removed[3] or "[]")
@@ -424,8 +424,8 @@ def mark_removed(tx: Transaction, space: str, digest: str) -> tuple[int, list[st
     sql = "UPDATE stores SET tags = :tags WHERE space = :space AND id = :id"
     tx.run(sql, tags=json.dumps(tags), space=space, id=row[0])
     for tag in tags:
-        tell(tx, space, "tag.removed", tag, {"tag": tag, "store": digest})
-    tell(tx, space, "store.removed", digest, {"store": digest})
+        emit(tx, space, "tag.removed", tag, {"tag": tag, "store": digest})
+    emit(tx, space, "store.removed", digest, {"store": digest})
     return row[1], tags
 
 

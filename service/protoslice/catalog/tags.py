@@ -9,11 +9,11 @@ from typing import Any, Final
 
 from protoslice.catalog.database import LAST, Database, Row, Transaction, check_unchanged, time_of
 from protoslice.catalog.labels import STORES, label
-from protoslice.catalog.letters import tell
 from protoslice.catalog.live_stores import lock_store
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.syntax import check_tag
+from protoslice.catalog.webhooks import emit
 from protoslice.errors import Changed, LimitExceeded, NotFound
 from protoslice.facts import Tag
 
@@ -120,7 +120,7 @@ class TagTable:
                 raise NotFound(f"No tag {name!r}")
             check_unchanged(f"Tag {name!r}", there.etag, if_match)
             tx.run(f"DELETE FROM names WHERE {TAGS} AND name = :name", space=self._space, name=name)
-            tell(tx, self._space, "tag.removed", name, {"tag": name, "store": there.store})
+            emit(tx, self._space, "tag.removed", name, {"tag": name, "store": there.store})
             self._account.charge(tx, entries=-1)
 
         await self._database.write(work)
@@ -157,7 +157,7 @@ def set_tag(tx: Transaction, space: str, name: str, store: str, *, new: bool = F
     )
     tag = _tag((name, store, version, tx.now))
     if changed:
-        tell(tx, space, "tag.set", name, {"tag": name, "store": store})
+        emit(tx, space, "tag.set", name, {"tag": name, "store": store})
     return SetTag(tag, created=old is None and changed == 1, is_set=changed == 1)
 
 

@@ -1,8 +1,12 @@
-"""Webhooks: where each space sends its events."""
+"""Webhooks: where each space sends its events, and events on their way, written in the transaction of a change."""
 
 from __future__ import annotations
 
+import json
+import secrets
+import time
 from base64 import b64encode
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -13,6 +17,11 @@ from protoslice.errors import LimitExceeded, NotFound
 MOST_HOOKS: Final = 16
 """Webhooks of a space, each of which costs every change of the space one write more."""
 _COLUMNS: Final = "id, space, name, url, events, created, secret"
+_DELIVERY: Final = "hook, id, event, written, due, attempts, error"
+_WEEK: Final = 7 * 86_400 * SECOND
+_ERROR_CHARACTERS: Final = 200
+_TAKEN: Final = 32
+"""Deliveries that a replica takes at a time: so many are made, or have failed, before others may take them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +47,7 @@ class Webhook:
         return "whsec_" + b64encode(self.secret).decode()
 
 
-class WebhookRecords:
+class WebhookTable:
     """Webhooks of all spaces by name."""
 
     def __init__(self, database: Database) -> None:
@@ -111,6 +120,152 @@ class WebhookRecords:
                 record(tx, hook.space, "webhook.removed", hook.name, {})
 
         await self._database.write(work)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One event on its way to one webhook. Times are in microseconds since the epoch."""
+
+    hook: str
+    """Id of the webhook."""
+    id: str
+    event: str
+    """The CloudEvent as it is sent, in JSON."""
+    written: int
+    due: int
+    """Time of the next attempt; until then one replica has the delivery."""
+    attempts: int
+    error: str
+    """Reason of the last failure; empty before the first attempt."""
+
+
+def emit(tx: Transaction, space: str, event: str, subject: str, data: Mapping[str, str | None]) -> None:
+    """Record a change in the audit, and write a delivery, due now, to each webhook that wants the event."""
+    record(tx, space, event, subject, data)
+    hooks = tx.all("SELECT id, events FROM webhooks WHERE space = :space", space=space)
+    wanted = [hook for hook, events in hooks if not events or event in events.split()]
+    if not wanted:
+        return
+    id = f"{time.time_ns() // 1000:014x}-{secrets.token_hex(8)}"  # sorts behind older ones, to a microsecond or so
+    text = json.dumps(_cloud_event(id, space, event, subject, data), separators=(",", ":"))
+    for hook in wanted:
+        tx.run(
+            """
+            INSERT INTO deliveries (hook, id, event, dead, written, due, attempts, error)
+            SELECT id, :id, :event, 0, :now, :now, 0, '' FROM webhooks WHERE id = :hook FOR SHARE""",
+            hook=hook, id=id, event=text, now=tx.now,
+        )  # fmt: skip
+
+
+def _cloud_event(id: str, space: str, event: str, subject: str, data: Mapping[str, str | None]) -> dict[str, object]:
+    """Return the CloudEvent, version 1.0, in its structured form."""
+    return {
+        "specversion": "1.0",
+        "id": id,
+        "source": f"/spaces/{space}",
+        "type": f"protoslice.{event}",
+        "subject": subject,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "datacontenttype": "application/json",
+        "data": dict(data),
+    }
+
+
+class DeliveryTable:
+    """Deliveries to all webhooks: those that are tried again, and the dead ones, which were given up."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def page(self, hook: str, *, dead: bool, limit: int, after: str = "") -> list[Delivery]:
+        """Return at most `limit` deliveries to a webhook behind `after`, oldest first."""
+        sql = f"""
+            SELECT {_DELIVERY} FROM deliveries WHERE hook = :hook AND dead = :dead AND id > :after
+            ORDER BY id LIMIT :limit"""
+        values = {"hook": hook, "dead": int(dead), "after": after, "limit": limit}
+        return await self._database.read(lambda tx: [Delivery(*row) for row in tx.all(sql, **values)])
+
+    async def take(self, now: float, due: float) -> list[Delivery]:
+        """Take deliveries that wait no longer, oldest first, and postpone them, so that no other caller gets them.
+
+        Times are in seconds since the epoch.
+        """
+        waiting = "SELECT 1 FROM deliveries WHERE dead = 0 AND due <= :now LIMIT 1"
+        values = {"now": int(now * SECOND)}
+        if await self._database.read(lambda tx: tx.first(waiting, **values), background=True) is None:
+            return []
+
+        def work(tx: Transaction) -> list[Delivery]:
+            rows = tx.all(
+                f"""
+                UPDATE deliveries SET due = :due WHERE (hook, id) IN (
+                    SELECT hook, id FROM deliveries WHERE dead = 0 AND due <= :now ORDER BY due LIMIT :most
+                    FOR UPDATE SKIP LOCKED
+                ) RETURNING {_DELIVERY}""",
+                **values,
+                due=int(due * SECOND),
+                most=_TAKEN,
+            )
+            return [Delivery(*row) for row in sorted(rows, key=lambda row: str(row[1]))]
+
+        return await self._database.write(work, background=True)
+
+    async def postpone(self, taken: Delivery, error: str, due: float) -> None:
+        """Note a failed attempt, and the time of the next, unless another replica has taken the delivery since."""
+        sql = """
+            UPDATE deliveries SET due = :due, attempts = attempts + 1, error = :error
+            WHERE hook = :hook AND id = :id AND dead = 0 AND due = :seen"""
+        values = {"hook": taken.hook, "id": taken.id, "seen": taken.due, "error": error[:_ERROR_CHARACTERS]}
+        await self._database.write(lambda tx: tx.run(sql, **values, due=int(due * SECOND)), background=True)
+
+    async def mark_dead(self, delivery: Delivery, error: str, *, most: int) -> None:
+        """Note the last failed attempt, and delete the oldest dead deliveries to the webhook beyond `most`."""
+        sql = """
+            UPDATE deliveries SET dead = 1, attempts = attempts + 1, error = :error
+            WHERE hook = :hook AND id = :id AND dead = 0"""
+        values = {"hook": delivery.hook, "id": delivery.id, "error": error[:_ERROR_CHARACTERS]}
+        await self._database.write(lambda tx: tx.run(sql, **values), background=True)
+        await self._trim(delivery.hook, dead=True, most=most)
+
+    async def redeliver(self, hook: str, now: float) -> int:
+        """Make all dead deliveries to a webhook due; return how many there are."""
+        sql = "UPDATE deliveries SET dead = 0, due = :now, attempts = 0 WHERE hook = :hook AND dead = 1"
+        return await self._database.write(lambda tx: tx.run(sql, hook=hook, now=int(now * SECOND)))
+
+    async def delete(self, delivery: Delivery) -> None:
+        """Delete a delivery; no error if it is gone."""
+        sql = "DELETE FROM deliveries WHERE hook = :hook AND id = :id"
+        await self._database.write(lambda tx: tx.run(sql, hook=delivery.hook, id=delivery.id), background=True)
+
+    async def trim(self, hook: str, most: int) -> int:
+        """Delete the oldest deliveries to a webhook that wait, beyond `most`; return how many there were."""
+        return await self._trim(hook, dead=False, most=most)
+
+    async def purge(self) -> None:
+        """Delete deliveries that have been due for a week: no replica makes any."""
+        sql = """
+            DELETE FROM deliveries WHERE (hook, id) IN (
+                SELECT hook, id FROM deliveries WHERE dead = 0 AND due < :before ORDER BY due LIMIT :limit
+            ) AND due < :before"""
+        async for _ in self._database.write_in_batches(
+            lambda tx, limit: tx.run(sql, before=tx.now - _WEEK, limit=limit)
+        ):
+            pass
+
+    async def _trim(self, hook: str, *, dead: bool, most: int) -> int:
+        """Delete the oldest deliveries, dead or not, beyond `most`; return how many there were."""
+        kind = {"hook": hook, "dead": int(dead)}
+
+        def work(tx: Transaction, limit: int) -> int:
+            last = "SELECT id FROM deliveries WHERE hook = :hook AND dead = :dead ORDER BY id DESC LIMIT 1 OFFSET :most"
+            oldest = tx.first(last, **kind, most=most)
+            if oldest is None:
+                return 0
+            these = "FROM deliveries WHERE hook = :hook AND dead = :dead"
+            sql = f"DELETE {these} AND id IN (SELECT id {these} AND id <= :oldest ORDER BY id LIMIT :limit)"
+            return tx.run(sql, **kind, oldest=oldest[0], limit=limit)
+
+        return sum([count async for count in self._database.write_in_batches(work)])
 
 
 def _webhook(row: Row) -> Webhook:

@@ -1,4 +1,7 @@
-"""Delivery of one event: a POST in the form of CloudEvents, signed as Standard Webhooks has it."""
+"""Delivery of events: a POST in the form of CloudEvents, signed as Standard Webhooks has it, and the attempts of it.
+
+Each replica has a dispatcher, which takes over the deliveries of dead replicas.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,26 @@ import asyncio
 import hashlib
 import hmac
 import json
+import logging
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Sequence
-from typing import Final
+from collections import defaultdict
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final
 
 import httpcore
 
-from protoslice.catalog.letters import Letter
-from protoslice.catalog.webhooks import Webhook
+from protoslice.catalog.webhooks import Delivery, DeliveryTable, Webhook, WebhookTable
+from protoslice.concurrency.chores import keep_running
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import StorageDenied, StorageUnavailable
 from protoslice.storage.prefixes import check_allowed
 from protoslice.storage.sources import check_prefixes
 from protoslice.storage.web.address_policy import Networks
 from protoslice.storage.web.connections import guarded_pool
+
+_log = logging.getLogger(__name__)
 
 DELIVERY_SECONDS: Final = 10.0
 _TIMEOUTS: Final = {"timeout": {"connect": 5.0, "read": 10.0, "write": 5.0, "pool": 10.0}}
@@ -29,6 +37,20 @@ _FAILURES: Final = (
     TimeoutError, ValueError, StorageDenied, StorageUnavailable,
 )  # fmt: skip
 _GONE: Final = 410
+LOOK_SECONDS: Final = 10.0
+"""Time between two looks at the webhooks."""
+DUE_SECONDS: Final = 1.0
+"""Time between two deliveries of pending events, if there are webhooks."""
+LEASE_SECONDS: Final = 60.0
+"""Time for which a replica has a delivery to itself; longer than an attempt takes."""
+WAITS: Final = (10, 60, 300, 1800, 7200, 21_600, 43_200, 86_400)
+"""Seconds before each further attempt, some 45 hours in all."""
+MOST_DEAD: Final = 1000
+"""Dead deliveries of a webhook; the oldest go first."""
+MOST_WAITING: Final = 10_000
+"""Events that wait for a webhook; the oldest beyond them are dropped."""
+_AT_ONCE: Final = 8
+"""Deliveries of a replica at a time."""
 
 
 class Refused(Exception):
@@ -39,7 +61,7 @@ class Refused(Exception):
         self.final = final
 
 
-class Delivery:
+class Sender:
     """POSTs to URLs below the operator's prefixes, at permitted addresses; no redirect is followed."""
 
     def __init__(self, prefixes: Sequence[str], networks: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
@@ -51,13 +73,17 @@ class Delivery:
         """Raise `StorageDenied` or `InvalidInput` unless a URL is an allowed prefix or below one."""
         check_allowed(url, self._prefixes)
 
-    async def send(self, hook: Webhook, letter: Letter) -> None:
-        """POST an event; `Refused` unless the receiver answers 2xx within `DELIVERY_SECONDS`."""
-        body = json.dumps(letter.event, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "backslashreplace")
+    async def send(self, hook: Webhook, delivery: Delivery) -> None:
+        """POST an event; raise `Refused` unless the receiver answers 2xx within `DELIVERY_SECONDS`."""
+        try:
+            json.loads(delivery.event)
+        except (ValueError, RecursionError):
+            raise Refused("The stored event is damaged and cannot be sent", final=True) from None
+        body = delivery.event.encode()
         try:
             self.check(hook.url)  # anew: the operator may have taken a prefix away
             async with asyncio.timeout(DELIVERY_SECONDS):
-                headers = _headers(hook, letter.id, body)
+                headers = _headers(hook, delivery.id, body)
                 # Only the status counts: the body of the answer is not read.
                 async with self._pool.stream(
                     "POST", hook.url, headers=headers, content=body, extensions=_TIMEOUTS
@@ -74,7 +100,7 @@ class Delivery:
 
 
 def signature(secret: bytes, id: str, timestamp: str, body: bytes) -> str:
-    """Signature of a POST: HMAC-SHA-256 over id, time and body, with dots between them."""
+    """Return the signature of a POST: HMAC-SHA-256 over id, time and body, with dots between them."""
     mac = hmac.new(secret, f"{id}.{timestamp}.".encode() + body, hashlib.sha256)
     return "v1," + b64encode(mac.digest()).decode()
 
@@ -89,3 +115,105 @@ def _headers(hook: Webhook, id: str, body: bytes) -> list[tuple[str, str]]:
         ("webhook-timestamp", timestamp),
         ("webhook-signature", signature(hook.secret, id, timestamp, body)),
     ]
+
+
+class Dispatcher:
+    """Deliveries of one replica; between `start` and `close` it polls for them."""
+
+    def __init__(self, table: WebhookTable, deliveries: DeliveryTable, sender: Sender) -> None:
+        self._sender = sender
+        self._table = table
+        self.deliveries = deliveries
+        self._hooks: Mapping[str, Sequence[Webhook]] = {}
+        """Webhooks by space, so that a write asks about those of its own alone."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._window = asyncio.Semaphore(_AT_ONCE)
+
+    async def start(self) -> None:
+        """Learn the webhooks, and look for deliveries from now on."""
+        await self.learn()
+        self._begin(keep_running("the delivery of webhook events", self._look_for_ever))
+
+    async def close(self) -> None:
+        """Stop; events that are on their way stay in the database."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def learn(self) -> None:
+        """Read the webhooks of all spaces."""
+        hooks = defaultdict[str, list[Webhook]](list)
+        for hook in await self._table.all():
+            hooks[hook.space].append(hook)
+        self._hooks = dict(hooks)
+
+    async def look(self) -> None:
+        """Learn the webhooks, deliver pending events, and drop the oldest of too many."""
+        await self.learn()
+        await self.deliver_due()
+        for hook in [hook for hooks in self._hooks.values() for hook in hooks]:
+            if dropped := await self.deliveries.trim(hook.id, MOST_WAITING):
+                _log.warning("webhook %s of %s: too many pending events, %d dropped", hook.name, hook.space, dropped)
+
+    def begin_due(self) -> None:
+        """Deliver pending events in the background."""
+        self._begin(self._logged(self.deliver_due()))
+
+    async def deliver_due(self) -> None:
+        """Take pending events and deliver them."""
+        while taken := await self.deliveries.take(time.time(), time.time() + LEASE_SECONDS):
+            await map_concurrently(lambda each: self._logged(self._delivered(each)), taken)
+
+    async def _look_for_ever(self) -> None:
+        loop = asyncio.get_running_loop()
+        learned = loop.time()
+        while True:
+            await asyncio.sleep(DUE_SECONDS)
+            if loop.time() - learned >= LOOK_SECONDS:
+                learned = loop.time()
+                await self._logged(self.look())
+            elif self._hooks:
+                await self._logged(self.deliver_due())
+
+    async def _delivered(self, delivery: Delivery) -> None:
+        """Deliver an event that was taken."""
+        async with self._window:
+            await self._deliver(delivery)
+
+    async def _logged(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do what a later look does again if it fails."""
+        try:
+            await work
+        except Exception:
+            _log.exception("a webhook delivery failed and is tried again later")
+
+    async def _deliver(self, delivery: Delivery) -> None:
+        hook = await self._hook(delivery.hook)
+        if hook is None:  # removed, and its deliveries with it
+            return
+        try:
+            await self._sender.send(hook, delivery)
+        except Refused as refused:
+            if delivery.attempts < len(WAITS) and not refused.final:
+                await self.deliveries.postpone(delivery, str(refused), time.time() + WAITS[delivery.attempts])
+                return
+            _log.warning(
+                "webhook %s of %s: event %s failed permanently, %s", hook.name, hook.space, delivery.id, refused
+            )
+            await self.deliveries.mark_dead(delivery, str(refused), most=MOST_DEAD)
+            return
+        await self.deliveries.delete(delivery)
+
+    async def _hook(self, id: str) -> Webhook | None:
+        """Return the webhook of an id, also one that another replica has made."""
+        found = next((hook for hooks in self._hooks.values() for hook in hooks if hook.id == id), None)
+        if found is None:
+            await self.learn()
+            found = next((hook for hooks in self._hooks.values() for hook in hooks if hook.id == id), None)
+        return found
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

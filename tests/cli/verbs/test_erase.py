@@ -22,7 +22,7 @@ from protoslice.client import Client, Pushed
 
 Call = Callable[..., Any]
 RUN: Final = "/api/2.0/mlflow-artifacts/artifacts/7/run/artifacts"
-KEPT: Final = {"audit", "letters"}
+KEPT: Final = {"audit", "deliveries"}
 """Tables that name what was erased; `erase` says so."""
 
 

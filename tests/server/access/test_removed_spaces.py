@@ -107,7 +107,7 @@ async def test_a_space_is_removed_and_its_name_is_free_when_nothing_is_left() ->
         assert (await rows(app, {"stores"}))["stores"], "a day has not passed"
         for _ in range(2):
             await collect_garbage(storage, database, grace_seconds=-1, delay_seconds=-1)
-        left = await rows(app, named | {"spaces", "letters"})
+        left = await rows(app, named | {"spaces", "deliveries"})
         unpublished = {row for row in left.pop("objects") if ", None, " in row}
         assert unpublished, "a process keeps what it has reserved"
         assert {table for table, found in left.items() if found} == {"audit"}

@@ -216,8 +216,8 @@ async def _elsewhere(settings: Settings, database: Database, digest: str, keys: 
     seconds = settings.audit_seconds
     until = (datetime.now(UTC) + timedelta(seconds=seconds)).strftime("%Y-%m-%d") if seconds else "for ever"
     left.append(Remainder("audit", "id, names and tags", until, "a lower PROTOSLICE_AUDIT_SECONDS"))
-    if there.letters:
-        left.append(Remainder("webhooks", f"{there.letters} events", "their delivery", "protoslice webhook rm NAME"))
+    if there.events:
+        left.append(Remainder("webhooks", f"{there.events} events", "their delivery", "protoslice webhook rm NAME"))
     if database.dialect == "sqlite":
         left.append(Remainder("database", "deleted rows", "others overwrite them", "VACUUM, with the service stopped"))
     if backed_up:

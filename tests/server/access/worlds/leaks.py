@@ -15,7 +15,7 @@ from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.mlflow import MlflowTable
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.syntax import Digest
-from protoslice.catalog.webhooks import WebhookRecords
+from protoslice.catalog.webhooks import WebhookTable
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
 from protoslice.server.access import records, rules
@@ -141,10 +141,10 @@ def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
 def _hooks_of_all(patch: pytest.MonkeyPatch) -> None:
     """Webhooks of all spaces are listed."""
 
-    async def of(self: WebhookRecords, space: str) -> list[Any]:
+    async def of(self: WebhookTable, space: str) -> list[Any]:
         return await self.all()
 
-    patch.setattr(WebhookRecords, "of", of)
+    patch.setattr(WebhookTable, "of", of)
 
 
 def _readers(row: str) -> Planting:

@@ -1,16 +1,18 @@
-"""Webhooks: putting, listing and removing them, their letters, and delivering those again."""
+"""Webhooks: putting, listing and removing them, their undelivered events, and delivering those again."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from protoslice.catalog.letters import Letter
-from protoslice.catalog.webhooks import Webhook
+from protoslice.catalog.database import time_of
+from protoslice.catalog.webhooks import Delivery, Webhook
 from protoslice.facts import EventLetter, Redelivered, WebhookFacts
 from protoslice.server.access.places import space_of
 from protoslice.server.access.rules import ADMIN
@@ -23,11 +25,13 @@ from protoslice.server.http.conditions import EntityTag
 from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import ResultPage
-from protoslice.webhooks.model import NewWebhook
+from protoslice.webhooks.webhooks import NewWebhook
 
 router = GuardedRouter(tags=["webhooks"])
 
 _NO_STORE = {"cache-control": "no-store"}
+_DAMAGED = "protoslice.damaged"
+"""Type that is shown for an event whose row is damaged."""
 
 
 @endpoint(
@@ -125,8 +129,8 @@ async def list_letters(
     """List the events not yet delivered to a webhook, oldest first."""
     most = min(limit, services.settings.max_page_items)
     hook = await services.webhooks.get(space_of(request.scope), name)
-    page = await services.webhooks.letters(hook, dead=dead, limit=most, cursor=cursor)
-    return page_answer(request, page, encode_items(map(_letter, page.items)))
+    page = await services.webhooks.deliveries(hook, dead=dead, limit=most, cursor=cursor)
+    return page_answer(request, page, encode_items(map(_undelivered, page.items)))
 
 
 @endpoint(
@@ -154,9 +158,12 @@ def _fact(hook: Webhook, secret: str = "") -> WebhookFacts:
     return WebhookFacts(hook.name, hook.url, tuple(hook.events), _time(hook.created), secret)
 
 
-def _letter(letter: Letter) -> EventLetter:
-    event = letter.event
-    return EventLetter(letter.id, event["type"], event["subject"], _time(letter.written), letter.attempts, letter.error)
+def _undelivered(delivery: Delivery) -> EventLetter:
+    kind, subject = _DAMAGED, ""
+    with suppress(ValueError, RecursionError, KeyError, TypeError):
+        event = json.loads(delivery.event)
+        kind, subject = str(event["type"]), str(event["subject"])
+    return EventLetter(delivery.id, kind, subject, time_of(delivery.written), delivery.attempts, delivery.error)
 
 
 def _time(seconds: float) -> datetime:
