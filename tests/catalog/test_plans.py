@@ -30,7 +30,7 @@ from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
 from protoslice.catalog.webhooks import DeliveryTable
 
-_LOCKS = re.compile(r"\s+FOR (UPDATE|SHARE)( SKIP LOCKED)?")
+_LOCKS = re.compile(r"\s+FOR ((NO KEY )?UPDATE|(KEY )?SHARE)( SKIP LOCKED)?")
 _SMALL = ("webhooks", "uploads_open", "usage", "kept_files_upload")
 """Tables and indexes of few rows in a space."""
 _IN_ORDER = tuple(f"stores USING INDEX stores_{sort}" for sort in SORTS)
@@ -163,6 +163,7 @@ async def _stores(db: InlineDatabase) -> None:
     await table.remove("x")
     await table.last_with("t")
     await table.restore("x")
+    await SpaceTable(db).create(SPACE)
     await SpaceTable(db).get(SPACE)
     await SpaceTable(db).page(3)
 
