@@ -13,12 +13,12 @@ from typing import Final
 from bench.timing import Row
 from tests.support.postgres import running_postgres
 
-from protoslice.catalog import Database, Transaction, upgrade
 from protoslice.catalog.objects import new_id
-from protoslice.catalog.postgres import PostgresDatabase
 from protoslice.catalog.spaces import Account
-from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.catalog.stores import StoreDraft, StoreTable
+from protoslice.database import Database, Transaction, upgrade
+from protoslice.database.postgres import PostgresDatabase
+from protoslice.database.sqlite import SqliteDatabase
 from protoslice.storage import MemoryStorage
 from protoslice.stores.collection import collect_garbage
 

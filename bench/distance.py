@@ -23,10 +23,10 @@ from tests.support.postgres import running_postgres
 from tests.support.seeded import seed
 from tests.support.stores import onnx, opened, upload
 
-from protoslice.catalog import Database, Transaction, upgrade
 from protoslice.catalog.listing import StoreQuery
-from protoslice.catalog.postgres import PostgresDatabase, PostgresTransaction
-from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction
+from protoslice.database import Database, Transaction, upgrade
+from protoslice.database.postgres import PostgresDatabase, PostgresTransaction
+from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction
 from protoslice.storage import ObjectKey, Storage, open_storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.collection import collect_garbage

@@ -15,13 +15,13 @@ import psycopg
 from bench.timing import Row
 from tests.support.postgres import running_postgres
 
-from protoslice.catalog import Database, Transaction, upgrade
 from protoslice.catalog.audit import AuditQuery, AuditTable
 from protoslice.catalog.listing import SORTS, StoreQuery
-from protoslice.catalog.postgres import PostgresDatabase
 from protoslice.catalog.spaces import Account
-from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.catalog.stores import StoreTable
+from protoslice.database import Database, Transaction, upgrade
+from protoslice.database.postgres import PostgresDatabase
+from protoslice.database.sqlite import SqliteDatabase
 
 SPACE: Final = "bench"
 STORES: Final = 1_000_000

@@ -78,18 +78,18 @@ MUTANTS: Final = (
         f"{_CATALOG}/test_artifacts.py",
     ),
     Mutant(
-        "deadlocks are repeated", "catalog/database.py",
+        "deadlocks are repeated", "database/transactions.py",
         "if loop.time() + wait > deadline or (unreachable and self._is_away):", "if True:",
-        f"{_CATALOG}/test_postgres.py",
+        "tests/database/test_postgres.py",
     ),
     Mutant(
-        "a change has an id", "catalog/database.py", "            tx.record(change, self.schema)\n", "",
-        f"{_CATALOG}/test_postgres.py",
+        "a change has an id", "database/transactions.py", "            tx.record(change, self.schema)\n", "",
+        "tests/database/test_postgres.py",
     ),
     Mutant(
-        "a lost answer is looked up", "catalog/database.py",
+        "a lost answer is looked up", "database/transactions.py",
         "if unknown and await self._took_effect(change, background=background):", "if False:",
-        f"{_CATALOG}/test_postgres.py",
+        "tests/database/test_postgres.py",
     ),
     Mutant(
         "the existing row is read after a conflict", "catalog/artifacts.py",
@@ -102,46 +102,46 @@ MUTANTS: Final = (
         'version=b"always the same"', f"{_CATALOG}/test_histories.py",
     ),
     Mutant(
-        "a statement has a deadline in SQLite", "catalog/sqlite.py", "lambda: time.monotonic() > end", "lambda: False",
-        f"{_CATALOG}/test_database.py -k interrupted",
+        "a statement has a deadline in SQLite", "database/sqlite.py", "lambda: time.monotonic() > end", "lambda: False",
+        "tests/database/test_transactions.py -k interrupted",
     ),
     Mutant(
-        "a statement has a deadline in PostgreSQL", "catalog/postgres.py", "SET LOCAL statement_timeout = {}",
-        "SET LOCAL work_mem = '{}kB'", f"{_CATALOG}/test_database.py -k interrupted",
+        "a statement has a deadline in PostgreSQL", "database/postgres.py", "SET LOCAL statement_timeout = {}",
+        "SET LOCAL work_mem = '{}kB'", "tests/database/test_transactions.py -k interrupted",
     ),
     Mutant(
-        "a full pool refuses", "catalog/database.py", "asyncio.timeout(WAIT_SECONDS)", "asyncio.timeout(60)",
-        f"{_CATALOG}/test_database.py -k full_lane",
+        "a full pool refuses", "database/transactions.py", "asyncio.timeout(WAIT_SECONDS)", "asyncio.timeout(60)",
+        "tests/database/test_transactions.py -k full_lane",
     ),
     Mutant(
-        "background work has connections", "catalog/sqlite.py", "self._lanes[background].run(self._reading",
-        "self._lanes[False].run(self._reading", f"{_CATALOG}/test_database.py -k full_lane",
+        "background work has connections", "database/sqlite.py", "self._lanes[background].run(self._reading",
+        "self._lanes[False].run(self._reading", "tests/database/test_transactions.py -k full_lane",
     ),
     Mutant(
-        "a foreign key has an index", "catalog/migrations/0005.sql",
+        "a foreign key has an index", "database/migrations/0005.sql",
         "CREATE INDEX names_manifest ON names (space, repository, manifest) WHERE manifest IS NOT NULL;\n", "",
-        f"{_CATALOG}/test_schema.py",
+        "tests/database/test_schema.py",
     ),
     Mutant(
-        "only the job that fails is rolled back", "catalog/sqlite.py", 'connection.execute("ROLLBACK TO job")', "pass",
-        f"{_CATALOG}/test_database.py {_CATALOG}/test_repositories.py",
+        "only the job that fails is rolled back", "database/sqlite.py", 'connection.execute("ROLLBACK TO job")', "pass",
+        "tests/database/test_transactions.py {_CATALOG}/test_repositories.py",
     ),
     Mutant(
-        "writes wait for other processes", "catalog/sqlite.py", "    fcntl.flock(file, fcntl.LOCK_EX)\n", "",
-        f"{_CATALOG}/test_sqlite.py",
+        "writes wait for other processes", "database/sqlite.py", "    fcntl.flock(file, fcntl.LOCK_EX)\n", "",
+        "tests/database/test_sqlite.py",
     ),
     Mutant(
-        "a write that has not begun is refused", "catalog/sqlite.py", "if job.done.cancel():", "if False:",
-        f"{_CATALOG}/test_sqlite.py",
+        "a write that has not begun is refused", "database/sqlite.py", "if job.done.cancel():", "if False:",
+        "tests/database/test_sqlite.py",
     ),
     Mutant(
-        "a file that was removed is noticed", "catalog/sqlite.py",
+        "a file that was removed is noticed", "database/sqlite.py",
         "if _identity(self._name) != self._opened:", "if False:",
-        f"{_CATALOG}/test_sqlite.py",
+        "tests/database/test_sqlite.py",
     ),
     Mutant(
-        "network file systems are refused", "catalog/sqlite.py", "if _NETWORK.fullmatch(kind):", "if False:",
-        f"{_CATALOG}/test_sqlite.py",
+        "network file systems are refused", "database/sqlite.py", "if _NETWORK.fullmatch(kind):", "if False:",
+        "tests/database/test_sqlite.py",
     ),
     Mutant(
         "a full disk of the database takes nothing in", "stores/shared.py",
@@ -149,8 +149,8 @@ MUTANTS: Final = (
         "tests/stores/test_full_disk.py",
     ),
     Mutant(
-        "foreign keys are enforced", "catalog/sqlite.py", '"foreign_keys = ON"', '"foreign_keys = OFF"',
-        f"{_CATALOG}/test_database.py {_CATALOG}/test_repositories.py",
+        "foreign keys are enforced", "database/sqlite.py", '"foreign_keys = ON"', '"foreign_keys = OFF"',
+        "tests/database/test_transactions.py {_CATALOG}/test_repositories.py",
     ),
     Mutant(
         "a blob that is wanted never expires", "artifacts/repository.py", "if blob.wanted and blob.store is None:",
@@ -177,7 +177,7 @@ MUTANTS: Final = (
         "held = _referenced(tx, picked)", "held = set[tuple[str, int]]()", SIMULATION,
     ),
     Mutant(
-        "1: stores refer to objects by a foreign key", "catalog/migrations/0007.sql",
+        "1: stores refer to objects by a foreign key", "database/migrations/0007.sql",
         """REFERENCES stores (space, id) ON DELETE CASCADE,
     FOREIGN KEY (space, object) REFERENCES objects (space, id)
 ) {composite};
@@ -187,7 +187,7 @@ CREATE INDEX store_objects_object""",
 CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
-        "1: uploads refer to objects by a foreign key", "catalog/migrations/0007.sql",
+        "1: uploads refer to objects by a foreign key", "database/migrations/0007.sql",
         """REFERENCES uploads (space, id),
     FOREIGN KEY (space, object) REFERENCES objects (space, id)""",
         "REFERENCES uploads (space, id)", f"{_CATALOG}/test_uploads.py",
@@ -352,7 +352,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
         'version = b"always the same"', SIMULATION,
     ),
     Mutant(
-        "18: digests are unique among stores that are there", "catalog/migrations/0007.sql",
+        "18: digests are unique among stores that are there", "database/migrations/0007.sql",
         "ON stores (space, digest) WHERE deleted IS NULL", "ON stores (space, digest)", SIMULATION,
     ),
     Mutant(
@@ -428,7 +428,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
         f"{_CATALOG}/test_uploads.py",
     ),
     Mutant(
-        "10: a lost answer to COMMIT is looked up", "catalog/database.py",
+        "10: a lost answer to COMMIT is looked up", "database/transactions.py",
         "if unknown and await self._took_effect(change, background=background):", "if False:", SIMULATION,
     ),
     Mutant(
@@ -531,7 +531,8 @@ CREATE INDEX store_objects_object""", SIMULATION,
     _access("catalog/spaces.py", "type(value) is not int or not 0", "not 0"),
     _access("server/access/oidc/verification.py", "if algorithm not in issuer.algorithms:", "if False:"),
     Mutant(
-        "rows of a read-only storage stay", "catalog/database.py", "if tx.changed & OF_STORAGE and", "if False and",
+        "rows of a read-only storage stay", "database/transactions.py",
+        "if tx.changed & OF_STORAGE and", "if False and",
         "tests/server/access/test_read_only.py",
     ),
     Mutant(

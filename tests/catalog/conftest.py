@@ -4,7 +4,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from protoslice.catalog import Database, open_database
+from protoslice.catalog import open_database
+from protoslice.database import Database
 
 
 @pytest.fixture

@@ -9,14 +9,14 @@ from dataclasses import replace
 import pytest
 from tests.support.rows import ACCOUNT, held, put_store
 
-from protoslice.catalog import Database
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
-from protoslice.catalog.database import ConcurrentChange
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import OCI
 from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
 from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown
 from protoslice.catalog.webhooks import DeliveryTable, Webhook, WebhookTable
+from protoslice.database import Database
+from protoslice.database.transactions import ConcurrentChange
 from protoslice.errors import Conflict
 
 NAME = "lib/net"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from tests.support.catalogues import run_in
 
-from protoslice.catalog import Database, Transaction, snapshots
 from protoslice.catalog.audit import AuditQuery, AuditRow, AuditTable, Place, purge_audit, record
-from protoslice.catalog.database import ACTOR, AUDITED, NOBODY, UNAUDITED, Work
 from protoslice.catalog.spaces import SpaceTable
+from protoslice.database import Database, Transaction, snapshots
+from protoslice.database.transactions import ACTOR, AUDITED, NOBODY, UNAUDITED, Work
 
 DAY = 86_400_000_000
 
@@ -65,7 +65,7 @@ def test_changes_are_filtered_newest_first(catalogue: str, walked: int, monkeypa
 
 
 def test_old_changes_are_deleted(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.catalog.database.BATCH", 4)
+    monkeypatch.setattr("protoslice.database.transactions.BATCH", 4)
 
     async def work(database: Database) -> None:
         now = await database.read(lambda tx: tx.now)
@@ -83,7 +83,7 @@ def test_old_changes_are_deleted(catalogue: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_space_keeps_its_newest_changes(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.catalog.database.BATCH", 4)
+    monkeypatch.setattr("protoslice.database.transactions.BATCH", 4)
 
     async def work(database: Database) -> None:
         now = await database.read(lambda tx: tx.now)

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from tests.support.rows import ACCOUNT, SPACE, held, keys, own, put_store, reserved
 
-from protoslice.catalog import Database, open_database
+from protoslice.catalog import open_database
 from protoslice.catalog.collector import CollectorTable, TrashRow
-from protoslice.catalog.database import SECOND
 from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.objects import UNFINISHED_SECONDS, ObjectTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
+from protoslice.database import Database
+from protoslice.database.transactions import SECOND
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores.collection import GarbageReport, collect_garbage
 from protoslice.stores.marker import check_storage

@@ -8,13 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 from tests.support.rows import SPACE, own, put_store, reserved
 
-from protoslice.catalog import Database
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.database import ForeignKeyViolation
 from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.objects import Collected, OwnObject, new_id
 from protoslice.catalog.spaces import NO_QUOTA, SpaceTable
 from protoslice.concurrency.executor import Worker
+from protoslice.database import Database
+from protoslice.database.transactions import ForeignKeyViolation
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores.derived_facts import LARGEST_ROW, DerivedFacts, DerivedSources

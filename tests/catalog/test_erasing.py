@@ -12,9 +12,8 @@ from tests.support.catalogues import shared_catalogue
 from tests.support.interrupted import FaultyDatabase, InterruptedDatabase, Interruption, at_every_call
 from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
-from protoslice.catalog import Database, database, open_database
+from protoslice.catalog import open_database
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
-from protoslice.catalog.database import Transaction
 from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.histories import Commit, History, Ref
@@ -22,11 +21,13 @@ from protoslice.catalog.kept_files import KeptFile, KeptFiles
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.repositories import RepositoryTable
-from protoslice.catalog.snapshots import tables
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
+from protoslice.database import Database, transactions
+from protoslice.database.snapshots import tables
+from protoslice.database.transactions import Transaction
 from protoslice.errors import ProtosliceError
 from protoslice.storage import MemoryStorage
 from protoslice.testing import FaultyStorage
@@ -126,7 +127,7 @@ FACTS: Final[dict[str, list[tuple[Any, ...]]]] = {
 
 @pytest.mark.parametrize("batch", [1, 500])
 def test_all_that_leads_to_a_store_is_erased(catalogue: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "BATCH", batch)
+    monkeypatch.setattr(transactions, "BATCH", batch)
 
     async def run() -> None:
         async with open_database(catalogue, "memory://") as opened:

@@ -7,14 +7,15 @@ from collections.abc import Callable
 import pytest
 from tests.support.rows import ACCOUNT, put_store
 
-from protoslice.catalog import Database, git_objects
-from protoslice.catalog.database import Transaction
+from protoslice.catalog import git_objects
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.histories import Commit, History, NoRepository, Ref
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import RepositoryExists, RepositoryListing, RepositoryRow, RepositoryTable
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
+from protoslice.database import Database
+from protoslice.database.transactions import Transaction
 from protoslice.errors import Conflict
 
 ONE, TWO, THREE = "1" * 40, "2" * 40, "3" * 40

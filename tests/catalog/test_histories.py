@@ -12,13 +12,14 @@ import pytest
 from tests.support.postgres import TestServer
 from tests.support.rows import ACCOUNT, history_of, put_store
 
-from protoslice.catalog import Database, open_database
+from protoslice.catalog import open_database
 from protoslice.catalog.abandoned import purge_commits, purge_repositories
 from protoslice.catalog.histories import Author, BranchMoved, Commit, NoCommit, NoRepository, Ref, RefExists
 from protoslice.catalog.kept_files import KeptFile, KeptFiles
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
 from protoslice.catalog.stores import StoreTable
+from protoslice.database import Database
 from protoslice.errors import Conflict
 from protoslice.storage import MemoryStorage
 from protoslice.stores.collection import collect_garbage
@@ -146,7 +147,7 @@ async def test_collector_deletes_the_commits_that_nothing_leads_to(
     database: Database, replica: Database, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Branches are made, moved and removed at random, and what is left is compared with a walk along all parents."""
-    monkeypatch.setattr("protoslice.catalog.database.BATCH", 3)
+    monkeypatch.setattr("protoslice.database.transactions.BATCH", 3)
     random, history, refs = Random(seed), await history_of(database), dict[str, Ref]()
     parents = dict[str | None, str | None]()
     for turn in range(60):

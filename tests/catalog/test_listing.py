@@ -11,8 +11,7 @@ from typing import Any, Final
 import pytest
 from tests.support.rows import history_of
 
-from protoslice.catalog import Database, Transaction, connect, listing, upgrade
-from protoslice.catalog.database import ACTOR, Actor
+from protoslice.catalog import listing
 from protoslice.catalog.histories import Commit, Ref
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.listing import SORTS, StoreQuery
@@ -20,6 +19,8 @@ from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import new_id
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.stores import StoreDraft, StoreTable
+from protoslice.database import Database, Transaction, connect, upgrade
+from protoslice.database.transactions import ACTOR, Actor
 
 SPACES: Final = ("team", "team-2")
 WORDS: Final = ("ResNet", "bert", "100%_\\", "[v2]*?", "naïve", "ÉCOLE", "模型", "a.b", "--")

@@ -21,11 +21,10 @@ from tests.support.rows import ACCOUNT, SPACE, history_of, own, put_store, reser
 from tests.support.stepping import NEVER, Actor, Unlocked
 
 import protoslice.catalog
-from protoslice.catalog import Database, open_database
+from protoslice.catalog import open_database
 from protoslice.catalog.abandoned import purge_commits, purge_repositories
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.database import ACTOR, NOBODY
 from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.histories import Commit, History, Ref
@@ -41,6 +40,8 @@ from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
 from protoslice.catalog.webhooks import DeliveryTable, Webhook, WebhookTable
+from protoslice.database import Database
+from protoslice.database.transactions import ACTOR, NOBODY
 
 FOLDER: Final = Path(protoslice.catalog.__file__).parent
 LOCK: Final = re.compile(r"\s+FOR (?:(?:NO KEY )?UPDATE|(?:KEY )?SHARE)(?: SKIP LOCKED)?\b")

@@ -7,11 +7,12 @@ import asyncio
 import pytest
 from tests.support.rows import ACCOUNT, held, put_store
 
-from protoslice.catalog import Database, mlflow
+from protoslice.catalog import mlflow
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.mlflow import ChangedFolders, MlflowTable, NoArtifact, folder_version
 from protoslice.catalog.repositories import NamedStore, NamesOfStores
 from protoslice.catalog.spaces import Account
+from protoslice.database import Database
 from protoslice.errors import Conflict
 
 FILE = KeptFile(size=3, data=b"abc")

@@ -11,11 +11,12 @@ import pytest
 from tests.support.catalogues import InlineDatabase
 from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
-from protoslice.catalog import Database, objects, open_database
+from protoslice.catalog import objects, open_database
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.objects import Collected, ObjectTable, OwnObject, new_id, new_objects, object_id
 from protoslice.catalog.stores import StoreTable
+from protoslice.database import Database
+from protoslice.database.transactions import UniqueViolation
 from protoslice.stores.writing.reservations import BLOCK, USABLE_SECONDS, Reservations
 
 Work = Callable[[Database], Awaitable[None]]

@@ -12,7 +12,6 @@ from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
 
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.database import Row
 from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.histories import Commit, History, Ref
@@ -23,12 +22,13 @@ from protoslice.catalog.mlflow import ChangedFolders, MlflowTable, folder_versio
 from protoslice.catalog.objects import ObjectTable
 from protoslice.catalog.repositories import NamesOfStores, RepositoryListing, RepositoryTable
 from protoslice.catalog.spaces import Account, SpaceTable
-from protoslice.catalog.sqlite import SqliteTransaction
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
 from protoslice.catalog.webhooks import DeliveryTable
+from protoslice.database.sqlite import SqliteTransaction
+from protoslice.database.transactions import Row
 
 _LOCKS = re.compile(r"\s+FOR ((NO KEY )?UPDATE|(KEY )?SHARE)( SKIP LOCKED)?")
 _SMALL = ("webhooks", "uploads_open", "usage", "kept_files_upload")

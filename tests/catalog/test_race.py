@@ -17,11 +17,12 @@ from tests.support.postgres import TestServer
 from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
 from tests.support.stepping import NEVER, Actor
 
-from protoslice.catalog import Database, Transaction, open_database
+from protoslice.catalog import open_database
 from protoslice.catalog.collector import CollectorTable, _drop
 from protoslice.catalog.objects import Collected
-from protoslice.catalog.postgres import _parameters
 from protoslice.catalog.stores import StoreTable
+from protoslice.database import Database, Transaction
+from protoslice.database.postgres import _parameters
 
 
 @contextmanager

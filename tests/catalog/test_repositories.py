@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from tests.support.rows import ACCOUNT, put_store
 
-from protoslice.catalog import Database
 from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
 from protoslice.catalog.labels import HUB, OCI
 from protoslice.catalog.repositories import RepositoryExists, RepositoryTable
 from protoslice.catalog.spaces import Account
+from protoslice.database import Database
 from protoslice.errors import Conflict
 
 

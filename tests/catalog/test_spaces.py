@@ -9,8 +9,9 @@ import pytest
 from tests.support.postgres import TestServer
 from tests.support.rows import SPACE, held, own, put_store, reserved
 
-from protoslice.catalog import Database, Transaction, open_database
+from protoslice.catalog import open_database
 from protoslice.catalog.spaces import LIMITS, Account, Quota, SpaceTable
+from protoslice.database import Database, Transaction
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded
 
 

@@ -9,11 +9,11 @@ import pytest
 from tests.support.rows import ACCOUNT, held, own, put_store, reserved
 from tests.support.stores import collect_a_day_later, in_memory, read, upload
 
-from protoslice.catalog import Database
 from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.objects import Collected, new_id
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.tags import TagTable
+from protoslice.database import Database
 from protoslice.errors import NotFound
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import Stores

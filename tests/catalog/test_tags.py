@@ -9,12 +9,13 @@ from collections import Counter
 import pytest
 from tests.support.rows import ACCOUNT, SPACE, put_store
 
-from protoslice.catalog import Database, tags
+from protoslice.catalog import tags
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import check_tag
 from protoslice.catalog.tags import TagTable
 from protoslice.catalog.webhooks import DeliveryTable, Webhook, WebhookTable
+from protoslice.database import Database
 from protoslice.errors import Changed, InvalidInput, LimitExceeded, NotFound
 
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 import pytest
 from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
-from protoslice.catalog import Database, open_database
+from protoslice.catalog import open_database
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.objects import Collected, ObjectTable, OwnObject, new_id
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.uploads import ObjectChanges, Overtaken, UploadRow, UploadTable, XorbRow
+from protoslice.database import Database
 
 Work = Callable[[UploadTable, UploadTable], Awaitable[None]]
 _NONE = ObjectChanges()

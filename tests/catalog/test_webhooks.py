@@ -10,10 +10,10 @@ from functools import partial
 
 import pytest
 
-from protoslice.catalog import Database, Transaction
-from protoslice.catalog.database import ACTOR, Actor
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.webhooks import DeliveryTable, Webhook, WebhookTable, emit
+from protoslice.database import Database, Transaction
+from protoslice.database.transactions import ACTOR, Actor
 
 LATER = 1e10
 

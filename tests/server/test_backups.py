@@ -26,7 +26,7 @@ from tests.support.postgres import TestServer
 from tests.support.serve import serve
 from tests.support.stores import onnx
 
-from protoslice.catalog import Database, connect, upgrade
+from protoslice.database import Database, connect, upgrade
 from protoslice.errors import StorageUnavailable
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings

@@ -10,8 +10,8 @@ import httpx
 import pytest
 from tests.support.serve import serve
 
-from protoslice.catalog.database import Work
-from protoslice.catalog.sqlite import SqliteDatabase
+from protoslice.database.sqlite import SqliteDatabase
+from protoslice.database.transactions import Work
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 

@@ -10,7 +10,8 @@ from typing import TypeVar
 import pytest
 from tests.support.rows import own, put_store, reserved
 
-from protoslice.catalog import Database, holds, open_database
+from protoslice.catalog import holds, open_database
+from protoslice.database import Database
 from protoslice.errors import Conflict
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage

@@ -25,8 +25,8 @@ from tests.support.stores import (
     upload,
 )
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import Transaction
+from protoslice.database import Database
+from protoslice.database.transactions import Transaction
 from protoslice.errors import IntegrityError, Unsupported
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectKey, Span
 from protoslice.stores import IngestRequest, StoreOptions, Stores

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, visible
 
-from protoslice.catalog import upgrade
-from protoslice.catalog.sqlite import SqliteDatabase
+from protoslice.database import upgrade
+from protoslice.database.sqlite import SqliteDatabase
 from protoslice.errors import NotFound, StorageFull
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores

@@ -16,8 +16,8 @@ from tests.support.catalogues import shared_catalogue
 from tests.support.store_writer import content
 from tests.support.stores import assert_tidy, assert_whole, opened, visible
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import Transaction
+from protoslice.database import Database
+from protoslice.database.transactions import Transaction
 from protoslice.storage import FileStorage
 from protoslice.stores.collection import collect_garbage
 

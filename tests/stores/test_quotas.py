@@ -23,9 +23,9 @@ from tests.support.stores import (
     visible,
 )
 
-from protoslice.catalog import Database, connect, upgrade
 from protoslice.catalog.objects import object_id
 from protoslice.catalog.spaces import LIMITS, Account, Held, Quota, SpaceTable
+from protoslice.database import Database, connect, upgrade
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded, SpaceLimit
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, StoreOptions, Stores

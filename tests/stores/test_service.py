@@ -25,8 +25,8 @@ from tests.support.stores import (
 from tests.support.things import DESCRIPTORS
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
-from protoslice.catalog import upgrade
-from protoslice.catalog.sqlite import SqliteDatabase
+from protoslice.database import upgrade
+from protoslice.database.sqlite import SqliteDatabase
 from protoslice.errors import IntegrityError, NotFound, StorageFull, StorageUnavailable, Unsupported
 from protoslice.mlflow import MlflowArtifacts
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectContent, ObjectKey

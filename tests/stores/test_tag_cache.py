@@ -12,7 +12,8 @@ from tests.support.catalogues import InlineDatabase, catalogue_of
 from tests.support.interrupted import InterceptedDatabase
 from tests.support.stores import onnx, opened, some, upload
 
-from protoslice.catalog import Database, tags
+from protoslice.catalog import tags
+from protoslice.database import Database
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores

@@ -15,9 +15,9 @@ from typing import Any, Final, TypeVar
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-from protoslice.catalog import Database, connect, schema, upgrade
-from protoslice.catalog.database import Alteration, Outdated, Row, Transaction, Work
-from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
+from protoslice.database import Database, connect, schema, upgrade
+from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction, translated
+from protoslice.database.transactions import Alteration, Outdated, Row, Transaction, Work
 from protoslice.storage import FileStorage, Storage
 
 T = TypeVar("T")

@@ -6,9 +6,9 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import CommitUnknown, Work
-from protoslice.catalog.sqlite import SqliteDatabase
+from protoslice.database import Database
+from protoslice.database.sqlite import SqliteDatabase
+from protoslice.database.transactions import CommitUnknown, Work
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage

@@ -17,7 +17,7 @@ from typing import Final
 
 import psycopg
 
-from protoslice.catalog import connect, upgrade
+from protoslice.database import connect, upgrade
 
 _USER: Final = "protoslice"
 _NOBODY: Final = 65534

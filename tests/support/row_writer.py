@@ -15,8 +15,8 @@ from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
 
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.objects import ObjectTable
-from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.catalog.stores import StoreTable
+from protoslice.database.sqlite import SqliteDatabase
 from protoslice.errors import Conflict, DatabaseUnavailable
 
 

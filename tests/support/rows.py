@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from protoslice.catalog import Database
 from protoslice.catalog.histories import History
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.objects import ObjectTable, OwnObject, ReservedObject, new_id, new_objects
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.stores import Published, StoreDraft, StoreTable
+from protoslice.database import Database
 
 SPACE: Final = "team"
 ACCOUNT: Final = Account(SPACE)

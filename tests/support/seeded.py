@@ -9,11 +9,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import Transaction
 from protoslice.catalog.objects import new_id
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
+from protoslice.database import Database
+from protoslice.database.transactions import Transaction
 from protoslice.facts import File
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.wrappers.interceptor import InterceptedStorage

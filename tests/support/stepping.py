@@ -9,9 +9,9 @@ from typing import Any, Final, TypeAlias, TypeVar
 
 import psycopg
 
-from protoslice.catalog import Database, Transaction
-from protoslice.catalog.database import Row, Work
-from protoslice.catalog.postgres import PostgresTransaction, _parameters, translated
+from protoslice.database import Database, Transaction
+from protoslice.database.postgres import PostgresTransaction, _parameters, translated
+from protoslice.database.transactions import Row, Work
 
 T = TypeVar("T")
 Unlocked: TypeAlias = Callable[[str], str]

@@ -15,10 +15,10 @@ from unittest.mock import patch
 from tests.support.catalogues import catalogue_of
 from tests.support.protos.writer import varint
 
-from protoslice.catalog import Database
 from protoslice.catalog import collector as collector_table
-from protoslice.catalog.database import Transaction
 from protoslice.catalog.spaces import Account, SpaceTable
+from protoslice.database import Database
+from protoslice.database.transactions import Transaction
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import Store
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage

@@ -21,9 +21,9 @@ from tests.support.repositories import change
 from tests.support.stores import opened, upload
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
-from protoslice.catalog import Database, database
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.webhooks import MOST_HOOKS, Delivery, Webhook, emit
+from protoslice.database import Database, transactions
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError
 from protoslice.repositories import Repositories
 from protoslice.server.api.routes.administration.webhooks import _undelivered
@@ -195,7 +195,7 @@ def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
 def test_a_repository_is_removed_with_an_event_for_each_ref(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(database, "BATCH", most)
+    monkeypatch.setattr(transactions, "BATCH", most)
 
     async def work() -> None:
         async with replica(receiver) as (hooks, stores):

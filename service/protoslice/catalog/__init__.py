@@ -1,6 +1,5 @@
-"""The SQL catalogue: everything mutable or searchable, in SQLite or PostgreSQL."""
+"""The catalogue: all but bytes, with a module for each kind of thing: dataclasses, SQL, errors."""
 
-from protoslice.catalog.database import Database, Transaction
-from protoslice.catalog.opening import connect, file_of, open_database, shown_url, upgrade
+from protoslice.catalog.upkeep import open_database
 
-__all__ = ["Database", "Transaction", "connect", "file_of", "open_database", "shown_url", "upgrade"]
+__all__ = ["open_database"]

@@ -7,12 +7,12 @@ from collections.abc import Collection
 from functools import partial
 from typing import Final
 
-from protoslice.catalog.database import BATCH, SECOND, Database, Row, Transaction
 from protoslice.catalog.kept_files import COUNTED
 from protoslice.catalog.labels import REMOVED
 from protoslice.catalog.live_stores import LIVE, is_named
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import mark_removed
+from protoslice.database.transactions import BATCH, SECOND, Database, Row, Transaction
 
 _OF_REPOSITORIES: Final = {
     "names": "kind, name",

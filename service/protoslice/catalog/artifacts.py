@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from protoslice.catalog.abandoned import remove_stores
 from protoslice.catalog.audit import record, require_space
-from protoslice.catalog.database import LAST, Database, Row, Transaction, Transient, Unaudited, time_of
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
 from protoslice.catalog.labels import OCI, label
 from protoslice.catalog.live_stores import require_store
@@ -24,6 +23,7 @@ from protoslice.catalog.syntax import (
     check_oci_tag,
 )
 from protoslice.catalog.webhooks import emit
+from protoslice.database.transactions import LAST, Database, Row, Transaction, Transient, Unaudited, time_of
 from protoslice.errors import InvalidInput, NotFound
 
 _OWN: Final = "(SELECT id FROM repositories WHERE space = :space AND protocol = 'oci' AND name = :repository)"

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from protoslice.catalog.database import SECOND, Actor, Database, Row, Transaction
+from protoslice.database.transactions import SECOND, Actor, Database, Row, Transaction
 from protoslice.errors import SpaceRemoved
 
 EVERY_SPACE: Final = "*"

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from protoslice.catalog.database import SECOND, Database, Row, Transaction
 from protoslice.catalog.holds import HOLD_SECONDS
 from protoslice.catalog.objects import LARGEST_SUMLESS, release_objects
 from protoslice.catalog.spaces import discharge
 from protoslice.catalog.uploads import end_uploads, forget_uploads, release_uploads
 from protoslice.concurrency.chores import run_all
+from protoslice.database.transactions import SECOND, Database, Row, Transaction
 
 TWICE_SECONDS: Final = 86_400.0
 """Seconds after which the bytes of an object that was never published are deleted once more."""

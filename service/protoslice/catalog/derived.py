@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from protoslice.catalog.database import Database, Transaction
 from protoslice.catalog.objects import OwnObject, publish_objects, release_objects
+from protoslice.database.transactions import Database, Transaction
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,6 @@ from protoslice.catalog.abandoned import purge_repositories
 from protoslice.catalog.artifacts import ArtifactTable
 from protoslice.catalog.audit import record
 from protoslice.catalog.collector import drop_these, purge_store
-from protoslice.catalog.database import Database, Row, Transaction, Unaudited
 from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.catalog.histories import empty_commits
 from protoslice.catalog.labels import shown_name
@@ -29,6 +28,7 @@ from protoslice.catalog.stores import mark_removed
 from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown
 from protoslice.catalog.tags import TAGS
 from protoslice.catalog.uploads import release_uploads
+from protoslice.database.transactions import Database, Row, Transaction, Unaudited
 
 _SHOWN: Final = 100
 """Names of each kind, and other stores, that are shown."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from protoslice.catalog.database import (
+from protoslice.database.transactions import (
     IN_ONE,
     ConcurrentChange,
     Database,

@@ -13,7 +13,11 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
-from protoslice.catalog.database import (
+from protoslice.catalog.labels import HUB, label
+from protoslice.catalog.live_stores import lock_repository, require_store
+from protoslice.catalog.spaces import Account
+from protoslice.catalog.webhooks import emit
+from protoslice.database.transactions import (
     LAST,
     SECOND,
     ConcurrentChange,
@@ -22,10 +26,6 @@ from protoslice.catalog.database import (
     Transaction,
     time_of,
 )
-from protoslice.catalog.labels import HUB, label
-from protoslice.catalog.live_stores import lock_repository, require_store
-from protoslice.catalog.spaces import Account
-from protoslice.catalog.webhooks import emit
 from protoslice.errors import Conflict, InvalidInput, NotFound
 
 MAIN: Final = "main"

@@ -7,7 +7,7 @@ import secrets
 from contextlib import suppress
 from typing import Final
 
-from protoslice.catalog.database import SECOND, Database, Transaction
+from protoslice.database.transactions import SECOND, Database, Transaction
 from protoslice.errors import Conflict, DatabaseUnavailable
 
 HOLD_SECONDS: Final = 300.0

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from protoslice.catalog.audit import require_space
-from protoslice.catalog.database import SECOND, ConcurrentChange, Database, Transaction, Transient, Unaudited
 from protoslice.catalog.live_stores import lock_repository, require_store
 from protoslice.catalog.spaces import Account
+from protoslice.database.transactions import SECOND, ConcurrentChange, Database, Transaction, Transient, Unaudited
 from protoslice.errors import NotFound
 
 COUNTED: Final = ("file", "blob")

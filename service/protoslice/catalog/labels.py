@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.catalog.database import LAST, UNSTORABLE
+from protoslice.database.transactions import LAST, UNSTORABLE
 from protoslice.errors import InvalidInput
 
 STORES: Final = "stores"

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-from protoslice.catalog.database import LAST, Actor, Row, Transaction
 from protoslice.catalog.labels import LabelSearch
 from protoslice.catalog.live_stores import is_named
+from protoslice.database.transactions import LAST, Actor, Row, Transaction
 
 Sort: TypeAlias = Literal["created", "size", "name", "type", "uploader"]
 SORTS: Final[tuple[Sort, ...]] = get_args(Sort)

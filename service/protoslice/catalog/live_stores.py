@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from protoslice.catalog.database import Transaction
 from protoslice.catalog.labels import REMOVED
+from protoslice.database.transactions import Transaction
 from protoslice.errors import Conflict
 
 LIVE: Final = "space = :space AND digest = :digest AND deleted IS NULL"

@@ -12,12 +12,12 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import LAST, SECOND, Database, Transaction, time_of
 from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file
 from protoslice.catalog.labels import MLFLOW, label
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
+from protoslice.database.transactions import LAST, SECOND, Database, Transaction, time_of
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import Conflict, LimitExceeded, NotFound
 from protoslice.file_names import check_file_path, check_form, is_version_control

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.catalog.database import SECOND, Database, Transaction
+from protoslice.database.transactions import SECOND, Database, Transaction
 from protoslice.errors import Conflict
 
 UNFINISHED_SECONDS: Final = 86_400.0

@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any, Final
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import BATCH, LAST, Database, Transaction, UniqueViolation
 from protoslice.catalog.histories import NoRepository, emit_refs, refs_of, thin_refs
 from protoslice.catalog.labels import HUB, OCI, REMOVED, LabelSearch, label
 from protoslice.catalog.spaces import Account
+from protoslice.database.transactions import BATCH, LAST, Database, Transaction, UniqueViolation
 from protoslice.errors import Conflict, InvalidInput
 
 FILE: Final = "file"

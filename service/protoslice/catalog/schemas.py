@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import ConcurrentChange, Database, Row, Transaction, check_unchanged, time_of
+from protoslice.database.transactions import ConcurrentChange, Database, Row, Transaction, check_unchanged, time_of
 from protoslice.errors import NotFound
 
 _COLUMNS = "name, version, modified, size"

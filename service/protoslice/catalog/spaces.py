@@ -12,7 +12,7 @@ from dataclasses import asdict, astuple, dataclass, replace
 from typing import Final
 
 from protoslice.catalog.audit import EVERY_SPACE, record
-from protoslice.catalog.database import Actor, Database, Row, Transaction, check_unchanged
+from protoslice.database.transactions import Actor, Database, Row, Transaction, check_unchanged
 from protoslice.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from protoslice.sizes import format_size
 

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import (
+from protoslice.catalog.labels import STORES, files_label
+from protoslice.catalog.listing import FoundStore, Key, StoreListing, StoreQuery, found_store
+from protoslice.catalog.live_stores import LIVE
+from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
+from protoslice.catalog.repositories import ensure_repository
+from protoslice.catalog.spaces import Account
+from protoslice.catalog.tags import TAGS, set_tag, tag_names
+from protoslice.catalog.webhooks import emit
+from protoslice.database.transactions import (
     LAST,
     NOBODY,
     Actor,
@@ -22,14 +30,6 @@ from protoslice.catalog.database import (
     UniqueViolation,
     check_unchanged,
 )
-from protoslice.catalog.labels import STORES, files_label
-from protoslice.catalog.listing import FoundStore, Key, StoreListing, StoreQuery, found_store
-from protoslice.catalog.live_stores import LIVE
-from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
-from protoslice.catalog.repositories import ensure_repository
-from protoslice.catalog.spaces import Account
-from protoslice.catalog.tags import TAGS, set_tag, tag_names
-from protoslice.catalog.webhooks import emit
 from protoslice.errors import Conflict
 
 _TAGGED: Final = f"SELECT store FROM names WHERE {TAGS} AND name = :tag"

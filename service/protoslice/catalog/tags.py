@@ -7,13 +7,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from protoslice.catalog.database import LAST, Database, Row, Transaction, check_unchanged, time_of
 from protoslice.catalog.labels import STORES, label
 from protoslice.catalog.live_stores import lock_store
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.syntax import check_tag
 from protoslice.catalog.webhooks import emit
+from protoslice.database.transactions import LAST, Database, Row, Transaction, check_unchanged, time_of
 from protoslice.errors import Changed, LimitExceeded, NotFound
 from protoslice.facts import Tag
 

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from protoslice.catalog.audit import require_space
-from protoslice.catalog.database import SECOND, Database, ForeignKeyViolation, Row, Transaction
 from protoslice.catalog.objects import Collected, OwnObject, publish_objects, release_objects
 from protoslice.catalog.spaces import Account
+from protoslice.database.transactions import SECOND, Database, ForeignKeyViolation, Row, Transaction
 from protoslice.errors import Conflict
 
 _COLUMNS = "id, client, state, used, epoch, expires, record"

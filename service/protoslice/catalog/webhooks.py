@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.database import SECOND, Database, Row, Transaction, check_unchanged
+from protoslice.database.transactions import SECOND, Database, Row, Transaction, check_unchanged
 from protoslice.errors import LimitExceeded, NotFound
 
 MOST_HOOKS: Final = 16

@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from protoslice.catalog import Database
+    from protoslice.database import Database
     from protoslice.server.settings import Settings
     from protoslice.storage import Storage
 

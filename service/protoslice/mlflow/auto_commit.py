@@ -12,9 +12,9 @@ import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from protoslice.catalog import Database
 from protoslice.catalog.mlflow import ChangedFolder, ChangedFolders
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.database import Database
 from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageUnavailable
 from protoslice.mlflow.artifacts import MlflowArtifacts
 from protoslice.stores import Stores

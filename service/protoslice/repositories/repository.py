@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Final, Protocol
 
 from protoslice.catalog.abandoned import purge_commits, purge_repositories
-from protoslice.catalog.database import time_of
 from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.catalog.histories import (
     COMMIT_DIGITS,
@@ -26,6 +25,7 @@ from protoslice.catalog.histories import (
 from protoslice.catalog.labels import HUB, OCI
 from protoslice.catalog.repositories import RepositoryMoved, RepositoryRow, RepositoryTable
 from protoslice.catalog.syntax import check_ref, check_repository, is_commit, is_short_commit
+from protoslice.database.transactions import time_of
 from protoslice.errors import Conflict, InvalidInput
 from protoslice.facts import File
 from protoslice.repositories.change import Change, KnownFiles, files_of

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from protoslice.catalog.database import ACTOR
+from protoslice.database.transactions import ACTOR
 from protoslice.errors import NotFound, ProtosliceError
 from protoslice.server.access.explanation import Asked
 from protoslice.server.access.places import mount

@@ -18,14 +18,14 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from protoslice.build import build
-from protoslice.catalog import Database
-from protoslice.catalog.database import ACTOR, NOBODY, Actor
-from protoslice.catalog.processes import settle_secrets
-from protoslice.catalog.sqlite import SqliteDatabase
 from protoslice.concurrency.chores import keep_running
 from protoslice.concurrency.results import Results
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
+from protoslice.database import Database
+from protoslice.database.processes import settle_secrets
+from protoslice.database.sqlite import SqliteDatabase
+from protoslice.database.transactions import ACTOR, NOBODY, Actor
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.mlflow import AutoCommit, MlflowArtifacts
 from protoslice.repositories import Repositories

@@ -23,8 +23,8 @@ from pydantic import (
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
 
 from protoslice import defaults
-from protoslice.catalog.opening import shown_url
 from protoslice.catalog.spaces import Quota
+from protoslice.database.opening import shown_url
 from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.server.secret_files import secret_in

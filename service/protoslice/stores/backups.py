@@ -23,13 +23,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from protoslice.catalog import Database, Transaction
-from protoslice.catalog.database import Row
 from protoslice.catalog.holds import Hold
 from protoslice.catalog.objects import LARGEST_SUMLESS
-from protoslice.catalog.snapshots import NEEDED, Snapshot, note_snapshot, require_empty, take_snapshot
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.database import Database, Transaction
+from protoslice.database.snapshots import NEEDED, Snapshot, note_snapshot, require_empty, take_snapshot
+from protoslice.database.transactions import Row
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.storage import ObjectKey, Storage
 from protoslice.stores.manifest import Manifest, sums_of

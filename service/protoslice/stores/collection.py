@@ -10,15 +10,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeAlias
 
-from protoslice.catalog import Database
 from protoslice.catalog.abandoned import forget_spaces, purge_commits, purge_repositories, purge_spaces
 from protoslice.catalog.collector import CollectorTable, TrashRow
-from protoslice.catalog.database import SECOND, Row, Transaction
 from protoslice.catalog.kept_files import purge_kept_files
 from protoslice.catalog.objects import UNFINISHED_SECONDS
 from protoslice.catalog.spaces import SpaceRow
 from protoslice.concurrency.chores import run_all
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.database import Database
+from protoslice.database.transactions import SECOND, Row, Transaction
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage

@@ -10,8 +10,8 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from protoslice.catalog.database import NOBODY, Actor
 from protoslice.catalog.objects import LARGEST_SUMLESS, object_id
+from protoslice.database.transactions import NOBODY, Actor
 from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, File, Store
 from protoslice.identity import Policy, store_id

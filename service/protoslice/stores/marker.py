@@ -10,8 +10,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from protoslice.catalog import Database, connect, file_of, open_database, upgrade
-from protoslice.catalog.schema import version_of
+from protoslice.catalog import open_database
+from protoslice.database import Database, connect, file_of, upgrade
+from protoslice.database.schema import version_of
 from protoslice.errors import NotFound, StorageUnavailable, Unsupported
 from protoslice.storage import ObjectKey, Storage, open_storage
 from protoslice.storage.probe import READ_ONLY

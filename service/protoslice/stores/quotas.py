@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from protoslice.catalog.database import ACTOR
 from protoslice.catalog.spaces import Account, Held, Quota, SpaceRow, SpaceTable, check_room, exceeded
 from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.database.transactions import ACTOR
 from protoslice.errors import NotFound, SpaceLimit
 
 FRESH_SECONDS: Final = 1.0

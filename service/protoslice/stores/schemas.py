@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from protoslice import _core, schema
-from protoslice.catalog import Database
-from protoslice.catalog.database import ConcurrentChange
 from protoslice.catalog.schemas import SchemaRow, SchemaTable
 from protoslice.catalog.syntax import check_schema_name
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import Results
 from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.database import Database
+from protoslice.database.transactions import ConcurrentChange
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound, StorageUnavailable
 from protoslice.facts import UNKNOWN, Schema
 from protoslice.schema import MessageTypes, TypeSchema

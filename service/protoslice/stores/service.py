@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from weakref import WeakValueDictionary
 
-from protoslice.catalog import Database
 from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.syntax import check_tag, is_id, is_id_prefix
 from protoslice.catalog.tags import TAGS_OF_A_STORE, StoredTag
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.database import Database
 from protoslice.errors import Conflict, NotFound, Unsupported
 from protoslice.facts import PiecePlace, Removed, Restored, Store
 from protoslice.storage import Storage, probe

@@ -9,7 +9,6 @@ import asyncio
 from functools import partial
 from typing import Final
 
-from protoslice.catalog import Database
 from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.stores import StoreTable
@@ -17,6 +16,7 @@ from protoslice.catalog.syntax import is_id, is_id_prefix
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import both
 from protoslice.concurrency.results import Results
+from protoslice.database import Database
 from protoslice.errors import DatabaseUnavailable, StorageFull, StorageUnavailable
 from protoslice.storage import Storage
 from protoslice.stores.cache import BlockCache

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Final
 
-from protoslice.catalog import Database
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import StoredTag, TagTable
 from protoslice.concurrency.lru import LruCache
+from protoslice.database import Database
 from protoslice.errors import DatabaseUnavailable, NotFound
 
 STALE_SECONDS: Final = 60.0

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
-from protoslice.catalog import Database
 from protoslice.catalog.webhooks import Delivery, DeliveryTable, Webhook, WebhookTable
+from protoslice.database import Database
 from protoslice.errors import InvalidInput, StorageDenied
 from protoslice.stores import ResultPage
 from protoslice.webhooks.delivery import Dispatcher, Sender

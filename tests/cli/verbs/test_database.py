@@ -15,8 +15,8 @@ from tests.support.postgres import TestServer
 from tests.support.serve import service_process
 
 from protoslice import storage
-from protoslice.catalog import connect, schema, upgrade
 from protoslice.cli import app as program
+from protoslice.database import connect, schema, upgrade
 from protoslice.errors import Unsupported
 from protoslice.server.access.tokens import new_token
 from protoslice.server.services import Services

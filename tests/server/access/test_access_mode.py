@@ -13,7 +13,7 @@ import httpx
 import pytest
 from tests.support.serve import open_app
 
-from protoslice.catalog import connect
+from protoslice.database import connect
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
 from protoslice.server.access.records import NewToken, Tokens

@@ -14,10 +14,10 @@ from tests.support.calls import READING, WRITING
 from tests.support.stores import keys_in, opened, upload
 from tests.support.things import Filling
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import OF_STORAGE, Transaction
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import TagTable
+from protoslice.database import Database
+from protoslice.database.transactions import OF_STORAGE, Transaction
 from protoslice.errors import Unsupported
 from protoslice.mlflow import AutoCommit
 from protoslice.server.access.decision import Scope

@@ -8,7 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from protoslice.catalog import Database, open_database
+from protoslice.catalog import open_database
+from protoslice.database import Database
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound
 from protoslice.server.access import credentials
 from protoslice.server.access.credentials import KNOWN_SECONDS, Callers, secret_in

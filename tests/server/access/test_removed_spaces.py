@@ -13,9 +13,9 @@ from tests.support.asgi import ask
 from tests.support.calls import WRITING
 from tests.support.things import Filling, Things
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import AUDITED, Transaction, Unaudited
-from protoslice.catalog.snapshots import tables
+from protoslice.database import Database
+from protoslice.database.snapshots import tables
+from protoslice.database.transactions import AUDITED, Transaction, Unaudited
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.app import Application
 from protoslice.stores.collection import collect_garbage

@@ -8,7 +8,8 @@ import psycopg
 import pytest
 from tests.support.postgres import TestServer
 
-from protoslice.catalog import Database, connect, open_database
+from protoslice.catalog import open_database
+from protoslice.database import Database, connect
 from protoslice.errors import IntegrityError
 from protoslice.server.access.service_key import ServiceKey
 

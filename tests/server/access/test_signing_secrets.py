@@ -21,7 +21,8 @@ from tests.support.issuer import FakeIssuer, running_issuer
 from tests.support.postgres import TestServer
 from tests.support.serve import open_app
 
-from protoslice.catalog import connect, open_database
+from protoslice.catalog import open_database
+from protoslice.database import connect
 from protoslice.errors import Conflict, InvalidInput
 from protoslice.server.access.decision import Scope
 from protoslice.server.app import Application

@@ -16,7 +16,7 @@ from tests.support.calls import WRITING
 from tests.support.serve import open_app
 from tests.support.things import DESCRIPTORS, Filling, Things, dumped
 
-from protoslice.catalog import snapshots
+from protoslice.database import snapshots
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application

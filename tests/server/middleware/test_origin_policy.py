@@ -15,7 +15,7 @@ from tests.support.problems import assert_problem
 from tests.support.serve import open_app
 from tests.support.things import Filling
 
-from protoslice.catalog import snapshots
+from protoslice.database import snapshots
 from protoslice.errors import InvalidInput
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import RULES

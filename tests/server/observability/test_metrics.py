@@ -13,7 +13,7 @@ from tests.server.access.test_sessions import JSON, OWN
 from tests.support.asgi import ask
 from tests.support.serve import open_app
 
-from protoslice.catalog import Transaction
+from protoslice.database import Transaction
 from protoslice.server.access.decision import Scope
 from protoslice.server.app import Application
 

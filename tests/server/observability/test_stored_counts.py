@@ -8,9 +8,9 @@ import time
 from tests.support.catalogues import InlineDatabase
 from tests.support.stores import onnx, open_stores, upload
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import Work
-from protoslice.catalog.snapshots import last_snapshots
+from protoslice.database import Database
+from protoslice.database.snapshots import last_snapshots
+from protoslice.database.transactions import Work
 from protoslice.errors import DatabaseUnavailable
 from protoslice.server.observability.stored_counts import StoredCounts
 from protoslice.storage import MemoryStorage

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.support.catalogues import InlineDatabase
 
-from protoslice.catalog import Transaction
+from protoslice.database import Transaction
 from protoslice.errors import DatabaseUnavailable
 from protoslice.server.observability.metrics import Transactions
 

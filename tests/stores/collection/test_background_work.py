@@ -12,17 +12,17 @@ import pytest
 from tests.support.catalogues import InlineDatabase
 from tests.support.stores import onnx, opened, upload
 
-from protoslice.catalog import Transaction
-from protoslice.catalog.database import Row, Work
 from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.objects import ObjectTable, ReservedObject
-from protoslice.catalog.opening import tidy
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.spaces import Account
-from protoslice.catalog.sqlite import SqliteTransaction, translated
+from protoslice.catalog.upkeep import tidy
 from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.concurrency import chores
+from protoslice.database import Transaction
+from protoslice.database.sqlite import SqliteTransaction, translated
+from protoslice.database.transactions import Row, Work
 from protoslice.errors import DatabaseUnavailable, NotFound
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
@@ -123,7 +123,7 @@ class WatchedTransaction(SqliteTransaction):
 @pytest.fixture
 async def database(monkeypatch: pytest.MonkeyPatch) -> Watched:
     """A catalogue of which background work has much to delete, in small batches."""
-    monkeypatch.setattr("protoslice.catalog.database.BATCH", BATCH)
+    monkeypatch.setattr("protoslice.database.transactions.BATCH", BATCH)
     return await _filled()
 
 

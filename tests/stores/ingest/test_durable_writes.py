@@ -11,7 +11,7 @@ from tests.support.catalogues import catalogue_of
 from tests.support.interrupted import InterceptedDatabase
 from tests.support.stores import keys_in, onnx, opened, records_apart, upload
 
-from protoslice.catalog import Database
+from protoslice.database import Database
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.interceptor import InterceptedStorage
 from protoslice.stores import IngestRequest

@@ -19,7 +19,7 @@ from tests.support.stores import (
     usage_of,
 )
 
-from protoslice.catalog.database import Transaction
+from protoslice.database.transactions import Transaction
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, Stores

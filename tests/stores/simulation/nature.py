@@ -40,6 +40,10 @@ SIZES: Final = {
 """Limits of the package, so small that short files are handled as large ones are."""
 
 
+_PACKAGES = tuple(f"protoslice.{name}" for name in ("stores", "catalog", "database", "concurrency", "schema"))
+"""Packages whose clocks and random numbers are those of the simulation."""
+
+
 def _now() -> float:
     return EPOCH + asyncio.get_running_loop().time()
 
@@ -77,7 +81,7 @@ _found: Final = list[tuple[Any, str, Any]]()
 def _places() -> list[tuple[Any, str, Any]]:
     """Return the modules and names that hold a limit, the clock or a pool of threads."""
     for name, module in list(sys.modules.items()) if not _found else ():
-        if name.startswith(("protoslice.stores", "protoslice.catalog", "protoslice.concurrency", "protoslice.schema")):
+        if name.startswith(_PACKAGES):
             for key, value in vars(module).items():
                 if key in SIZES and isinstance(value, int):
                     _found.append((module, key, SIZES[key]))

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from tests.support.catalogues import at_once
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import CommitUnknown, Transient, Work
+from protoslice.database import Database
+from protoslice.database.transactions import CommitUnknown, Transient, Work
 from protoslice.errors import DatabaseUnavailable, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey
 from protoslice.storage.interface import Buffer, Writer

@@ -298,8 +298,8 @@ def set_space(
 
 
 async def _restored(settings: Settings, name: str) -> bool:
-    from protoslice.catalog.database import ACTOR, LOCAL, Actor
     from protoslice.catalog.spaces import SpaceTable
+    from protoslice.database.transactions import ACTOR, LOCAL, Actor
 
     async with opened(settings) as (_, database):
         ACTOR.set(Actor(LOCAL, system_user()))
@@ -308,7 +308,7 @@ async def _restored(settings: Settings, name: str) -> bool:
 
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
     settings = service_settings(storage=uri)
-    from protoslice.catalog.database import ACTOR, LOCAL, Actor
+    from protoslice.database.transactions import ACTOR, LOCAL, Actor
     from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
     from protoslice.server.access.records import NewToken, Tokens
 

@@ -139,7 +139,7 @@ async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
 
 
 async def _restore(settings: Settings, target: str, name: str | None, *, take_over: bool) -> Copied:
-    from protoslice.catalog import connect, file_of
+    from protoslice.database import connect, file_of
     from protoslice.storage import open_storage
     from protoslice.stores.backups import restore
     from protoslice.stores.marker import read_marker

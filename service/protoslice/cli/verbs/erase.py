@@ -22,8 +22,8 @@ from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
-    from protoslice.catalog import Database
     from protoslice.catalog.erasing import Erasable
+    from protoslice.database import Database
     from protoslice.server.settings import Settings
     from protoslice.storage import Storage
     from protoslice.stores.collection import Stranded
@@ -137,8 +137,8 @@ async def _found(settings: Settings, store: str, space: str | None) -> list[Eras
 
 
 async def _erased(settings: Settings, found: Sequence[Erasable]) -> list[Remainder]:
-    from protoslice.catalog.database import ACTOR, LOCAL, Actor
     from protoslice.catalog.erasing import Eraser
+    from protoslice.database.transactions import ACTOR, LOCAL, Actor
     from protoslice.stores.collection import empty_trash, stranded
 
     async with _opened(settings, None) as (storage, database, spaces):
@@ -196,9 +196,9 @@ def _shared(found: Sequence[Erasable]) -> list[Remainder]:
 
 async def _elsewhere(settings: Settings, database: Database, digest: str, keys: Collection[str]) -> list[Remainder]:
     """Return the places that no removal of a store touches."""
-    from protoslice.catalog.database import SECOND
     from protoslice.catalog.erasing import traces
-    from protoslice.catalog.snapshots import last_snapshots
+    from protoslice.database.snapshots import last_snapshots
+    from protoslice.database.transactions import SECOND
 
     there, (backed_up, dumped) = await traces(database, digest, keys), await last_snapshots(database)
     left = []

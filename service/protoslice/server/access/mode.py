@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Final, Literal, TypeAlias, get_args
 
-from protoslice.catalog.database import Database, Row, Transaction
-from protoslice.catalog.processes import refuse_running, running
+from protoslice.database.processes import refuse_running, running
+from protoslice.database.transactions import Database, Row, Transaction
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.server.observability.logs import ACCESS
 from protoslice.server.settings import Settings, environment_name, is_loopback

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from protoslice.catalog import audit
-from protoslice.catalog.database import Database, Row, Transaction, Unaudited
+from protoslice.database.transactions import Database, Row, Transaction, Unaudited
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Principal, Scope
 from protoslice.server.access.signatures import Signer, signing_key

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from hashlib import sha256
 from typing import Final
 
-from protoslice.catalog.database import Database, Row, Transaction
 from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.database.transactions import Database, Row, Transaction
 from protoslice.errors import IntegrityError
 
 REMEMBERED_SECONDS: Final = 5.0

@@ -20,7 +20,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from protoslice.build import build
-from protoslice.catalog.database import Lane
+from protoslice.database.transactions import Lane
 from protoslice.server.context import RequestContext
 from protoslice.server.observability.cache_reads import CacheReads
 from protoslice.server.observability.peers import SHARED

@@ -10,12 +10,12 @@ from typing import Final
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from protoslice.catalog import Database
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.database import SECOND
 from protoslice.catalog.objects import ObjectTable
-from protoslice.catalog.snapshots import last_snapshots
 from protoslice.catalog.spaces import SpaceTable
+from protoslice.database import Database
+from protoslice.database.snapshots import last_snapshots
+from protoslice.database.transactions import SECOND
 from protoslice.errors import ProtosliceError
 from protoslice.stores.writing.reservations import USABLE_SECONDS
 

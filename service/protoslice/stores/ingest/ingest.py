@@ -7,8 +7,8 @@ from contextlib import aclosing, suppress
 from types import TracebackType
 from typing import Self, TypeVar
 
-from protoslice.catalog.database import ACTOR
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.database.transactions import ACTOR
 from protoslice.detection import HEAD
 from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.facts import File

@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any, Literal, Self, cast
 
 from protoslice import errors
-from protoslice.catalog.database import time_of
 from protoslice.catalog.objects import object_id
 from protoslice.catalog.uploads import UploadRow
+from protoslice.database.transactions import time_of
 from protoslice.errors import IntegrityError, ProtosliceError
 from protoslice.stores.clock import microseconds
 from protoslice.stores.manifest import ObjectLocation, stored_from_dict

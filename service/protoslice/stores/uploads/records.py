@@ -10,10 +10,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import time_of
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.uploads import ObjectChanges, Overtaken, UploadRow, UploadTable
+from protoslice.database import Database
+from protoslice.database.transactions import time_of
 from protoslice.errors import Conflict, Gone, IntegrityError, NotFound
 from protoslice.stores.manifest import stored_as_dict
 from protoslice.stores.uploads.model import Upload

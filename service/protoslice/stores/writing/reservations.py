@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 
-from protoslice.catalog import Database
-from protoslice.catalog.database import UniqueViolation
 from protoslice.catalog.objects import ObjectTable, ReservedObject, new_objects
 from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.database import Database
+from protoslice.database.transactions import UniqueViolation
 from protoslice.errors import ProtosliceError, StorageUnavailable
 
 BLOCK: Final = 64

@@ -17,8 +17,8 @@ from tests.support.asgi import Asked, ask
 from tests.support.calls import CALLS, READING, WRITING, Call
 from tests.support.things import Filling, Things
 
-from protoslice.catalog import snapshots
-from protoslice.catalog.database import UNAUDITED, Transaction
+from protoslice.database import snapshots
+from protoslice.database.transactions import UNAUDITED, Transaction
 from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.app import Application
 

@@ -15,7 +15,7 @@ from tests.support.asgi import Asked, ask
 from tests.support.catalogues import make_earlier
 from tests.support.serve import open_app
 
-from protoslice.catalog import connect, upgrade
+from protoslice.database import connect, upgrade
 from protoslice.server.access.decision import Scope
 from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application, create_app

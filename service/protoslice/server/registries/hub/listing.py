@@ -11,8 +11,8 @@ from fastapi import Depends, Query, Request
 from pydantic import Field
 from starlette.responses import Response
 
-from protoslice.catalog.database import time_of
 from protoslice.catalog.repositories import WALKED, ListedRepository, RepositoryListing
+from protoslice.database.transactions import time_of
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import File
 from protoslice.file_names import without_version_control

@@ -11,8 +11,8 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.catalog.audit import EVERY_SPACE, AuditQuery, AuditRow, AuditTable, Place
-from protoslice.catalog.database import time_of
 from protoslice.catalog.syntax import is_id, is_id_prefix
+from protoslice.database.transactions import time_of
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import AuditEntry
 from protoslice.server.access.decision import Scope

@@ -11,8 +11,8 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from protoslice.catalog.database import time_of
 from protoslice.catalog.webhooks import Delivery, Webhook
+from protoslice.database.transactions import time_of
 from protoslice.facts import EventLetter, Redelivered, WebhookFacts
 from protoslice.server.access.places import space_of
 from protoslice.server.access.rules import ADMIN

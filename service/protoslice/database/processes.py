@@ -13,8 +13,8 @@ from functools import partial
 from typing import Final
 
 from protoslice.build import build
-from protoslice.catalog.database import SECOND, Database, Outdated, Transaction
 from protoslice.concurrency.chores import keep_running
+from protoslice.database.transactions import SECOND, Database, Outdated, Transaction
 from protoslice.errors import Conflict, ProtosliceError
 
 FIRST_SCHEMA: Final = 11

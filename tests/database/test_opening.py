@@ -7,7 +7,8 @@ import asyncio
 import pytest
 from tests.support.postgres import TestServer
 
-from protoslice.catalog import Database, connect, open_database, opening, shown_url
+from protoslice.catalog import open_database, upkeep
+from protoslice.database import Database, connect, shown_url
 from protoslice.errors import InvalidInput
 
 HIDDEN = {
@@ -42,7 +43,7 @@ def test_connect_refuses_an_unencoded_password_without_repeating_it(url: str, ca
 
 
 def test_purge_changes_deletes_those_older_than_a_day(postgres: TestServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.catalog.database.BATCH", 2)
+    monkeypatch.setattr("protoslice.database.transactions.BATCH", 2)
 
     async def work(database: Database) -> None:
         for _ in range(5):
@@ -50,7 +51,7 @@ def test_purge_changes_deletes_those_older_than_a_day(postgres: TestServer, monk
         await database.write(lambda tx: tx.run("UPDATE changes SET at = at - :day - 1", day=86_400_000_000))
         await database.write(lambda tx: None)
         before = await database.read(lambda tx: tx.all("SELECT id FROM changes WHERE at > :now - 1000000", now=tx.now))
-        await opening.purge_changes(database)
+        await upkeep.purge_changes(database)
         kept = await database.read(lambda tx: tx.all("SELECT id, at FROM changes"))
         assert {row[0] for row in before} <= {row[0] for row in kept}
         assert min(row[1] for row in kept) > await database.read(lambda tx: tx.now) - 86_400_000_000

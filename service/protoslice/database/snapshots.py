@@ -12,9 +12,9 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Final
 
-import protoslice.catalog.schema as schema
-from protoslice.catalog.database import Database, Transaction
-from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction, translated
+import protoslice.database.schema as schema
+from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction, translated
+from protoslice.database.transactions import Database, Transaction
 from protoslice.errors import IntegrityError, Unsupported
 
 NEEDED: Final = "unpublished IS NULL AND (size IS NOT NULL OR due IS NULL)"

@@ -16,8 +16,8 @@ from typing import Final
 
 import pytest
 
-from protoslice.catalog import upgrade
-from protoslice.catalog.sqlite import SqliteDatabase
+from protoslice.database import upgrade
+from protoslice.database.sqlite import SqliteDatabase
 
 ROOT: Final = Path(__file__).parents[2]
 KILLS: Final = int(os.environ.get("PROTOSLICE_KILLS", "8"))

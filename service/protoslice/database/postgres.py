@@ -20,7 +20,7 @@ from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from protoslice.build import build
-from protoslice.catalog.database import (
+from protoslice.database.transactions import (
     READ_SECONDS,
     STATEMENT_SECONDS,
     UNSTORABLE,

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 from tests.support.postgres import TestServer
 
-from protoslice.catalog import Transaction, connect, open_database, schema, upgrade
+from protoslice.catalog import open_database
+from protoslice.database import Transaction, connect, schema, upgrade
 from protoslice.errors import InvalidInput, StorageDenied, Unsupported
 
 _KEYS = {

@@ -18,15 +18,15 @@ import pytest
 from tests.support.catalogues import make_earlier
 from tests.support.serve import service_process
 
-from protoslice.catalog import Transaction, connect, opening, postgres, schema, sqlite, upgrade
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.database import SECOND, Outdated
 from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.objects import UNFINISHED_SECONDS
 from protoslice.catalog.repositories import RepositoryListing
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.webhooks import DeliveryTable
+from protoslice.database import Transaction, connect, opening, postgres, schema, sqlite, upgrade
+from protoslice.database.transactions import SECOND, Outdated
 from protoslice.stores.envelope import seal
 
 EARLIER: Final = 7

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from protoslice.catalog import Database, Transaction, connect, database, upgrade
-from protoslice.catalog.database import Disconnected, ForeignKeyViolation, UniqueViolation, Work
+from protoslice.database import Database, Transaction, connect, transactions, upgrade
+from protoslice.database.transactions import Disconnected, ForeignKeyViolation, UniqueViolation, Work
 from protoslice.errors import Conflict, DatabaseUnavailable, InvalidInput, ProtosliceError
 
 _TABLES = (
@@ -169,7 +169,7 @@ def test_read_sees_no_write_between_its_statements(url: str) -> None:
 def test_read_without_end_is_interrupted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     for engine in ("sqlite", "postgres"):
-        monkeypatch.setattr(f"protoslice.catalog.{engine}.READ_SECONDS", 0.05)
+        monkeypatch.setattr(f"protoslice.database.{engine}.READ_SECONDS", 0.05)
 
     async def work() -> None:
         async with _opened(url) as db:
@@ -181,7 +181,7 @@ def test_read_without_end_is_interrupted(url: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_full_lane_refuses_and_background_work_continues(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(transactions, "WAIT_SECONDS", 0.05)
     go = threading.Event()
 
     def waits(tx: Transaction) -> None:
@@ -247,7 +247,7 @@ class _Unreachable(Database):
 
 @pytest.mark.anyio
 async def test_nothing_waits_for_a_database_that_is_known_to_be_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "RETRY_SECONDS", 0.05)
+    monkeypatch.setattr(transactions, "RETRY_SECONDS", 0.05)
     db = _Unreachable()
 
     async def attempts() -> int:

@@ -18,8 +18,8 @@ import psycopg
 import pytest
 from tests.support.postgres import TestServer
 
-from protoslice.catalog import Database, Transaction, connect, database, upgrade
-from protoslice.catalog.database import Work
+from protoslice.database import Database, Transaction, connect, transactions, upgrade
+from protoslice.database.transactions import Work
 from protoslice.errors import DatabaseUnavailable, InvalidInput, ProtosliceError
 
 _LIVE = "SELECT id FROM spaces_of_tests ORDER BY id"
@@ -99,7 +99,7 @@ def commits(request: pytest.FixtureRequest, tmp_path: Path, postgres: TestServer
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give up soon on a server that is away."""
-    monkeypatch.setattr(database, "RETRY_SECONDS", 0.5)
+    monkeypatch.setattr(transactions, "RETRY_SECONDS", 0.5)
 
 
 def test_lost_answer_to_commit_takes_effect_once(commits: _CommitProxy, tmp_path: Path, postgres: TestServer) -> None:

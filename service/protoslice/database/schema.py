@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Final
 
-from protoslice.catalog.database import Alteration, Database, Transaction
+from protoslice.database.transactions import Alteration, Database, Transaction
 from protoslice.errors import StorageDenied, Unsupported
 
 _TYPES: Final[Mapping[str, Mapping[str, str]]] = {
@@ -35,7 +35,7 @@ _LOCK: Final = 0x70726F746F736C63
 
 def migrations(dialect: str) -> list[str]:
     """Return the SQL of all migrations of an engine in order; the first one makes schema 1."""
-    folder = files("protoslice.catalog") / "migrations"
+    folder = files("protoslice.database") / "migrations"
     found = {each.name: each for each in folder.iterdir()}
     names = sorted(name for name in found if re.fullmatch(rf"\d+(\.{dialect})?\.sql", name))
     return [found[name].read_text() for name in names]

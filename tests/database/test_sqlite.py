@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from protoslice.catalog import Database, Transaction, connect, sqlite, upgrade
-from protoslice.catalog.database import Work
+from protoslice.database import Database, Transaction, connect, sqlite, upgrade
+from protoslice.database.transactions import Work
 from protoslice.errors import DatabaseUnavailable, IntegrityError, StorageFull, Unsupported
 
 _FULL = "INSERT INTO numbers (id, padding) VALUES (:id, zeroblob(100000))"
@@ -298,7 +298,7 @@ def test_ordinary_events_are_not_taken_for_a_lost_log(tmp_path: Path, neighbour:
 
 _WRITER = """
 import asyncio, sys
-from protoslice.catalog import connect
+from protoslice.database import connect
 
 async def main():
     db = connect(sys.argv[1], "memory://")

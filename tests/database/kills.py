@@ -42,7 +42,7 @@ from tests.support.postgres import running_postgres
 from tests.support.serve import ServiceProcess, service_process
 from tests.support.tus import TusClient, metadata
 
-from protoslice.catalog import connect
+from protoslice.database import connect
 from protoslice.errors import ProtosliceError
 from protoslice.storage import FileStorage
 from protoslice.stores.collection import collect_garbage
@@ -191,7 +191,7 @@ class Collector:
     """A process that collects all the time, with a short grace and a short delay, and is killed over and over."""
 
     def __init__(self, storage: Path, database: str, log: Path) -> None:
-        self._command = [sys.executable, "-m", "tests.catalog.kills", "collect", str(storage), database]
+        self._command = [sys.executable, "-m", "tests.database.kills", "collect", str(storage), database]
         self._log = log
         self._start()
 

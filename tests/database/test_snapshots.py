@@ -13,11 +13,12 @@ import pytest
 from tests.support.catalogues import run_in
 from tests.support.rows import SPACE, keys, own, put_store, reserved
 
-from protoslice.catalog import Database, connect, holds, upgrade
+from protoslice.catalog import holds
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.holds import Hold
 from protoslice.catalog.objects import ObjectTable
-from protoslice.catalog.snapshots import Snapshot, take_snapshot
+from protoslice.database import Database, connect, upgrade
+from protoslice.database.snapshots import Snapshot, take_snapshot
 from protoslice.errors import Conflict, IntegrityError, Unsupported
 
 

@@ -1,27 +1,19 @@
-"""Open the catalogue that the settings name, and bring its schema up to date."""
+"""Find the database that the settings name, and bring its schema up to date."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import re
-import sqlite3
-import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, nullcontext, suppress
-from functools import partial
 from pathlib import Path
 from typing import Final
 
-import protoslice.catalog.schema as schema
-from protoslice.catalog.audit import purge_audit
-from protoslice.catalog.database import Alteration, Database, Transaction
-from protoslice.catalog.processes import FIRST_SCHEMA, refuse_running, registered, running
-from protoslice.catalog.sqlite import SqliteDatabase, SqliteTransaction
-from protoslice.catalog.webhooks import DeliveryTable
-from protoslice.concurrency.chores import keep_running, run_all
-from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, missing_extra
+import protoslice.database.schema as schema
+from protoslice.database.processes import FIRST_SCHEMA, refuse_running, running
+from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction
+from protoslice.database.transactions import Alteration, Database, Transaction
+from protoslice.errors import InvalidInput, Unsupported, missing_extra
 from protoslice.uris import local_path
 
 _log = logging.getLogger(__name__)
@@ -30,62 +22,15 @@ FILE: Final = "catalog.sqlite"
 """Name of the default catalogue, in the directory of the storage."""
 _URL: Final = re.compile(r"(postgres(?:ql)?|sqlite)://(?:[^/?#@]*@)?([^/?#@]*(?:/[^?#@]*)?)(?:\?[^#@]*)?")
 """A URL whose password, if any, has its special characters percent-encoded."""
-_PURGE_SECONDS: Final = 3600
-_FIRST_SECONDS: Final = 60
-_DAY: Final = 86_400_000_000
 _PROGRESS_SECONDS: Final = 10
 """Time between two warnings about an upgrade that takes long."""
 _LOCK_SECONDS: Final = 60
 """Longest wait of an upgrade of PostgreSQL for transactions of other programs, such as a dump."""
-_EMPTY: Final = (
+EMPTY: Final = (
     "The database is empty, but the storage is in use: set PROTOSLICE_DATABASE to the database of this storage, or run "
     "`protoslice restore-backup` (again, if it was interrupted)"
 )
-
-
-@asynccontextmanager
-async def open_database(
-    url: str | None,
-    storage: str,
-    *,
-    shared: bool = True,
-    create: bool = True,
-    audit_seconds: float = 0,
-    audit_entries: int = 0,
-) -> AsyncIterator[Database]:
-    """Yield the catalogue at `url`, or without one the default for the storage at the URI `storage`.
-
-    The default for a storage that is not `shared` with other processes ends with this process. A SQLite file is
-    created, unless `create` is False, and migrated. Changes in the audit that are older than `audit_seconds` are
-    deleted, unless that is 0.
-
-    Raise `Unsupported` for a bucket without a database, and for a database whose schema needs another version of the
-    program.
-    """
-    with tempfile.TemporaryDirectory(prefix="protoslice-") as memory:
-        is_private = url is None and (not shared or storage.startswith("memory://"))
-        if is_private:
-            database: Database = SqliteDatabase(Path(memory) / FILE, durable=False)
-        else:
-            database = await asyncio.to_thread(connect, url, storage, create=create)
-        try:
-            if isinstance(database, SqliteDatabase):
-                await upgrade(database, create=create)
-                _log.info("catalogue in SQLite %s", sqlite3.sqlite_version)
-            elif not create and not await schema.version_of(database):
-                raise Unsupported(_EMPTY)
-            await schema.check(database)
-            async with nullcontext() if is_private else registered(database):
-                tidy_often = partial(_tidy, database, audit_seconds, audit_entries)
-                tidying = asyncio.create_task(keep_running("the tidying of the database", tidy_often))
-                try:
-                    yield database
-                finally:
-                    tidying.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await tidying
-        finally:
-            await database.close()
+"""Message about a database without tables."""
 
 
 def connect(url: str | None, storage: str, *, create: bool = True) -> Database:
@@ -96,10 +41,10 @@ def connect(url: str | None, storage: str, *, create: bool = True) -> Database:
     path = file_of(url, storage)
     if path is not None:
         if not create and not path.exists():
-            raise Unsupported(_EMPTY)
+            raise Unsupported(EMPTY)
         return SqliteDatabase(path)
     try:
-        from protoslice.catalog.postgres import PostgresDatabase
+        from protoslice.database.postgres import PostgresDatabase
     except ImportError as error:
         raise Unsupported(missing_extra("To use PostgreSQL", "postgres")) from error
     return PostgresDatabase(url or "")
@@ -175,7 +120,7 @@ class _Upgrade(Alteration):
         self.found = schema.version(tx, dialect)
         schema.refuse_newer(self.found, self.wanted)
         if not self.found and not self._create:
-            raise Unsupported(_EMPTY)
+            raise Unsupported(EMPTY)
         return self.found < self.wanted
 
     def prepare(self, tx: Transaction) -> None:
@@ -222,38 +167,3 @@ class _Upgrade(Alteration):
 
     def _at(self, number: int) -> None:
         self.step = f"migration {number} of {self.wanted}"
-
-
-async def _tidy(database: Database, audit_seconds: float, audit_entries: int) -> None:
-    """Delete old rows of `changes`, of the audit and of deliveries once an hour, for ever."""
-    wait = _FIRST_SECONDS
-    while True:
-        await asyncio.sleep(wait)
-        wait = _PURGE_SECONDS
-        with suppress(ProtosliceError):  # the next hour tries again
-            await tidy(database, audit_seconds, audit_entries)
-
-
-async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0) -> None:
-    """Do all of it once; raise the first failure at the end."""
-    steps: list[Callable[[], Awaitable[None]]] = [
-        DeliveryTable(database).purge,
-        partial(purge_audit, database, audit_seconds, audit_entries),
-    ]
-    if database.dialect == "postgresql":
-        steps.append(partial(purge_changes, database))
-    await run_all(steps)
-
-
-async def purge_changes(database: Database) -> None:
-    """Delete the rows of `changes` that are older than a day; no transaction is repeated for so long."""
-
-    def work(tx: Transaction, limit: int) -> int:
-        return tx.run(
-            "DELETE FROM changes WHERE id IN (SELECT id FROM changes WHERE at < :before ORDER BY at LIMIT :limit)",
-            before=tx.now - _DAY,
-            limit=limit,
-        )
-
-    async for _ in database.write_in_batches(work):
-        pass

@@ -23,7 +23,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, TypeAlias, TypeVar
 
-from protoslice.catalog.database import (
+from protoslice.database.transactions import (
     READ_SECONDS,
     STATEMENT_SECONDS,
     UNSTORABLE,

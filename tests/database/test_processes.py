@@ -21,8 +21,9 @@ from tests.support.postgres import TestServer
 from tests.support.serve import open_app
 
 import protoslice
-from protoslice.catalog import Database, connect, open_database, postgres, processes, schema, upgrade
-from protoslice.catalog.database import Outdated
+from protoslice.catalog import open_database
+from protoslice.database import Database, connect, postgres, processes, schema, upgrade
+from protoslice.database.transactions import Outdated
 from protoslice.errors import Conflict
 from protoslice.server.access.mode import change_mode
 
