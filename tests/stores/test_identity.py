@@ -9,7 +9,7 @@ import pytest
 from google.protobuf import descriptor_pb2
 from tests.support.stores import every_view, field, in_memory, onnx, opened, read, upload
 
-from protoslice import identity, schema
+from protoslice import schema, versions
 from protoslice.errors import Conflict
 from protoslice.facts import UNKNOWN, Store
 from protoslice.schema.types import bundled_bytes
@@ -61,7 +61,7 @@ class Seen:
 
 def computed(info: Store) -> str:
     """The id that a client computes from what the service shows of a store."""
-    policy = identity.Policy(
+    policy = versions.Policy(
         root=info.root,
         type=None if info.type == UNKNOWN else info.type,
         min_chunk=info.min_chunk,
@@ -69,7 +69,7 @@ def computed(info: Store) -> str:
         schema=info.schema,
         planner=info.planner,
     )
-    return identity.store_id([(file.path, file.size, file.sha256 or "") for file in info.files], policy)
+    return versions.store_id([(file.path, file.size, file.sha256 or "") for file in info.files], policy)
 
 
 @pytest.mark.parametrize(

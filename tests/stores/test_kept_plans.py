@@ -12,11 +12,11 @@ from tests.support.stores import every_view, in_files, in_memory, onnx, opened, 
 
 from protoslice import _core
 from protoslice.errors import InvalidInput
-from protoslice.identity import Policy, store_id
 from protoslice.riegeli import RecordReader
 from protoslice.storage import FileStorage, Storage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.reading import chunks
+from protoslice.versions import Policy, store_id
 
 FILES = (
     CHUNKED / "graph_large_constants.max100000.uncompressed.cpb",

@@ -15,7 +15,7 @@ import pytest
 from tests.support.golden import CHUNKED, folder
 
 import protoslice
-from protoslice import _core, identity, open_model, pieces
+from protoslice import _core, open_model, pieces, versions
 from protoslice.errors import ProtosliceError
 from protoslice.facts import File
 from protoslice.formats.onnx_files.external import in_one_file, with_external_data
@@ -200,7 +200,7 @@ def _of(names: tuple[str, ...]) -> Callable[[], Makes]:
     return lambda: (made for name in names for made in shown(model_file(name)))
 
 
-_IDENTITY: Final = "service/protoslice/identity.py"
+_VERSIONS: Final = "service/protoslice/versions.py"
 MAKERS: Final[dict[str, tuple[int, Callable[[], Makes], str]]] = {
     "plans": (_core.Plan.VERSION, planned, "raise VERSION in core/wire/src/plan.rs"),
     "plans that came": (_core.Plan.KEPT_VERSION, came, "raise KEPT_VERSION in core/wire/src/plan.rs"),
@@ -210,13 +210,13 @@ MAKERS: Final[dict[str, tuple[int, Callable[[], Makes], str]]] = {
         "raise MERGED_VERSION in core/wire/src/plan.rs",
     ),
     "merged messages": (1, merged, "mend them: their URLs by id are given for ever"),
-    "chunked files": (identity.CPB, chunked, f"raise CPB in {_IDENTITY}"),
-    "archives": (identity.ARCHIVES, archived, f"raise ARCHIVES in {_IDENTITY}"),
-    "ONNX files": (identity.ONNX_FILES, onnx_files, f"raise ONNX_FILES in {_IDENTITY}"),
-    "pieces": (identity.PIECES, cut, f"raise PIECES in {_IDENTITY}"),
-    "rendered messages": (identity.RENDERING, rendered, f"raise RENDERING in {_IDENTITY}"),
+    "chunked files": (versions.CPB, chunked, f"raise CPB in {_VERSIONS}"),
+    "archives": (versions.ARCHIVES, archived, f"raise ARCHIVES in {_VERSIONS}"),
+    "ONNX files": (versions.ONNX_FILES, onnx_files, f"raise ONNX_FILES in {_VERSIONS}"),
+    "pieces": (versions.PIECES, cut, f"raise PIECES in {_VERSIONS}"),
+    "rendered messages": (versions.RENDERING, rendered, f"raise RENDERING in {_VERSIONS}"),
     **{
-        f"tensors of {name}": (identity.READERS, _of(names), f"raise READERS in {_IDENTITY}")
+        f"tensors of {name}": (versions.READERS, _of(names), f"raise READERS in {_VERSIONS}")
         for name, names in SHOWN.items()
     },
 }

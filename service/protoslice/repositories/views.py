@@ -12,11 +12,11 @@ from protoslice.catalog.histories import COMMIT_DIGITS, Commit
 from protoslice.catalog.syntax import VIEWS
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import File
-from protoslice.identity import READERS
 from protoslice.repositories.change import files_of
 from protoslice.stores import Representation, Stores
 from protoslice.stores.reading import tensors
 from protoslice.tensors.safetensors_file import INDEX, WHOLE
+from protoslice.versions import READERS
 
 _SPELLED_OUT: Final = f"refs/{VIEWS}"
 _MASK: Final = int(hashlib.sha256(f"protoslice views {READERS}".encode()).hexdigest()[:COMMIT_DIGITS], 16)

@@ -14,9 +14,9 @@ from protoslice.catalog.objects import LARGEST_SUMLESS, object_id
 from protoslice.database.transactions import NOBODY, Actor
 from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, File, Store
-from protoslice.identity import Policy, store_id
 from protoslice.storage import ObjectKey
 from protoslice.stores.envelope import seal, unseal
+from protoslice.versions import Policy, store_id
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120

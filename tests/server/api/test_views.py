@@ -18,7 +18,7 @@ from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
 from tests.support.views import CASES, FILE, PLAIN, STREAM, Tag, ViewCase
 
-from protoslice import identity, schema
+from protoslice import schema, versions
 from protoslice.server.api.views import VIEWS
 
 pytestmark = pytest.mark.contract
@@ -85,9 +85,9 @@ def test_json_of_a_store_says_its_lasting_url_however_its_slashes_are_spelt(
 
 def make_later_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give everything that reads stores another version."""
-    versions = {name for name in vars(identity) if name.isupper() and not name.startswith("_")}
+    named = {name for name in vars(versions) if name.isupper() and not name.startswith("_")}
     for module in [each for name, each in sys.modules.items() if name.startswith("protoslice.stores.reading.")]:
-        for version in versions & vars(module).keys():
+        for version in named & vars(module).keys():
             monkeypatch.setattr(module, version, 99)
     monkeypatch.setattr("protoslice.server.http.answers.rendered._made_by", lambda: "a later program")
 

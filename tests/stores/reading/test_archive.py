@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.support.stores import in_memory, read, upload
 
-from protoslice import identity
+from protoslice import versions
 from protoslice.facts import File
 from protoslice.sources.ropes import Rope
 from protoslice.stores import OpenStore, Stores
@@ -85,7 +85,7 @@ def test_the_order_of_an_upload_makes_no_difference() -> None:
 def test_an_archive_of_another_version_has_another_tag(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stores: Stores, _: object) -> None:
         store, _, etag = await archived(stores, FILES)
-        monkeypatch.setattr("protoslice.stores.reading.models.ARCHIVES", identity.ARCHIVES + 1)
+        monkeypatch.setattr("protoslice.stores.reading.models.ARCHIVES", versions.ARCHIVES + 1)
         assert (await models.archive(store)).etag != etag
 
     in_memory(work)

@@ -25,7 +25,6 @@ from tests.support.stores import (
 
 from protoslice.errors import DatabaseUnavailable, IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Piece
-from protoslice.identity import PIECES
 from protoslice.pieces import LONGEST
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers.metered import MeteredStorage
@@ -33,6 +32,7 @@ from protoslice.stores import IngestRequest, Stores, derived_facts
 from protoslice.stores.envelope import unseal
 from protoslice.stores.reading.pieces import table_of
 from protoslice.testing.faults import FaultyStorage, InjectedFault
+from protoslice.versions import PIECES
 
 MODEL = onnx(100, 70_000, 2_300_000, 10, LONGEST + 5, 1_048_576)
 FILES = {

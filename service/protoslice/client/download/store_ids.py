@@ -7,7 +7,7 @@ from typing import Final
 
 from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, Store
-from protoslice.identity import Policy, is_id_of
+from protoslice.versions import Policy, is_id_of
 
 _ID: Final = re.compile("[0-9a-f]{12,64}")
 

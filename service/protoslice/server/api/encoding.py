@@ -76,7 +76,7 @@ def store_weight(store: Store) -> int:
 
 
 def records_summary_text(summary: RecordsSummary) -> bytes:
-    """Encode a summary of records; `RECORDS` in `protoslice.identity` is the version of its form."""
+    """Encode a summary of records; `RECORDS` in `protoslice.versions` is the version of its form."""
     return json.dumps(asdict(summary)).encode()
 
 

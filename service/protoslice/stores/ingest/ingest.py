@@ -12,7 +12,6 @@ from protoslice.database.transactions import ACTOR
 from protoslice.detection import HEAD
 from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.facts import File
-from protoslice.identity import store_id
 from protoslice.storage import ObjectKey
 from protoslice.stores.finding import FileRef
 from protoslice.stores.ingest.file_writer import OTHER_DIGEST, FileWriter, IngestedFile, PackWriter, PendingLocation
@@ -28,6 +27,7 @@ from protoslice.stores.objects.stored import StoredFile, StoredObject, open_obje
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.schemas import Types
 from protoslice.stores.shared import Space
+from protoslice.versions import store_id
 
 T = TypeVar("T")
 

@@ -13,7 +13,6 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import IntegrityError, NotFound, StorageUnavailable, UnsoundModel
 from protoslice.facts import ModelReport
-from protoslice.identity import Policy
 from protoslice.storage import ObjectKey
 from protoslice.stores.clock import microseconds, now
 from protoslice.stores.envelope import seal
@@ -27,6 +26,7 @@ from protoslice.stores.reading.opened import is_sound
 from protoslice.stores.requests import Created, IngestRequest
 from protoslice.stores.shared import Space
 from protoslice.stores.writing.new_objects import NewObjects
+from protoslice.versions import Policy
 
 PLANNER: Final = _core.Plan.VERSION
 """Version of the planner that makes the chunks of new stores."""

@@ -14,7 +14,6 @@ from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import NotFound
 from protoslice.facts import ChunkEntry
-from protoslice.identity import CPB
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.stores.derived_facts import DerivedFacts
 from protoslice.stores.names import check_plan
@@ -22,6 +21,7 @@ from protoslice.stores.objects.digests import sha256_of
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
+from protoslice.versions import CPB
 
 METADATA: Final = "tensorflow.proto_splitter.ChunkMetadata"
 _LEAST_READ: Final = 4096

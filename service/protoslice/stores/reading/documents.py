@@ -12,7 +12,6 @@ from protoslice.concurrency import Job
 from protoslice.detection import Detection, look_at
 from protoslice.errors import InvalidInput, NoRoot, Unsupported
 from protoslice.facts import Node
-from protoslice.identity import READERS, RECORDS
 from protoslice.library.documents import Document, index_document
 from protoslice.library.proto import node_at
 from protoslice.sources.ropes import Rope
@@ -22,6 +21,7 @@ from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading import records
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.records import PIECE_WEIGHT, Plan, RecordsRequest
+from protoslice.versions import READERS, RECORDS
 
 ROOT: Final = RecordsRequest()
 """Request for the document of the root."""

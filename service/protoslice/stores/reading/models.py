@@ -18,7 +18,6 @@ from protoslice.formats.onnx_files.extraction import Graph, SubModel, graph_of
 from protoslice.formats.onnx_files.messages import OnnxProto
 from protoslice.formats.report import MOST_LISTED, report_job
 from protoslice.formats.signatures import signatures_in
-from protoslice.identity import ARCHIVES, ONNX_FILES
 from protoslice.sources.ropes import Rope
 from protoslice.stores.objects.representation import Representation
 from protoslice.stores.objects.stored import StoredFile
@@ -27,6 +26,7 @@ from protoslice.stores.reading import tensors
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.tensors.model import Model
 from protoslice.tensors.omitted import Omitted
+from protoslice.versions import ARCHIVES, ONNX_FILES
 
 MODEL: Final = "model.onnx"
 SINGLE: Final = "single.onnx"

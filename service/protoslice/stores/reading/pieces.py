@@ -17,12 +17,12 @@ from protoslice.catalog.stores import StoreTable
 from protoslice.concurrency.gather import both, map_concurrently
 from protoslice.errors import IntegrityError, NotFound, ProtosliceError
 from protoslice.facts import Piece, PiecePlace
-from protoslice.identity import PIECES
 from protoslice.pieces import LEAST, PieceCutter, regions
 from protoslice.storage.interface import Buffer
 from protoslice.stores.finding import LEAST_FOUND, FilesByDigest
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
+from protoslice.versions import PIECES
 
 _log = logging.getLogger(__name__)
 

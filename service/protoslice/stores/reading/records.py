@@ -15,7 +15,6 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.shares import Shares
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import RecordsSummary
-from protoslice.identity import RECORDS
 from protoslice.library.documents import StreamDocument
 from protoslice.schema import TypeSchema, bundled
 from protoslice.sources.ropes import Rope
@@ -28,6 +27,7 @@ from protoslice.streams.records import JoinedRecords, Shard
 from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPart, RecordType
 from protoslice.streams.shards import is_pattern, name_of, shards_among
 from protoslice.tensors.layout import check_budget
+from protoslice.versions import RECORDS
 
 _PASSES: Final = 8
 _PASSES_OF_CLIENT: Final = 4

@@ -16,7 +16,6 @@ from protoslice.facts import TensorBranch, TensorEntry
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.graphs import Weight
-from protoslice.identity import READERS
 from protoslice.sources.ropes import Rope
 from protoslice.stores.objects.computed import Computed, Readable
 from protoslice.stores.objects.joined import JoinedObject
@@ -34,6 +33,7 @@ from protoslice.tensors.reading import is_resolved, locate, read, resolve, tells
 from protoslice.tensors.references import References
 from protoslice.tensors.safetensors_file import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
 from protoslice.tensors.statistics import statistics_job, statistics_text
+from protoslice.versions import READERS
 
 _BYTES: Final = "application/octet-stream"
 _JSON: Final = "application/json"

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final, Self
 
 from protoslice.errors import ProtosliceError
-from protoslice.identity import ONNX_FILES, READERS
 from protoslice.stores.derived_facts import LARGEST_ROW
 from protoslice.stores.objects.representation import Head
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.tensors.omitted import Omitted
+from protoslice.versions import ONNX_FILES, READERS
 
 _HEADS: Final = f"heads-{READERS}-{ONNX_FILES}"
 _LARGEST: Final = LARGEST_ROW // 2

@@ -12,10 +12,10 @@ import protoslice
 from protoslice import _core
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.facts import Store
-from protoslice.identity import Policy, is_id_of, store_id
 from protoslice.storage import FileStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.reading import chunks, documents
+from protoslice.versions import Policy, is_id_of, store_id
 
 GRAPH = (CHUNKED / "graph_many_nodes.pb").read_bytes()
 FILES = {"graph.pb": GRAPH}

@@ -11,13 +11,13 @@ from typing import Final
 import google.protobuf
 from starlette.types import Scope, Send
 
-from protoslice.identity import RENDERING
 from protoslice.schema.types import bundled_bytes
 from protoslice.server.http.answers.plan import AnswerPlanner, Facts, Terms
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
 from protoslice.stores import TextView
 from protoslice.stores.objects.representation import Head
+from protoslice.versions import RENDERING
 
 _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
 _ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from protoslice.identity import Policy, store_id
+from protoslice.versions import Policy, store_id
 
 FILES = [("b.bin", 3, "b" * 64), ("a/é.onnx", 1 << 40, "a" * 64)]
 POLICY = Policy(
