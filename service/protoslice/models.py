@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, overload
@@ -14,6 +14,7 @@ from protoslice.errors import InvalidInput, NotFound, ProtosliceError, Unsupport
 from protoslice.facts import Signature, TensorEntry
 from protoslice.library.models import LocalModel, OpenedModel, Progress, open_files
 from protoslice.references import address_of, authorization, is_address, saying_what_was_tried
+from protoslice.sources.source import RangeSource
 from protoslice.tensors.listing import TensorList, did_you_mean, keys
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ class RemoteModel(OpenedModel):
 
 @overload
 def open_model(
-    path: os.PathLike[str],
+    path: os.PathLike[str] | Mapping[str, RangeSource],
     root: str | None = None,
     type: str | None = None,
     *,
@@ -95,7 +96,7 @@ def open_model(
 ) -> OpenedModel: ...
 @named_options
 def open_model(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Mapping[str, RangeSource],
     root: str | None = None,
     type: str | None = None,
     *,
@@ -103,7 +104,9 @@ def open_model(
     progress: Progress | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> OpenedModel:
-    """Open a model: a file or directory at a path or URI, or a store of a service.
+    """Open a model: a file or directory at a path or URI, files in memory or elsewhere, or a store of a service.
+
+    Files elsewhere are a mapping of paths to objects with `size` and `read(offset, length)`, which stay open.
 
     A store is `@TAG` on the service in PROTOSLICE_URL, or a URL such as `http://HOST/v1/stores/TAG`, or that of its
     page. Credentials are those that the command line uses.
@@ -116,7 +119,7 @@ def open_model(
     if path == "":
         raise InvalidInput("No model given: pass a path, a URI, or a store such as @TAG")
     if not isinstance(path, str) or not is_address(path):
-        with saying_what_was_tried(os.fspath(path)):
+        with nullcontext() if isinstance(path, Mapping) else saying_what_was_tried(os.fspath(path)):
             return open_files(path, root, type, types=types, progress=progress, storage_options=storage_options)
     if (root, type, types, storage_options) != (None,) * 4:
         raise Unsupported("root, type, types and storage_options are only for files: those of a store are fixed")

@@ -26,7 +26,6 @@ from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFo
 from protoslice.formats import warmup
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensorflow import TYPES
-from protoslice.library.models import model_over
 from protoslice.library.opening import open_proto
 from protoslice.sources.files import BytesSource
 from protoslice.tensors.model import Model, RootProto, Tensor
@@ -358,7 +357,7 @@ CASES: Final = [(name, each) for name, row in KEPT["dtypes"].items() for each in
 
 
 def _raw(message: bytes) -> bytes:
-    model = model_over({"t.pb": BytesSource(message)}, "t.pb", "tensorflow.TensorProto")
+    model = open_model({"t.pb": BytesSource(message)}, type="tensorflow.TensorProto")
     data = read(model.tensors[0], compare=False).bytes
     return data.read()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -13,6 +14,8 @@ from tests.support.golden import stored
 from tests.support.stores import onnx
 
 from protoslice import detection, open_model
+from protoslice.errors import NotFound
+from protoslice.sources.files import FileSource
 
 
 def test_the_root_alone_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,6 +43,22 @@ def test_the_root_alone_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     with open_model(stored("models/tf_ckpt_many/many.index")) as model:
         assert len(list(model.matching())) > 1
     assert seen == {"many.index": 1}
+
+
+def test_sources_by_path_are_a_model_and_stay_open(tmp_path: Path) -> None:
+    (tmp_path / "weights.onnx").write_bytes(onnx(20_000))
+    (tmp_path / "notes.txt").write_text("not a model")
+    with FileSource(tmp_path / "weights.onnx") as weights, FileSource(tmp_path / "notes.txt") as notes:
+        files = {"notes.txt": notes, "weights.onnx": weights}
+        with open_model(files) as model:
+            assert (model.model.root, list(model)) == ("weights.onnx", ["weight-0"])
+            assert model["weight-0"].nbytes == 20_000
+        assert notes.read(0, 3) == b"not"
+        assert weights.read(0, weights.size) == onnx(20_000)
+        with open_model(files, "weights.onnx", "onnx.ModelProto") as model:
+            assert list(model) == ["weight-0"]
+        with pytest.raises(NotFound, match=re.escape("No file 'other.onnx'")):
+            open_model(files, "other.onnx")
 
 
 def test_memory_for_a_tensor_is_allocated_once(tmp_path: Path) -> None:

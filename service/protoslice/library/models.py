@@ -39,8 +39,7 @@ from protoslice.sources.ropes import Rope
 from protoslice.sources.source import ClosedAtEnd, FileSet, RangeSource
 from protoslice.tensors.arrays import LazyArray, as_array, strings_array
 from protoslice.tensors.listing import Tensors, did_you_mean, entry_of, keys, no_tensor, several, single, wanted
-from protoslice.tensors.model import Model, Tensor
-from protoslice.tensors.model import RootProto as Root
+from protoslice.tensors.model import Model, RootProto, Tensor
 from protoslice.tensors.reading import ReadableTensor, read, strings
 from protoslice.tensors.slices import parsed_slice
 
@@ -107,7 +106,13 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
 class LocalModel(OpenedModel):
     """A model in files that are read here."""
 
-    def __init__(self, model: Model, proto: Proto | None, held: ExitStack, tags: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        proto: Proto | None = None,
+        held: ExitStack | None = None,
+        tags: Sequence[str] | None = None,
+    ) -> None:
         self._tags = tags
         self.model = model
         """Root and files of the model."""
@@ -129,7 +134,7 @@ class LocalModel(OpenedModel):
 
         Reading it needs this model to be open. Raises `NotFound`, on the first look, if no meta graph has these tags.
         """
-        return LocalModel(self.model, self.proto, ExitStack(), tags)
+        return LocalModel(self.model, self.proto, tags=tags)
 
     def __len__(self) -> int:
         """Number of tensors."""
@@ -203,7 +208,8 @@ class LocalModel(OpenedModel):
 
     def close(self) -> None:
         """Close the files that this model opened."""
-        self._held.close()
+        if self._held is not None:
+            self._held.close()
 
 
 def _counted(model: LocalModel) -> str:
@@ -214,7 +220,7 @@ def _counted(model: LocalModel) -> str:
 
 
 def open_files(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | Mapping[str, RangeSource],
     root: str | None = None,
     type: str | None = None,
     *,
@@ -222,7 +228,7 @@ def open_files(
     progress: Progress | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> LocalModel:
-    """Open the model in the file or directory at `path`, a path or a URI.
+    """Open the model in the file or directory at `path`, a path or a URI, or in sources by path, which stay open.
 
     Files beside the root belong to the model: for a file those of its directory. For a directory, `root` is the path of
     the root in it; without one, the likeliest file is taken, and `NoRoot` raised if there is none. `type` is the root's
@@ -230,18 +236,27 @@ def open_files(
     `open_proto`. `storage_options` are those of the storage at a URI.
     """
     with ExitStack() as held:
-        files, named = files_at(path, storage_options)
-        held.callback(files.close)
+        if isinstance(path, Mapping):
+            files, named = path, None
+        else:
+            files, named = files_at(path, storage_options)
+            held.callback(files.close)
         root = root or named
         chosen, found = (root, _looked_at(files, root)) if root else _likeliest(files, named=type is not None)
-        model = held.enter_context(_opened(files, chosen, found, type, types, progress))
-        return LocalModel(model.model, model.proto, held.pop_all())
+        is_text = found.kind == "text" and found.type_name is not None
+        if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type is None:
+            return LocalModel(Model(chosen, found.type_name, files, None, found), None, held.pop_all())
+        name = chosen.rpartition("/")[2]
+        proto = open_looked_at(files[chosen], found, name, type, types=types, progress=progress)
+        held.enter_context(proto)
+        root_proto = RootProto(proto.document, proto.sources)
+        return LocalModel(Model(chosen, proto.type, files, root_proto), proto, held.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
-def files_in(folder: FileSet) -> LocalModel:
-    """The files in `folder` as a model without a root: `model.root` is empty, and no format applies."""
-    return LocalModel(Model("", None, folder, None), None, ExitStack())
+def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> LocalModel:
+    """The model of `proto`, opened from the file `root` in `files`; closing it leaves both open."""
+    return LocalModel(Model(root, proto.type, files, RootProto(proto.document, proto.sources)), proto)
 
 
 def root_in(folder: FileSet, type: str | None = None, progress: Progress | None = None) -> str:
@@ -251,23 +266,6 @@ def root_in(folder: FileSet, type: str | None = None, progress: Progress | None 
     """
     # Detection settles most folders by first bytes; a candidate in doubt is indexed.
     return _likeliest(folder, named=type is not None, progress=progress)[0]
-
-
-def model_around(proto: Proto, files: Mapping[str, RangeSource], root: str) -> LocalModel:
-    """The model of `proto`, opened from the file `root` in `files`; closing it leaves both open."""
-    return LocalModel(Model(root, proto.type, files, Root(proto.document, proto.sources)), proto, ExitStack())
-
-
-def model_over(
-    files: Mapping[str, RangeSource],
-    root: str,
-    type: str | None = None,
-    *,
-    types: schema.MessageTypes | None = None,
-    progress: Progress | None = None,
-) -> LocalModel:
-    """The model with `root` in `files`, any sources by path; closing the model leaves `files` open."""
-    return _opened(files, root, _looked_at(files, root), type, types, progress)
 
 
 def _looked_at(files: Mapping[str, RangeSource], root: str) -> Detection:
@@ -325,21 +323,3 @@ def _is_root(file: RangeSource, path: str, found: Detection) -> bool:
         return found.kind == "riegeli"  # a chunked proto that is damaged
     except Unsupported:
         return False
-
-
-def _opened(
-    files: Mapping[str, RangeSource],
-    root: str,
-    found: Detection,
-    type_name: str | None,
-    types: schema.MessageTypes | None,
-    progress: Progress | None,
-) -> LocalModel:
-    is_text = found.kind == "text" and found.type_name is not None
-    if not is_text and found.kind not in {"proto", "riegeli", "unknown"} and type_name is None:
-        return LocalModel(Model(root, found.type_name, files, None, found), None, ExitStack())
-    with ExitStack() as held:
-        name = root.rpartition("/")[2]
-        proto = held.enter_context(open_looked_at(files[root], found, name, type_name, types=types, progress=progress))
-        return LocalModel(Model(root, proto.type, files, Root(proto.document, proto.sources)), proto, held.pop_all())
-    raise AssertionError("a with block that returns")  # pragma: no cover

@@ -19,7 +19,7 @@ from protoslice.comparing.differences import ComparedModel, steps_of_differences
 from protoslice.comparing.equality import Equality, PieceList, unverified_by
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.facts import Difference, Piece
-from protoslice.library.models import LocalModel, files_in, model_over
+from protoslice.library.models import LocalModel, open_files
 from protoslice.library.proto import Proto, Split
 from protoslice.pieces import cut, extents_of
 from protoslice.references import address_of, is_address
@@ -80,7 +80,7 @@ class _Local:
         try:
             opened = held.enter_context(place.open_model())
         except NoRoot:  # a folder without a root counts as its files
-            opened = files_in(place.files)
+            opened = LocalModel(Model("", None, place.files, None))
         self.model, self._proto = opened.model, opened.proto
         self.root = self.model.root or None
         self.serialized = _is_serialized(opened)
@@ -141,9 +141,9 @@ class _Remote:
     @cached_property
     def _opened(self) -> LocalModel:
         if self.root is None:
-            return LocalModel(Model("", None, self.files, None), None, ExitStack())
+            return LocalModel(Model("", None, self.files, None))
         known = self._store.type if self._store.type in schema.bundled() and self._store.chunks else None
-        return self._held.enter_context(model_over(self.files, self.root, known))
+        return self._held.enter_context(open_files(self.files, self.root, known))
 
     @cached_property
     def pieces(self) -> dict[str, PieceList]:

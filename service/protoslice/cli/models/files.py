@@ -16,7 +16,7 @@ from protoslice.cli.models.types import RootType
 from protoslice.cli.terminal.progress import Progress
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.library.indexing import SMALLEST_FLOOR
-from protoslice.library.models import LocalModel, model_over, root_in
+from protoslice.library.models import LocalModel, open_files, root_in
 from protoslice.library.opening import open_proto
 from protoslice.library.proto import Proto
 from protoslice.references import saying_what_was_tried
@@ -64,7 +64,7 @@ class NamedFiles:
     def open_model(self) -> LocalModel:
         """The model, which the caller closes; errors of opening it bear the name, later ones do not."""
         with errors_about(self._name), Progress("indexing") as progress:
-            return model_over(self.files, self.root, self._type.name, types=self._type.types, progress=progress.up_to)
+            return open_files(self.files, self.root, self._type.name, types=self._type.types, progress=progress.up_to)
 
 
 @contextmanager
