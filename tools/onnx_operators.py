@@ -22,7 +22,7 @@ from typing import Any, Final
 import onnx
 from onnx import defs
 
-TABLE: Final = Path(__file__).parents[1] / "service/protoslice/formats/onnx_files/operators.json"
+TABLE: Final = Path(__file__).parents[1] / "service/protoslice/formats/onnx_operators.json"
 _VARIADIC: Final = defs.OpSchema.FormalParameterOption.Variadic
 _ATTRIBUTES: Final = ("to", "dtype", "output_datatype", "output_dtype", "stash_type")
 """Attributes that number the type of an output."""

@@ -14,10 +14,10 @@ from tests.support.golden import folder
 
 from protoslice import open_model, schema
 from protoslice.errors import CorruptModel, InvalidInput, ProtosliceError, Unsupported
+from protoslice.formats import onnx_external as external
 from protoslice.formats.messages import resolve_location
-from protoslice.formats.onnx_files import external
-from protoslice.formats.onnx_files.external import check_alignment, in_one_file, with_external_data
-from protoslice.formats.onnx_files.messages import OnnxProto, without
+from protoslice.formats.onnx_external import check_alignment, in_one_file, with_external_data
+from protoslice.formats.onnx_messages import OnnxProto, without
 from protoslice.sources.ropes import Rope
 
 CASES = ("onnx_external_many", "onnx_external_one", "onnx_subgraphs", "onnx_types_raw", "onnx_types_typed")

@@ -17,10 +17,9 @@ from tools import onnx_operators
 
 from protoslice import open_model
 from protoslice.errors import CorruptModel, InvalidInput, NotFound, ProtosliceError, Unsupported
-from protoslice.formats.onnx_files.element_types import ElementTypes
-from protoslice.formats.onnx_files.external import in_one_file, with_external_data
-from protoslice.formats.onnx_files.extraction import KNOWN, OnnxNode, SubModel
-from protoslice.formats.onnx_files.messages import OnnxProto
+from protoslice.formats.onnx_external import in_one_file, with_external_data
+from protoslice.formats.onnx_extraction import KNOWN, ElementTypes, OnnxNode, SubModel
+from protoslice.formats.onnx_messages import OnnxProto
 from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
 

@@ -18,9 +18,9 @@ import protoslice
 from protoslice import _core, open_model, pieces, versions
 from protoslice.errors import ProtosliceError
 from protoslice.facts import File
-from protoslice.formats.onnx_files.external import in_one_file, with_external_data
-from protoslice.formats.onnx_files.extraction import SubModel
-from protoslice.formats.onnx_files.messages import OnnxProto
+from protoslice.formats.onnx_external import in_one_file, with_external_data
+from protoslice.formats.onnx_extraction import SubModel
+from protoslice.formats.onnx_messages import OnnxProto
 from protoslice.json_text import encode_json
 from protoslice.schema import bundled
 from protoslice.schema.rendering import render

@@ -16,15 +16,15 @@ from protoslice.cli.options import FileName, Force, Json
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import print_json, say
 from protoslice.errors import NotFound
-from protoslice.formats.onnx_files.external import (
+from protoslice.formats.onnx_external import (
     ALIGNMENT,
     WEIGHTS,
     check_alignment,
     in_one_file,
     with_external_data,
 )
-from protoslice.formats.onnx_files.extraction import SubModel
-from protoslice.formats.onnx_files.messages import OnnxProto
+from protoslice.formats.onnx_extraction import SubModel
+from protoslice.formats.onnx_messages import OnnxProto
 from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
 

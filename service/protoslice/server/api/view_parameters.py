@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get
 from fastapi import Query as Parameter
 from fastapi.params import Query as Described
 
-from protoslice.formats.onnx_files.external import ALIGNMENT
+from protoslice.formats.onnx_external import ALIGNMENT
 from protoslice.server.http.parameters import Query, QueryNames, number_of
 from protoslice.stores import RecordsRequest
 from protoslice.streams.framing import FRAMINGS, WRITTEN

@@ -13,9 +13,9 @@ from protoslice.detection import look_at
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import File, ModelReport, Signature
 from protoslice.file_names import without_version_control
-from protoslice.formats.onnx_files.external import WEIGHTS, check_alignment, in_one_file, with_external_data
-from protoslice.formats.onnx_files.extraction import Graph, SubModel, graph_of
-from protoslice.formats.onnx_files.messages import OnnxProto
+from protoslice.formats.onnx_external import WEIGHTS, check_alignment, in_one_file, with_external_data
+from protoslice.formats.onnx_extraction import Graph, SubModel, graph_of
+from protoslice.formats.onnx_messages import OnnxProto
 from protoslice.formats.report import MOST_LISTED, report_job
 from protoslice.formats.signatures import signatures_in
 from protoslice.sources.ropes import Rope

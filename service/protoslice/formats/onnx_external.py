@@ -11,9 +11,8 @@ from typing import Final
 from protoslice import _core, schema, varints
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.formats.onnx import EXTERNAL, TENSOR, TensorMaker
-from protoslice.formats.onnx_files.element_types import STANDARD
-from protoslice.formats.onnx_files.extraction import Graph, SubModel, extracted
-from protoslice.formats.onnx_files.messages import (
+from protoslice.formats.onnx_extraction import STANDARD, Graph, SubModel, extracted
+from protoslice.formats.onnx_messages import (
     INITIALIZER,
     INITIALIZERS_AS_INPUTS,
     NODE,
