@@ -9,6 +9,7 @@ from functools import partial
 from hashlib import sha256
 
 from protoslice import _core
+from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.pipeline import pipelined
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
@@ -205,3 +206,12 @@ async def _read(rope: _core.Rope, sources: Sequence[Readable], batch: _Batch) ->
         (_, begin, data), (_, offset, _) = found[0], batch.spans[0]
         return memoryview(data)[offset - begin :][: batch.stop - batch.start]
     return rope.gather(batch.start, batch.stop, found)
+
+
+async def sha256_of(view: Representation, worker: Worker, start: int = 0, end: int | None = None) -> bytes:
+    """The SHA-256 of the bytes of `view` from `start` up to `end`, which defaults to the end of `view`."""
+    sha = sha256()
+    async with aclosing(view.pieces(start, view.size if end is None else end)) as pieces:
+        async for piece in pieces:
+            await worker.bulk(lambda piece=piece: sha.update(piece))  # type: ignore[misc]
+    return sha.digest()

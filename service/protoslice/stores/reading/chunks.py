@@ -17,8 +17,7 @@ from protoslice.facts import ChunkEntry
 from protoslice.library.chunk_sizes import size_problem
 from protoslice.stores.derived_facts import DerivedFacts
 from protoslice.stores.names import check_plan
-from protoslice.stores.objects.digests import sha256_of
-from protoslice.stores.objects.representation import Representation
+from protoslice.stores.objects.representation import Representation, sha256_of
 from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.versions import CPB

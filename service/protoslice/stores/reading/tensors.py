@@ -73,7 +73,7 @@ async def listed(opened: OpenStore, tags: Tags = None) -> Tensors:
             found = await opened.worker.bulk(lambda: tensors_with_tags(opened.model, untagged, tags))
         return found, _TENSOR_WEIGHT * len(found)
 
-    return await opened.results.get((opened.row, "tensors", tags), made)
+    return await opened.results.get((opened.row, "tensors", tags), made, cancellable=True)
 
 
 def _found(opened: OpenStore) -> Tensors:

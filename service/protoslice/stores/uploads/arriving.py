@@ -11,7 +11,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.results import Results
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.sources.source import RangeSource
@@ -24,7 +24,6 @@ from protoslice.stores.uploads.model import Upload
 from protoslice.stores.uploads.records import UploadRecords, VersionedUpload
 from protoslice.streams.framing import DECODED, MEDIA_TYPES, Framing, checked_framing, framing_of
 
-_MOST: Final = 16
 _ROOM: Final = 64 << 20
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)
 _STEP: Final = 64 << 20
@@ -57,10 +56,10 @@ class Shifted:
 class ArrivingIndexes:
     """Indexes of uploads by framing, the most recently used in memory."""
 
-    def __init__(self, storage: Storage, worker: Worker) -> None:
+    def __init__(self, storage: Storage, worker: Worker, results: Results) -> None:
         self._storage = storage
         self._worker = worker
-        self._recent: LruCache[tuple[str, Framing], ArrivingIndex] = LruCache(most=_MOST, room=_ROOM)
+        self._results = results
         self._once: SingleFlight[tuple[str, Framing, int], ArrivingIndex] = SingleFlight()
 
     async def of(self, upload: Upload, named: str | None) -> ArrivingIndex | None:
@@ -73,7 +72,7 @@ class ArrivingIndexes:
         framing = checked_framing(named) if named is not None else await self._told(upload)
         if framing in DECODED:
             raise Unsupported(f"Records of {framing} files can only be read after the upload has finished")
-        recent = self._recent.get((upload.id, framing))
+        recent: ArrivingIndex | None = self._results.find((upload.id, "index of records", framing))
         if recent is not None and recent.records.size >= upload.offset:
             return recent
         view = (upload.id, framing, upload.offset)
@@ -91,10 +90,10 @@ class ArrivingIndexes:
         raise Unsupported(f"Too few bytes to detect the framing (less than {_TOLD}): pass framing=")
 
     async def _extended(self, upload: Upload, framing: Framing) -> ArrivingIndex:
-        index = self._recent.get((upload.id, framing))
+        index: ArrivingIndex | None = self._results.find((upload.id, "index of records", framing))
         while index is None or index.records.size < upload.offset:
             index = await self._step(upload, framing, index)
-        self._recent.put((upload.id, framing), index, 2 * len(index.saved))
+        self._results.put((upload.id, "index of records", framing), index, 2 * len(index.saved))
         return index
 
     async def _step(self, upload: Upload, framing: Framing, index: ArrivingIndex | None) -> ArrivingIndex:
@@ -159,11 +158,11 @@ class Arrived:
 class Arriving:
     """Records of one storage's uploads, under way or ended."""
 
-    def __init__(self, storage: Storage, worker: Worker, records: UploadRecords) -> None:
+    def __init__(self, storage: Storage, worker: Worker, records: UploadRecords, results: Results) -> None:
         self._storage = storage
         self._worker = worker
         self._records = records
-        self._indexes = ArrivingIndexes(storage, worker)
+        self._indexes = ArrivingIndexes(storage, worker, results)
         self._looks: SingleFlight[tuple[str, int], VersionedUpload] = SingleFlight()
 
     @asynccontextmanager

@@ -49,7 +49,7 @@ class Uploads:
         self._space = space
         self.options = space.shared.options.uploads
         self._records = UploadRecords(space.database, space.room.account)
-        self.arriving = Arriving(space.storage, space.worker, self._records)
+        self.arriving = Arriving(space.storage, space.worker, self._records, space.shared.results)
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
 
