@@ -8,11 +8,10 @@ from contextlib import aclosing, suppress
 from dataclasses import replace
 from typing import Final
 
-from protoslice.concurrency.executor import Worker
 from protoslice.detection import HEAD
 from protoslice.errors import ChecksumMismatch, ProtosliceError
 from protoslice.sources.source import RangeSource
-from protoslice.storage import ObjectKey, Span, Storage
+from protoslice.storage import ObjectKey, Span
 from protoslice.stores.ingest.file_writer import BATCH, Batches
 from protoslice.stores.ingest.inspection import Inspection
 from protoslice.stores.ingest.sharing import Layout, Sharing
@@ -32,33 +31,33 @@ Each byte is copied once for each power of this number, up to the size of a part
 
 
 async def resumed_inspection(
-    storage: Storage, worker: Worker, upload: Upload, types: Types, *, path: str, wanted: str | None
+    space: Space, upload: Upload, types: Types, *, path: str, wanted: str | None
 ) -> Inspection:
     """Resume an upload's inspection from its saved state; a fresh one when there is no usable state."""
     saved = upload.saved
     if saved is not None:
         with suppress(ProtosliceError, ValueError, KeyError, TypeError):
-            state = await storage.get_range(ObjectKey(saved.key), 0, saved.bytes)
-            head = None if path == upload.filename else await _head(storage, worker, upload)
-            return await worker.run(lambda: Inspection.load(state, path, wanted, types, head))
+            state = await space.storage.get_range(ObjectKey(saved.key), 0, saved.bytes)
+            head = None if path == upload.filename else await _head(space, upload)
+            return await space.worker.run(lambda: Inspection.load(state, path, wanted, types, head))
     return Inspection(path, wanted, types)
 
 
-async def _head(storage: Storage, worker: Worker, upload: Upload) -> bytes:
+async def _head(space: Space, upload: Upload) -> bytes:
     """First bytes of an upload that has more, as detection wants them."""
-    async with aclosing(bytes_of(storage, worker, upload.parts, end=HEAD)) as pieces:
+    async with aclosing(bytes_of(space, upload.parts, end=HEAD)) as pieces:
         return b"".join([piece async for piece in pieces])
 
 
-async def feed_parts(storage: Storage, worker: Worker, inspection: Inspection, parts: Sequence[ObjectLocation]) -> None:
+async def feed_parts(space: Space, inspection: Inspection, parts: Sequence[ObjectLocation]) -> None:
     """Feed an inspection the bytes of `parts` that it has not seen."""
     begin = 0
     for part in parts:
         end = begin + part.size
         if inspection.size < end:
-            source = await open_file_object(storage, part, worker, verify=True)
+            source = await open_file_object(space.storage, part, space.worker, verify=True)
             try:
-                await worker.run(lambda source=source, begin=begin: _take(inspection, source, begin))  # type: ignore[misc]
+                await space.worker.run(lambda source=source, begin=begin: _take(inspection, source, begin))  # type: ignore[misc]
             finally:
                 source.close()
         begin = end
@@ -70,15 +69,15 @@ def _take(inspection: Inspection, source: RangeSource, begin: int) -> None:
 
 
 async def bytes_of(
-    storage: Storage, worker: Worker, parts: Sequence[ObjectLocation], start: int = 0, end: int | None = None
+    space: Space, parts: Sequence[ObjectLocation], start: int = 0, end: int | None = None
 ) -> AsyncGenerator[bytes]:
     """Verified bytes of `parts` from `start` to `end`, piece by piece; all of them when `end` is None."""
     if not parts:
         return
-    async with opened_parts(storage, parts, worker) as source:
+    async with opened_parts(space.storage, parts, space.worker) as source:
         stop = source.size if end is None else end
         for at in range(start, stop, BATCH):
-            yield await worker.run(lambda at=at: source.read(at, min(BATCH, stop - at)))  # type: ignore[misc]
+            yield await space.worker.run(lambda at=at: source.read(at, min(BATCH, stop - at)))  # type: ignore[misc]
 
 
 async def change(
@@ -113,7 +112,7 @@ async def _compacted(space: Space, objects: NewObjects, upload: Upload) -> Uploa
         return upload
     target = await objects.writer()
     try:
-        async with aclosing(bytes_of(space.storage, space.worker, upload.parts[-run:])) as pieces:
+        async with aclosing(bytes_of(space, upload.parts[-run:])) as pieces:
             async for piece in pieces:
                 target.sums.update(piece)
                 await target.write(piece)
@@ -149,17 +148,15 @@ class Composer:
 
     def __init__(
         self,
-        storage: Storage,
+        space: Space,
         objects: NewObjects,
-        worker: Worker,
         upload: Upload,
         inspection: Inspection,
         extents: Sequence[ObjectExtent],
     ) -> None:
         """`inspection` is of the whole file, of which nothing has been inspected."""
-        self._storage = storage
+        self._space = space
         self._objects = objects
-        self._worker = worker
         self._upload = upload
         self._inspection = inspection
         self._extents = extents
@@ -213,10 +210,11 @@ class Composer:
             await batches.stop()
 
     async def _look_at(self, window: bytes | memoryview) -> None:
-        await self._worker.run(lambda: self._inspection.take(window))
+        await self._space.worker.run(lambda: self._inspection.take(window))
 
     async def _windows(self) -> AsyncGenerator[bytes]:
-        async with opened_parts(self._storage, [extent.location for extent in self._extents], self._worker) as source:
+        locations = [extent.location for extent in self._extents]
+        async with opened_parts(self._space.storage, locations, self._space.worker) as source:
             for at in range(0, source.size, READ_AT_ONCE):
                 yield (await source.fetch([(at, min(at + READ_AT_ONCE, source.size))]))[0]
 
@@ -229,12 +227,12 @@ class Composer:
                 self._copied.appendleft((at + len(window), end))
             own = self._own
             assert own is not None
-            await self._worker.run(lambda own=own, piece=piece: own.sums.update(piece))  # type: ignore[misc]
+            await self._space.worker.run(lambda own=own, piece=piece: own.sums.update(piece))  # type: ignore[misc]
             await own.write(piece)
 
     async def _saved(self) -> SavedInspection | None:
         """The state of the inspection, so that a commit reads no bytes again; None for a small file."""
-        state = await self._worker.run(self._inspection.save)
+        state = await self._space.worker.run(self._inspection.save)
         if state is None:
             return None
         key = await self._objects.put(state)

@@ -105,7 +105,7 @@ class Uploads:
             assert inspection is not None, "an upload that is composed has a path"
             objects = self._space.new_objects()
             try:
-                composer = Composer(self._space.storage, objects, self._space.worker, held.upload, inspection, extents)
+                composer = Composer(self._space, objects, held.upload, inspection, extents)
                 done = replace(await composer.compose(), state="complete", expires=expires)
                 return (await self._records.change(held, done, objects=objects)).upload
             finally:
@@ -186,7 +186,7 @@ class Uploads:
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """Bytes of a complete upload, which stays as it is."""
         upload = (await self._finished(upload_id)).upload
-        async with aclosing(bytes_of(self._space.storage, self._space.worker, upload.parts)) as pieces:
+        async with aclosing(bytes_of(self._space, upload.parts)) as pieces:
             async for piece in pieces:
                 yield piece
 
@@ -264,10 +264,8 @@ class Uploads:
         if upload.path is None and upload.partial:
             return None
         types = await self._space.schemas.types(upload.wanted_type)
-        found = await resumed_inspection(
-            self._space.storage, self._space.worker, upload, types, path=upload.filename, wanted=upload.wanted_type
-        )
-        await feed_parts(self._space.storage, self._space.worker, found, upload.parts)
+        found = await resumed_inspection(self._space, upload, types, path=upload.filename, wanted=upload.wanted_type)
+        await feed_parts(self._space, found, upload.parts)
         return found
 
     async def _take(self, appender: Appender, holder: LockHolder, upload: Upload, body: Body) -> int:
@@ -429,11 +427,10 @@ async def _received(
     space: Space, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]
 ) -> IngestedFile:
     """A file made of consecutive uploads; the inspection resumes from the first upload's saved state."""
-    storage, worker = space.storage, space.worker
-    inspection = await resumed_inspection(storage, worker, uploads[0], types, path=path, wanted=wanted)
+    inspection = await resumed_inspection(space, uploads[0], types, path=path, wanted=wanted)
     parts = [part for upload in uploads for part in upload.parts]
-    await feed_parts(storage, worker, inspection, parts)
-    inspected = await worker.run(inspection.finish)
+    await feed_parts(space, inspection, parts)
+    inspected = await space.worker.run(inspection.finish)
     info = File(path, inspection.size, inspected.sha256.hex())
     return IngestedFile(info, PendingLocation(ObjectLocation.joined(parts)), inspected.detection, inspected.scan)
 
