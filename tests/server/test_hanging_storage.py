@@ -14,10 +14,9 @@ from tests.support.serve import open_app
 from tests.support.stores import onnx
 
 from protoslice.errors import StorageUnavailable
-from protoslice.storage import MemoryStorage, ObjectKey, Storage, register, unregister
+from protoslice.storage import MemoryStorage, ObjectKey, Storage, register, unregister, wrappers
 from protoslice.storage.interface import Abilities
-from protoslice.storage.wrappers import metered
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 
 T = TypeVar("T")
 CONNECTIONS: Final = 40
@@ -55,7 +54,7 @@ def slug(answer: Asked) -> str:
 async def test_a_storage_that_hangs_holds_a_bounded_number_of_requests(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(metered, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(wrappers, "LATE_SECONDS", 0.0)
     storage = Hanging()
 
     def factory(uri: str, options: object) -> Storage:

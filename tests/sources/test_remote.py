@@ -224,7 +224,7 @@ def test_an_unknown_scheme_is_answered_with_those_there_are() -> None:
 
 
 def test_a_web_source_without_the_extra_is_answered_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "protoslice.storage.web.backend", None)
+    monkeypatch.setitem(sys.modules, "protoslice.storage.web", None)
     with pytest.raises(Unsupported, match=r"web sources: install the extra 'cloud'"):
         as_source("https://host/path")
 

@@ -116,7 +116,7 @@ def test_a_scheme_claimed_twice_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("uri", "module"),
-    [("s3://bucket", "protoslice.storage.cloud.backend"), ("https://host/path", "protoslice.storage.web.backend")],
+    [("s3://bucket", "protoslice.storage.bucket"), ("https://host/path", "protoslice.storage.web")],
 )
 def test_what_is_not_installed_is_named(uri: str, module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, module, None)

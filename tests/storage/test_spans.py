@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from protoslice.errors import InvalidInput
 from protoslice.storage.interface import Span
-from protoslice.storage.spans import Group, coalesce, read_ahead, read_groups
+from protoslice.storage.ranges import Group, coalesce, read_ahead, read_groups
 
 SPANS = st.lists(
     st.tuples(st.integers(0, 500), st.integers(0, 90)).map(lambda pair: (pair[0], pair[0] + pair[1])), max_size=20

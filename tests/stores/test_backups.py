@@ -14,7 +14,7 @@ from protoslice.catalog import holds, open_database
 from protoslice.database import Database
 from protoslice.errors import Conflict
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.stores import backups
 from protoslice.stores.backups import Checked, Copied, back_up, check, snapshots
 from protoslice.stores.marker import Marker, marker_of, write_marker

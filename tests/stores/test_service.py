@@ -30,7 +30,7 @@ from protoslice.database.sqlite import SqliteDatabase
 from protoslice.errors import IntegrityError, NotFound, StorageFull, StorageUnavailable, Unsupported
 from protoslice.mlflow import MlflowArtifacts
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectContent, ObjectKey
-from protoslice.storage.cloud.backend import CloudStorage
+from protoslice.storage.bucket import CloudStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, shared
 from protoslice.stores.marker import check_storage
 

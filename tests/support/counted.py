@@ -12,7 +12,7 @@ from secrets import token_hex
 from protoslice.storage import Buffer, MemoryStorage, ObjectKey, ObjectStat, Page, PrefixStorage, Storage, Writer
 from protoslice.storage import registry as backends
 from protoslice.storage.interface import PAGE, Abilities
-from protoslice.storage.remote import RemoteStorage
+from protoslice.storage.ranges import RemoteStorage
 from protoslice.uris import parse_root
 
 

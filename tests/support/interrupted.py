@@ -11,7 +11,7 @@ from protoslice.database.sqlite import SqliteDatabase
 from protoslice.database.transactions import CommitUnknown, Work
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import ObjectKey, Storage
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.testing import FaultyStorage
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from protoslice.database import Database
 from protoslice.database.transactions import Transaction
 from protoslice.facts import File
 from protoslice.storage import ObjectKey, Storage
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.stores.clock import microseconds
 from protoslice.stores.manifest import Manifest, ObjectLocation
 from protoslice.stores.names import DEFAULT_SPACE

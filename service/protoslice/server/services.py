@@ -50,8 +50,8 @@ from protoslice.server.rendering.pool import Renderer
 from protoslice.server.settings import Settings
 from protoslice.server.store_names import StoreNames, repositories_of
 from protoslice.storage import MeteredStorage, Storage, open_storage
-from protoslice.storage.prefixes import check_apart
-from protoslice.storage.wrappers.metered import LateCallLimit
+from protoslice.storage.sources import check_apart
+from protoslice.storage.wrappers import LateCallLimit
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.backups import dump_daily
 from protoslice.stores.cache import CacheOptions

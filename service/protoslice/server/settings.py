@@ -29,7 +29,7 @@ from protoslice.errors import InvalidInput
 from protoslice.server.environment import PREFIX, refuse_unknown
 from protoslice.server.secret_files import secret_in
 from protoslice.sizes import parse_size
-from protoslice.storage.web.address_policy import Networks
+from protoslice.storage.web_guard import Networks
 from protoslice.uris import USER_INFO
 
 UNIX = "unix"

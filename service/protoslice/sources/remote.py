@@ -19,7 +19,7 @@ from protoslice.storage.interface import ObjectStat, Storage
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.registry import open_storage
 from protoslice.storage.sources import open_source
-from protoslice.storage.wrappers.prefix import PrefixStorage
+from protoslice.storage.wrappers import PrefixStorage
 from protoslice.uris import parse_root
 
 T = TypeVar("T")

@@ -13,12 +13,10 @@ from protoslice.storage.interface import (
     Writer,
 )
 from protoslice.storage.keys import ObjectKey, quote, unquote
-from protoslice.storage.local.backend import FileStorage
+from protoslice.storage.local import FileStorage
 from protoslice.storage.memory import MemoryStorage
-from protoslice.storage.probe import probe
-from protoslice.storage.registry import open_storage, register, schemes, unregister
-from protoslice.storage.wrappers.metered import Call, MeteredStorage
-from protoslice.storage.wrappers.prefix import PrefixStorage
+from protoslice.storage.registry import open_storage, probe, register, schemes, unregister
+from protoslice.storage.wrappers import Call, MeteredStorage, PrefixStorage
 
 __all__ = [
     "INTERFACE",

@@ -28,7 +28,7 @@ from protoslice.storage.interface import (
     Writer,
 )
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.spans import check_inside, check_limit, check_span
+from protoslice.storage.ranges import check_inside, check_limit, check_span
 
 _tags = count(1)
 ABILITIES: Final = Abilities(durable=False, shared=False)

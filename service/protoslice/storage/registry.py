@@ -1,26 +1,38 @@
-"""Storage backends by URI scheme: ours, and plug-ins of the group `protoslice.storage`."""
+"""Storage backends by URI scheme: ours, and plug-ins of the group `protoslice.storage`; the probe of a storage."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
+from secrets import token_hex
 from typing import Any, Final
 
-from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, missing_extra
+from protoslice.errors import (
+    InvalidInput,
+    NotFound,
+    ProtosliceError,
+    StorageError,
+    StorageUnavailable,
+    Unsupported,
+    missing_extra,
+)
 from protoslice.plugins import PluginGroup, brief, check_version
 from protoslice.storage.interface import INTERFACE, Abilities, Storage
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.local.backend import FileStorage
+from protoslice.storage.local import FileStorage
 from protoslice.storage.memory import MemoryStorage, shared_memory
-from protoslice.storage.wrappers.prefix import PrefixStorage
+from protoslice.storage.wrappers import PrefixStorage
 from protoslice.uris import parse_root
 
 Factory = Callable[[str, Mapping[str, str]], Storage]
 """Opens the storage at a URI, without a request; the backend defines the meaning of the options."""
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]+")
+READ_ONLY: Final = "This storage is read-only: it can serve stores, but not accept uploads"
+FOLDER: Final = ObjectKey("probe")
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,11 +181,11 @@ def _refuse_options(scheme: str, options: Mapping[str, str]) -> None:
 
 _FSSPEC: Final = "fsspec+NAME"
 _MODULES: Final = {
-    _FSSPEC: ("foreign.backend", "file systems of fsspec"),
-    "file": ("local.backend", "files"),
+    _FSSPEC: ("fsspec_files", "file systems of fsspec"),
+    "file": ("local", "files"),
     "memory": ("memory", "objects in memory"),
-    **dict.fromkeys(("s3", "gs", "az"), ("cloud.backend", "buckets")),
-    **dict.fromkeys(("http", "https"), ("web.backend", "web sources")),
+    **dict.fromkeys(("s3", "gs", "az"), ("bucket", "buckets")),
+    **dict.fromkeys(("http", "https"), ("web", "web sources")),
 }
 _BUILT_IN: Final[dict[str, Factory]] = {
     _FSSPEC: _open_foreign,
@@ -188,3 +200,29 @@ _BUILT_IN: Final[dict[str, Factory]] = {
 
 BACKENDS: Final[PluginGroup[Factory]] = PluginGroup("protoslice.storage", "storage backend", _BUILT_IN, _lacks)
 """Factories by scheme."""
+
+
+async def probe(storage: Storage) -> None:
+    """Raise `Unsupported`, with the reason, if `storage` cannot be written; leave no object behind."""
+    if not storage.abilities.write:
+        raise Unsupported(READ_ONLY)
+    key = FOLDER / token_hex(16)
+    try:
+        await _probe(storage, key)
+    except Exception:
+        with suppress(StorageError):  # the first error is the one to report
+            await storage.delete(key)
+        raise
+    with suppress(StorageUnavailable, NotFound):
+        await storage.delete(key)
+        await storage.get_range(key, 0, 3)
+        raise Unsupported("This storage does not delete what it is asked to delete: do not use it")
+
+
+async def _probe(storage: Storage, key: ObjectKey) -> None:
+    await storage.put(key, b"old")
+    await storage.put(key, b"new")
+    with suppress(NotFound):
+        if await storage.get_range(key, 0, 3) == b"new":
+            return
+    raise Unsupported("This storage does not return what was written: do not use it")

@@ -1,14 +1,70 @@
-"""External objects: storages at the prefixes that the operator allows, opened for reading."""
+"""External objects: the prefixes that the operator allows, and the storages there, opened for reading."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from protoslice.errors import ProtosliceError
+from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied
 from protoslice.storage.interface import Storage
-from protoslice.storage.local.backend import FileStorage
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.local import FileStorage
 from protoslice.storage.registry import backend_module, backend_of, open_storage
-from protoslice.uris import parse_root
+from protoslice.uris import Location, parse_location, parse_root
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalObject:
+    """Allowed external object: `root` is the operator's prefix as configured, `key` the rest of the URI."""
+
+    root: str
+    key: ObjectKey
+    uri: str
+    """The URI in its one form, whichever way it was spelled."""
+
+
+def check_apart(storage: str, prefixes: Sequence[str]) -> None:
+    """Raise `InvalidInput` when a prefix allows objects of `storage`, in which spaces have their walls."""
+    if not storage.partition("://")[2]:
+        return  # memory of this process, which no URI names
+    own = parse_root(storage)
+    for prefix in prefixes:
+        place = parse_root(prefix)
+        shared = min(len(own.segments), len(place.segments))
+        same = (own.scheme, own.authority) == (place.scheme, place.authority)
+        if same and own.segments[:shared] == place.segments[:shared]:
+            raise InvalidInput(
+                f"The registration prefix {prefix!r} covers the service's own storage, so registering could "
+                "expose every space: list folders outside of the storage in PROTOSLICE_REGISTER_ALLOW"
+            )
+
+
+def allowed(uri: str, prefixes: Sequence[str]) -> ExternalObject:
+    """Resolve `uri` under the longest of the prefixes that contains it; `StorageDenied` when none does.
+
+    A prefix is a scheme, an authority and perhaps some whole segments of a path: `s3://bucket`, `file:///srv/models/`,
+    `https://models.example.org/public`. An empty list allows nothing. For web sources, `open_source` adds the check of
+    the host's addresses.
+    """
+    place = parse_location(uri)
+    root, length = _longest(place, prefixes, len(place.segments) - 1)
+    return ExternalObject(root, ObjectKey("/".join(place.segments[length:])), place.uri)
+
+
+def check_allowed(url: str, prefixes: Sequence[str]) -> None:
+    """Raise `StorageDenied` unless `url` is one of the prefixes or below one; see `allowed`."""
+    place = parse_root(url)
+    _longest(place, prefixes, len(place.segments))
+
+
+def _longest(place: Location, prefixes: Sequence[str], most: int) -> tuple[str, int]:
+    """Return the longest prefix of a place that has at most `most` segments, and their number."""
+    roots = {parse_root(prefix): prefix for prefix in prefixes}
+    for length in range(most, -1, -1):
+        root = roots.get(Location(place.scheme, place.authority, place.segments[:length]))
+        if root is not None:
+            return root, length
+    raise StorageDenied("The operator does not allow this source: it is not under any allowed prefix")
 
 
 def check_prefixes(prefixes: Sequence[str]) -> None:

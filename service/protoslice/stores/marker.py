@@ -15,7 +15,7 @@ from protoslice.database import Database, connect, file_of, upgrade
 from protoslice.database.schema import version_of
 from protoslice.errors import NotFound, StorageUnavailable, Unsupported
 from protoslice.storage import ObjectKey, Storage, open_storage
-from protoslice.storage.probe import READ_ONLY
+from protoslice.storage.registry import READ_ONLY
 from protoslice.uris import USER_INFO, local_path
 
 MARKER: Final = ObjectKey("protoslice.json")

@@ -18,7 +18,7 @@ from protoslice.defaults import (
     WORKER_THREADS,
 )
 from protoslice.errors import LimitExceeded
-from protoslice.storage.wrappers.metered import LATE_CALLS
+from protoslice.storage.wrappers import LATE_CALLS
 from protoslice.stores.cache import CacheOptions
 
 RulesByType = Mapping[str, Sequence[str]]

@@ -10,9 +10,8 @@ from secrets import token_hex
 from protoslice.errors import ProtosliceError, StorageError
 from protoslice.storage.interface import Abilities, Storage
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.probe import probe
-from protoslice.storage.registry import open_storage
-from protoslice.storage.wrappers.prefix import PrefixStorage
+from protoslice.storage.registry import open_storage, probe
+from protoslice.storage.wrappers import PrefixStorage
 from protoslice.testing.conformance import StorageConformance
 from protoslice.testing.suite import Body, Raw, RawThroughStorage, everything
 

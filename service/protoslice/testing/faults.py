@@ -8,7 +8,7 @@ from typing import TypeVar
 from protoslice.errors import StorageUnavailable
 from protoslice.storage.interface import Storage
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 
 T = TypeVar("T")
 

@@ -23,10 +23,8 @@ from protoslice.catalog.webhooks import Delivery, DeliveryTable, Webhook, Webhoo
 from protoslice.concurrency.chores import keep_running
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import StorageDenied, StorageUnavailable
-from protoslice.storage.prefixes import check_allowed
-from protoslice.storage.sources import check_prefixes
-from protoslice.storage.web.address_policy import Networks
-from protoslice.storage.web.connections import guarded_pool
+from protoslice.storage.sources import check_allowed, check_prefixes
+from protoslice.storage.web_guard import Networks, guarded_pool
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from protoslice.storage import Abilities, ObjectKey, Span, Storage
 from protoslice.storage.interface import Buffer, Writer
-from protoslice.storage.wrappers.interceptor import InterceptedStorage, WrappedWriter
+from protoslice.storage.wrappers import InterceptedStorage, WrappedWriter
 
 T = TypeVar("T")
 

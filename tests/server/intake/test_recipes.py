@@ -17,7 +17,7 @@ from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.server import services
 from protoslice.server.middleware import body_limits
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 
 T = TypeVar("T")
 MODEL = onnx(2_000_000)

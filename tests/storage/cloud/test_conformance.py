@@ -6,7 +6,7 @@ from contextlib import ExitStack, asynccontextmanager
 from tests.support.s3 import RawBucket, emulator
 
 from protoslice.storage import Storage
-from protoslice.storage.cloud.backend import CloudStorage
+from protoslice.storage.bucket import CloudStorage
 from protoslice.testing import Raw, StorageConformance
 
 

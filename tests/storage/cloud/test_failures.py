@@ -20,9 +20,7 @@ from protoslice.errors import (
     StorageUnavailable,
 )
 from protoslice.storage import Buffer, ObjectKey, open_storage
-from protoslice.storage.cloud.backend import CloudStorage
-from protoslice.storage.cloud.errors import explained
-from protoslice.storage.cloud.writer import CloudWriter
+from protoslice.storage.bucket import CloudStorage, CloudWriter, explained
 
 KEY = ObjectKey("a/b.pb")
 SECRET = "Error performing GET https://host/bucket?X-Signature=abcdef - Server returned non-2xx status code: "

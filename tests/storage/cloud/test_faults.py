@@ -13,8 +13,8 @@ from tests.support.serving import in_a_thread
 from protoslice.errors import ProtosliceError, StorageDenied, StorageUnavailable
 from protoslice.server.problems import problem_of_error
 from protoslice.storage import ObjectKey
-from protoslice.storage.cloud import backend
-from protoslice.storage.cloud.backend import CloudStorage
+from protoslice.storage import bucket as backend
+from protoslice.storage.bucket import CloudStorage
 
 KEY = ObjectKey("a/b.pb")
 CALLS: dict[str, Callable[[CloudStorage], Awaitable[object]]] = {

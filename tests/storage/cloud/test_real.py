@@ -12,7 +12,7 @@ from tests.support.backends import bucket_folder
 from tests.support.s3 import RawBucket
 
 from protoslice.storage import Storage
-from protoslice.storage.cloud.backend import CloudStorage
+from protoslice.storage.bucket import CloudStorage
 from protoslice.testing import Raw, RawThroughStorage, StorageConformance
 
 

@@ -14,7 +14,7 @@ from tests.support.serving import in_a_thread
 
 from protoslice.errors import Conflict, IntegrityError, StorageUnavailable
 from protoslice.storage import ObjectKey
-from protoslice.storage.cloud.backend import CloudStorage
+from protoslice.storage.bucket import CloudStorage
 
 KEY = ObjectKey("a/b.pb")
 DATA = Random(0).randbytes(5 << 20)

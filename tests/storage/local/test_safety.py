@@ -26,7 +26,7 @@ from protoslice.errors import (
     StorageUnavailable,
 )
 from protoslice.storage import FileStorage, ObjectKey, Writer
-from protoslice.storage.local.tree import Tree
+from protoslice.storage.local_tree import Tree
 
 KEY = ObjectKey("folder/object.pb")
 T = TypeVar("T")

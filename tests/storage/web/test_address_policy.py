@@ -9,9 +9,8 @@ import pytest
 
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, StorageUnavailable
 from protoslice.storage import FileStorage, ObjectKey
-from protoslice.storage.prefixes import allowed
-from protoslice.storage.sources import open_source
-from protoslice.storage.web.address_policy import Networks, is_private, resolve
+from protoslice.storage.sources import allowed, open_source
+from protoslice.storage.web_guard import Networks, is_private, resolve
 
 PUBLIC = ["1.1.1.1", "8.8.8.8", "172.32.0.1", "100.128.0.1", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
 PRIVATE = [

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from tests.support.web import web_server
 
 from protoslice.storage import Storage
-from protoslice.storage.web.backend import WebStorage
+from protoslice.storage.web import WebStorage
 from protoslice.testing import Raw, ReadingConformance
 
 

@@ -11,12 +11,10 @@ from ipaddress import ip_address
 import pytest
 
 from protoslice.errors import Conflict, StorageDenied
-from protoslice.storage import ObjectKey
+from protoslice.storage import ObjectKey, web_guard
 from protoslice.storage.sources import open_source
-from protoslice.storage.web import connections
-from protoslice.storage.web.address_policy import Networks
-from protoslice.storage.web.backend import WebStorage
-from protoslice.storage.web.redirects import MOST_HOPS, WebUrl, next_url
+from protoslice.storage.web import WebStorage
+from protoslice.storage.web_guard import MOST_HOPS, Networks, WebUrl, next_url
 
 KEY = ObjectKey("a.pb")
 HERE = ["127.0.0.1/32"]
@@ -75,7 +73,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> None:
             raise StorageDenied(f"host {host!r} has a private address")
         return ["127.0.0.1"]
 
-    monkeypatch.setattr(connections, "resolve", resolve)
+    monkeypatch.setattr(web_guard, "resolve", resolve)
 
 
 def asked(

@@ -21,7 +21,7 @@ from protoslice.errors import (
 )
 from protoslice.storage import ObjectKey, open_storage
 from protoslice.storage.sources import open_source
-from protoslice.storage.web.backend import WebStorage
+from protoslice.storage.web import WebStorage
 
 KEY = ObjectKey("a.pb")
 HERE = ["127.0.0.0/8", "::1/128"]

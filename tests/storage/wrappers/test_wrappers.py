@@ -11,8 +11,7 @@ from tests.stores.simulation.loop import SimulatedLoop
 
 from protoslice.errors import StorageUnavailable
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, ObjectKey, PrefixStorage, Storage
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
-from protoslice.storage.wrappers.metered import LATE_SECONDS, LateCallLimit
+from protoslice.storage.wrappers import LATE_SECONDS, InterceptedStorage, LateCallLimit
 from protoslice.testing import FaultyStorage, Raw, RawFiles, RawThroughStorage, StorageConformance, assert_forwards
 
 T = TypeVar("T")

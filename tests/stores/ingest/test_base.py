@@ -12,7 +12,7 @@ from tests.support.stores import collect_a_day_later, in_memory, opened, read, u
 
 from protoslice import _core
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.stores import BaseStore, Created, IngestRequest, OpenStore, StoreOptions, Stores, base_of
 from protoslice.stores.ingest.sharing import LEAST_SHARED, MOST_EXTENTS, Layout, Sharing
 from protoslice.stores.manifest import ObjectExtent, ObjectLocation

@@ -13,7 +13,7 @@ from tests.support.stores import keys_in, onnx, opened, records_apart, upload
 
 from protoslice.database import Database
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.stores import IngestRequest
 from protoslice.stores.manifest import LARGEST_HELD
 

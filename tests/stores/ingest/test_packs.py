@@ -29,7 +29,7 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import Results
 from protoslice.errors import IntegrityError
 from protoslice.storage import FileStorage, MemoryStorage, Storage
-from protoslice.storage.wrappers.metered import Call, MeteredStorage
+from protoslice.storage.wrappers import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.derived_facts import DerivedSources
 from protoslice.stores.ingest import file_writer

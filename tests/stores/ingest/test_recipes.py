@@ -12,7 +12,7 @@ from tests.support.stores import onnx, opened, upload, visible
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, LimitExceeded, ProtosliceError
 from protoslice.recipes import Copy, RecipeWriter
 from protoslice.storage import MemoryStorage
-from protoslice.storage.wrappers.metered import Call, MeteredStorage
+from protoslice.storage.wrappers import Call, MeteredStorage
 from protoslice.stores import IngestRequest, StoreOptions, Stores, follow
 
 MIB = 1 << 20

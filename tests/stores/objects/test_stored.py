@@ -16,7 +16,7 @@ from protoslice.concurrency.windows import Windows
 from protoslice.errors import IntegrityError
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.interface import Buffer
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.stores import Stores
 from protoslice.stores.objects.joined import JoinedObject
 from protoslice.stores.objects.stored import SUM_BLOCK, StoredFile

@@ -10,7 +10,7 @@ import pytest
 from tests.support.stores import derived_in, onnx, opened, read, upload
 
 from protoslice.storage import MemoryStorage
-from protoslice.storage.wrappers.metered import Call, MeteredStorage
+from protoslice.storage.wrappers import Call, MeteredStorage
 from protoslice.stores import IngestRequest, OpenStore
 from protoslice.stores.reading import chunks
 from protoslice.stores.reading import chunks as module

@@ -27,7 +27,7 @@ from protoslice.errors import DatabaseUnavailable, IntegrityError, InvalidInput,
 from protoslice.facts import Piece
 from protoslice.pieces import LONGEST
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.storage.wrappers.metered import MeteredStorage
+from protoslice.storage.wrappers import MeteredStorage
 from protoslice.stores import IngestRequest, Stores, derived_facts
 from protoslice.stores.envelope import unseal
 from protoslice.stores.reading.pieces import table_of

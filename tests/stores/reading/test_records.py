@@ -20,7 +20,7 @@ from protoslice import _core
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 from protoslice.riegeli import RecordWriter
 from protoslice.storage import MemoryStorage
-from protoslice.storage.wrappers.metered import Call, MeteredStorage
+from protoslice.storage.wrappers import Call, MeteredStorage
 from protoslice.stores import RecordsRequest, Stores
 from protoslice.stores.reading import records
 from protoslice.streams.selection import KeyIndex, RecordChoice

@@ -15,7 +15,7 @@ from protoslice.database.transactions import CommitUnknown, Transient, Work
 from protoslice.errors import DatabaseUnavailable, ProtosliceError, StorageUnavailable
 from protoslice.storage import ObjectKey
 from protoslice.storage.interface import Buffer, Writer
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.stores import StoreOptions, Stores
 from protoslice.stores.collection import collect_garbage
 from protoslice.stores.shared import Shared

@@ -20,7 +20,7 @@ from protoslice import _core
 from protoslice.catalog.uploads import UploadTable
 from protoslice.errors import Conflict, Gone, InvalidInput, LimitExceeded, StorageUnavailable, Unsupported
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
+from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.stores import RecordsRequest, StoreOptions, Stores
 from protoslice.stores.ingest.file_writer import BATCH
 from protoslice.stores.reading import records

@@ -8,10 +8,8 @@ from typing import TypeVar
 from protoslice.concurrency.executor import Worker
 from protoslice.errors import Conflict, NotFound, SourceDenied, StorageDenied
 from protoslice.storage import ObjectKey, Storage
-from protoslice.storage.prefixes import allowed
-from protoslice.storage.sources import check_prefixes, open_source
-from protoslice.storage.wrappers.interceptor import InterceptedStorage
-from protoslice.storage.wrappers.metered import LateCallLimit
+from protoslice.storage.sources import allowed, check_prefixes, open_source
+from protoslice.storage.wrappers import InterceptedStorage, LateCallLimit
 from protoslice.stores.manifest import ObjectLocation
 from protoslice.stores.objects.stored import CHANGED, StoredObject
 from protoslice.stores.options import StoreOptions

@@ -16,7 +16,7 @@ from tests.support.stores import field, in_memory, opened, read, upload
 from protoslice.errors import CorruptModel, InvalidInput
 from protoslice.formats import onnx
 from protoslice.storage import MemoryStorage
-from protoslice.storage.wrappers.metered import Call, MeteredStorage
+from protoslice.storage.wrappers import Call, MeteredStorage
 from protoslice.stores import OpenStore, StoreOptions, Stores
 from protoslice.stores.reading import models, tensors
 from protoslice.tensors.listing import Tensors

@@ -13,8 +13,7 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 import httpcore
 
 from protoslice.errors import StorageDenied, StorageUnavailable
-from protoslice.storage.web.address_policy import Networks
-from protoslice.storage.web.connections import guarded_pool
+from protoslice.storage.web_guard import Networks, guarded_pool
 
 _LARGEST: Final = 256 << 10
 _SECONDS: Final = 10.0

@@ -15,7 +15,7 @@ from protoslice.errors import InvalidInput
 from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
 from protoslice.server.access.oidc.claims import Claims, texts_at
 from protoslice.server.secret_files import secret_in
-from protoslice.storage.web.address_policy import Networks
+from protoslice.storage.web_guard import Networks
 from protoslice.stores.spaces import is_space
 from protoslice.tensors.listing import pattern
 

@@ -1,17 +1,33 @@
-"""Directory tree accessed through descriptors, so that no name and no link leads out. Calls block."""
+"""Directory tree accessed through descriptors, so that no name and no link leads out. Calls block.
+
+A new file is written under a temporary name and published under its own, durably.
+"""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import stat as modes
+import threading
+import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from secrets import randbits, token_hex
 from typing import Final
 
-from protoslice.errors import Conflict, NotFound, ProtosliceError, StorageDenied, StorageFull, StorageUnavailable
-from protoslice.storage.keys import MAX_SEGMENTS, RESERVED
-from protoslice.storage.local.known_folders import KnownFolders
+from protoslice.errors import (
+    Conflict,
+    InvalidInput,
+    NotFound,
+    ProtosliceError,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
+from protoslice.storage.interface import Buffer, ObjectStat
+from protoslice.storage.keys import MAX_SEGMENTS, RESERVED, ObjectKey
 
 Found = Generator[tuple[str, os.stat_result], None, None]
 
@@ -38,6 +54,16 @@ _ERRORS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
     errno.EISDIR: (Conflict, "a folder has that name"),
     errno.ENOTEMPTY: (Conflict, "a folder has that name"),
 }
+_WRITTEN = 64 << 10
+"""Bytes in one `write` call at most.
+
+For longer calls the kernel looks for long runs of free memory, which was measured (Linux 6.18, ext4) to cost several
+times as much as the write itself.
+"""
+_AHEAD = 8 << 20
+"""Bytes written between requests to the kernel to start write-back."""
+_MOST: Final = 128
+"""Folders that are known, each of which takes a descriptor."""
 
 
 @contextmanager
@@ -209,3 +235,142 @@ def _drop_if_abandoned(name: str, folder: int, before: float) -> bool:
         finally:
             os.close(staging)
     return False
+
+
+class StagingFile:
+    """Temporary file of the object `key`.
+
+    Threads may share a `StagingFile`; a lock admits one call at a time, and `drop` waits for a call under way.
+    """
+
+    def __init__(self, tree: Tree, key: ObjectKey) -> None:
+        self._tree = tree
+        self._key = key
+        self._name = token_hex(16)
+        self._mutex = threading.Lock()
+        self._descriptor = -1
+        self._named = False
+        self._size = self._begun = 0
+        with explained("create", key):
+            self._descriptor = tree.create_staging(self._name)
+
+    def __del__(self) -> None:
+        # A caller cancelled during creation never received this object, so nobody else drops the file.
+        with suppress(Exception):
+            self._drop()
+
+    def write(self, piece: Buffer) -> None:
+        """Append `piece`."""
+        with self._mutex, explained("write", self._key), memoryview(piece).cast("B") as view:
+            at = 0
+            while at < len(view):
+                at += os.write(self._open(), view[at : at + _WRITTEN])
+            self._size += len(view)
+            if self._size - self._begun >= _AHEAD:
+                self._begin()
+
+    def publish(self) -> str:
+        """Publish the file durably under its key and return its entity tag; on failure the file is dropped."""
+        with self._mutex:
+            try:
+                with explained("publish", self._key, ENOTDIR=(Conflict, "a file exists where a folder is needed")):
+                    etag = self._publish()
+                    self._named = True
+                    return etag
+            finally:
+                self._drop()
+
+    def drop(self) -> None:
+        """Remove the file unless it was published; harmless when repeated."""
+        with self._mutex:
+            self._drop()
+
+    def _begin(self) -> None:
+        """Start write-back of the bytes written so far, which leaves little for the final `fsync`."""
+        # `POSIX_FADV_DONTNEED` makes Linux start write-back of dirty pages; pages under write-back stay cached.
+        with suppress(OSError):  # a hint
+            os.posix_fadvise(self._open(), self._begun, self._size - self._begun, os.POSIX_FADV_DONTNEED)
+        self._begun = self._size
+
+    def _publish(self) -> str:
+        # The entity tag contains this time: finer than the kernel's clock, with random low bits against repetition.
+        moment = (time.time_ns() & ~0xFFFFF) | randbits(20)
+        os.utime(self._open(), ns=(moment, moment))
+        os.fsync(self._open())
+        etag = describe(self._key, os.fstat(self._open())).etag
+        self._tree.publish(self._name, self._key.segments)
+        return etag
+
+    def _open(self) -> int:
+        if self._descriptor < 0:
+            raise InvalidInput("the writer is already closed")
+        return self._descriptor
+
+    def _drop(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+            if self._named:
+                return  # publishing removed the temporary name
+            with explained("clean up after", self._key):
+                self._tree.drop_staging(self._name)
+
+
+class KnownFolders:
+    """The folders that were last seen to be durable, by inode.
+
+    Each is kept open, so that no other folder gets its inode. Folders are never renamed: one that was synced into its
+    parent stays there for as long as it exists.
+    """
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._descriptors: dict[tuple[int, int], int] = {}
+        """Descriptors, the folder that was used last at the end."""
+        self._closed = False
+
+    def sync(self, chain: Sequence[int]) -> None:
+        """Make the entries of the last folder of `chain` durable, and each folder in the one before it."""
+        named = [_inode(folder) for folder in chain]
+        for depth in range(len(chain) - 1, -1, -1):
+            if depth + 1 == len(chain) or not self._knows(named[depth + 1]):
+                os.fsync(chain[depth])
+        for name, folder in zip(named[1:], chain[1:], strict=True):
+            self._learn(name, folder)
+
+    def close(self) -> None:
+        """Close the descriptors; nothing is learned any more."""
+        with self._mutex:
+            self._closed = True
+            while self._descriptors:
+                os.close(self._descriptors.popitem()[1])
+
+    def _knows(self, name: tuple[int, int]) -> bool:
+        with self._mutex:
+            return name in self._descriptors
+
+    def _learn(self, name: tuple[int, int], folder: int) -> None:
+        with self._mutex:
+            if self._closed:
+                return
+            known = self._descriptors.pop(name, None)
+            self._descriptors[name] = os.dup(folder) if known is None else known
+            if len(self._descriptors) > _MOST:
+                os.close(self._descriptors.pop(next(iter(self._descriptors))))
+
+
+def _inode(folder: int) -> tuple[int, int]:
+    facts = os.fstat(folder)
+    return facts.st_dev, facts.st_ino
+
+
+def describe(key: ObjectKey, facts: os.stat_result) -> ObjectStat:
+    """`ObjectStat` from a file's `os.stat_result`; `NotFound` for anything but a regular file.
+
+    The entity tag is made of modification time, size and inode. Publishing sets the time with random low bits, so an
+    inode that is used again within one tick of the clock still gets another tag; so does a change in place.
+    """
+    if not modes.S_ISREG(facts.st_mode):
+        raise NotFound(f"no object {str(key)!r}")
+    etag = f"{facts.st_mtime_ns:x}-{facts.st_size:x}-{facts.st_ino:x}"
+    return ObjectStat(key, facts.st_size, etag, datetime.fromtimestamp(facts.st_mtime, UTC))

@@ -11,13 +11,14 @@ only: descriptors of folders, flock, pread.
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import closing, suppress
 from typing import Final
 
 from protoslice.concurrency.executor import Executor
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import InvalidInput, NotFound, StorageUnavailable
 from protoslice.storage.interface import (
     PAGE,
     PIECE,
@@ -32,10 +33,8 @@ from protoslice.storage.interface import (
     Writer,
 )
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.local.handle import FileHandle, describe
-from protoslice.storage.local.staging import StagingFile
-from protoslice.storage.local.tree import Tree, explained
-from protoslice.storage.spans import check_limit, check_span
+from protoslice.storage.local_tree import StagingFile, Tree, describe, explained
+from protoslice.storage.ranges import check_inside, check_limit, check_span
 
 _THREADS: Final = 16
 
@@ -210,3 +209,71 @@ class FileWriter(Writer):
     def _check(self) -> None:
         if self._broken:
             raise InvalidInput("this writer is already closed, or an earlier write failed")
+
+
+class FileHandle(OpenFile):
+    """An open file with exact reads from any thread.
+
+    `close` returns at once; the last read under way closes the descriptor.
+    """
+
+    def __init__(self, key: ObjectKey, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._mutex = threading.Lock()
+        self._readers = 0
+        self._closed = False
+        try:
+            self._stat = describe(key, os.fstat(descriptor))
+        except BaseException:
+            os.close(descriptor)
+            self._descriptor = -1
+            raise
+
+    @property
+    def stat(self) -> ObjectStat:
+        return self._stat
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def pread(self, start: int, end: int) -> bytes:
+        self.check(end)
+        with self._mutex:
+            if self._closed:
+                raise StorageUnavailable("the file is closed")
+            self._readers += 1
+        try:
+            return self._read(start, end)
+        finally:
+            with self._mutex:
+                self._readers -= 1
+                self._release()
+
+    def check(self, end: int) -> None:
+        """Raise `IntegrityError` when the file ends before `end`."""
+        check_inside(self._stat.key, end, self._stat.size)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._closed = True
+            self._release()
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _read(self, start: int, end: int) -> bytes:
+        data = os.pread(self._descriptor, end - start, start)
+        pieces = [data]
+        at = start + len(data)
+        while at < end:  # pread returns at most 2 GiB at once, and nothing when the file was cut short meanwhile
+            data = os.pread(self._descriptor, end - at, at)
+            if not data:
+                check_inside(self._stat.key, end, at)
+            pieces.append(data)
+            at += len(data)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _release(self) -> None:
+        if self._closed and not self._readers and self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
-from contextlib import aclosing, suppress
+from contextlib import aclosing, contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import obstore
+from obstore import exceptions
 from obstore.store import from_url
 
 from protoslice.concurrency.pipeline import one_ahead
 from protoslice.errors import (
+    Conflict,
     InvalidInput,
+    LimitExceeded,
     NotFound,
+    ProtosliceError,
     StorageDenied,
+    StorageFull,
     StorageUnavailable,
+    Unsupported,
 )
-from protoslice.storage.cloud.errors import explained
-from protoslice.storage.cloud.options import sort_options, spared
-from protoslice.storage.cloud.writer import CloudWriter
+from protoslice.storage.bucket_options import sort_options, spared
 from protoslice.storage.interface import PAGE, Abilities, Buffer, ObjectContent, ObjectStat, Page, Writer
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.remote import RemoteStorage
-from protoslice.storage.spans import check_inside, check_limit, check_span
+from protoslice.storage.ranges import RemoteStorage, check_inside, check_limit, check_span
 
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta
@@ -58,6 +62,22 @@ _RETRY: RetryConfig = {
     "retry_timeout": timedelta(seconds=45),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
 }
+MAX_PARTS: Final = 10_000
+_STATUS = re.compile(r"\bstatus code: ([45]\d\d)\b")
+_CODE = re.compile(r"<Code>([A-Za-z]{1,60})</Code>")
+_NO_ROOM = "507"
+_DENIED = frozenset({"401", "403"})
+_NO_BUCKET = frozenset({" (NoSuchBucket)", " (ContainerNotFound)"})
+
+_KINDS: tuple[tuple[type[Exception], type[ProtosliceError], str], ...] = (
+    (FileNotFoundError, NotFound, "no such object"),
+    (exceptions.AlreadyExistsError, Conflict, "it already exists"),
+    (exceptions.PreconditionError, Conflict, "it has changed"),
+    (exceptions.NotModifiedError, Conflict, "it has changed"),
+    (exceptions.PermissionDeniedError, StorageDenied, "access denied"),
+    (exceptions.UnauthenticatedError, StorageDenied, "the credentials were rejected"),
+    (exceptions.NotSupportedError, Unsupported, "not supported by the storage"),
+)
 
 
 class CloudStorage(RemoteStorage):
@@ -270,3 +290,148 @@ def _reason(error: Exception, options: Mapping[str, str]) -> str:
 def _any(options: dict[str, Any]) -> Any:
     """Cast of validated options: their names depend on the scheme, which the type checker cannot know."""
     return options
+
+
+class _Dropped(Exception):
+    """Raised into a multipart upload so that obstore aborts the upload."""
+
+
+class Target(Protocol):
+    """Storage as a `CloudWriter` needs it."""
+
+    part_bytes: int
+
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put`."""
+
+    async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[Buffer, None]) -> str:
+        """Upload parts as one object and return its entity tag; an error of `parts` aborts and passes on."""
+
+
+class CloudWriter(Writer):
+    """Writer that holds one part in memory besides those under way.
+
+    The upload is a task that takes parts from a queue. The task is never cancelled: only an error out of the parts
+    makes obstore abort the upload, and a cancelled upload would leave invisible, billed parts in the storage.
+    """
+
+    def __init__(self, target: Target, key: ObjectKey) -> None:
+        self._target = target
+        self._key = key
+        self._rest = bytearray()
+        self._size = 0
+        self._ended = False
+        self._dropped = False
+        self._queue: asyncio.Queue[Buffer] = asyncio.Queue(1)
+        self._upload: asyncio.Task[str] | None = None
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    async def write(self, piece: Buffer) -> None:
+        part = self._target.part_bytes
+        with self._step():
+            left = memoryview(piece).cast("B")
+            self._size += left.nbytes
+            if self._size > part * MAX_PARTS:
+                raise LimitExceeded(
+                    f"the object is too large: this storage allows {MAX_PARTS} parts of {part} bytes; raise "
+                    "part_bytes of CloudStorage"
+                )
+            while left:
+                if len(self._rest) == part:  # more follows: an object of one part is put in one request
+                    await self._send(self._take())
+                room = part - len(self._rest)
+                self._rest += left[:room]
+                left = left[room:]
+
+    async def commit(self) -> str:
+        with self._step():
+            if self._upload is None:
+                etag = await self._target.put(self._key, bytes(self._rest))
+            else:
+                etag = await self._finish()
+        self._ended = True
+        return etag
+
+    async def abort(self) -> None:
+        self._ended = True
+        self._rest.clear()
+        if self._upload is None:
+            return
+        self._dropped = True
+        with suppress(asyncio.QueueFull):
+            self._queue.put_nowait(b"wake up")
+        await asyncio.wait({self._upload})
+        if not self._upload.cancelled():
+            self._upload.exception()  # retrieved, or asyncio would log it
+
+    @contextmanager
+    def _step(self) -> Iterator[None]:
+        if self._ended:
+            raise InvalidInput("this writer is already closed, or an earlier write failed")
+        self._ended = True  # until the step has gone well
+        yield
+        self._ended = False
+
+    async def _finish(self) -> str:
+        upload = await self._send(self._take())
+        await self._send(b"")
+        return await asyncio.shield(upload)
+
+    def _take(self) -> bytearray:
+        """The bytes gathered, which are handed over without a copy and never changed again."""
+        taken, self._rest = self._rest, bytearray()
+        return taken
+
+    async def _send(self, part: Buffer) -> asyncio.Task[str]:
+        if self._upload is None:
+            self._upload = asyncio.create_task(self._target.put_parts(self._key, self._parts()))
+        putting = asyncio.ensure_future(self._queue.put(part))
+        try:
+            await asyncio.wait({putting, self._upload}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            putting.cancel()
+        if self._upload.done():
+            self._upload.result()
+        return self._upload
+
+    async def _parts(self) -> AsyncGenerator[Buffer, None]:
+        while part := await self._queue.get():
+            if self._dropped:
+                raise _Dropped
+            yield part
+
+
+@contextmanager
+def explained(doing: str, key: object, *, missing: type[ProtosliceError] = NotFound) -> Iterator[None]:
+    """Turn an error of obstore in the block into a `ProtosliceError`; `missing` is the class for a 404."""
+    try:
+        yield
+    except (exceptions.BaseError, OSError, ValueError) as error:
+        if isinstance(error, ProtosliceError):
+            raise
+        raise _explain(error, doing, key, missing) from None
+
+
+def _code(error: Exception) -> str:
+    """The storage's own code of an error, in parentheses, such as `NoSuchBucket`; empty when it told none."""
+    code = _CODE.search(str(error))
+    return "" if code is None else f" ({code[1]})"
+
+
+def _explain(error: Exception, doing: str, key: object, missing: type[ProtosliceError]) -> ProtosliceError:
+    code = _code(error)
+    for kind, ours, why in _KINDS:
+        if isinstance(error, kind):
+            if ours is NotFound and (missing is not NotFound or code in _NO_BUCKET):
+                ours = StorageUnavailable if missing is NotFound else missing
+                why = "the bucket or container does not exist"
+            return ours(f"cannot {doing} {str(key)!r}: {why}{code}")
+    status = _STATUS.search(str(error))
+    if status is not None and status[1] in _DENIED:  # obstore has no class for refusals of listings
+        return StorageDenied(f"cannot {doing} {str(key)!r}: access denied{code}")
+    answer = "it did not respond in time" if status is None else f"it responded with {status[1]}{code}"
+    failed = StorageFull if status is not None and status[1] == _NO_ROOM else StorageUnavailable
+    return failed(f"cannot {doing} {str(key)!r}: the storage failed, {answer}")

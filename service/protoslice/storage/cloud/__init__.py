@@ -1,1 +1,0 @@
-"""`s3://`, `gs://` and `az://`: objects of a bucket."""

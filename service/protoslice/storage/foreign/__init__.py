@@ -1,1 +1,0 @@
-"""`fsspec+NAME://`: files of any file system of fsspec, read in place."""

@@ -1,1 +1,0 @@
-"""`file://`: objects as files below a directory."""

@@ -1,1 +1,0 @@
-"""`https://` and `http://`: objects of a web server, read-only."""

@@ -1,1 +1,0 @@
-"""Wrappers of storages: a storage around a storage."""
