@@ -8,7 +8,7 @@ import re
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import obstore
 from obstore import exceptions
@@ -78,6 +78,11 @@ _KINDS: tuple[tuple[type[Exception], type[ProtosliceError], str], ...] = (
     (exceptions.UnauthenticatedError, StorageDenied, "the credentials were rejected"),
     (exceptions.NotSupportedError, Unsupported, "not supported by the storage"),
 )
+
+
+def open(uri: str, options: Mapping[str, str]) -> CloudStorage:
+    """Open a bucket, or a folder in one; see `CloudStorage.from_uri`."""
+    return CloudStorage.from_uri(uri, options)
 
 
 class CloudStorage(RemoteStorage):
@@ -224,7 +229,7 @@ class CloudStorage(RemoteStorage):
         return _tag(result["e_tag"])
 
     async def put_parts(self, key: ObjectKey, parts: AsyncIterator[Buffer]) -> str:
-        """See `writer.Target.put_parts`."""
+        """Upload parts as one object and return its entity tag; an error of `parts` aborts and passes on."""
         with explained("write", key, missing=StorageUnavailable):
             result = await obstore.put_async(
                 self._store,
@@ -296,18 +301,6 @@ class _Dropped(Exception):
     """Raised into a multipart upload so that obstore aborts the upload."""
 
 
-class Target(Protocol):
-    """Storage as a `CloudWriter` needs it."""
-
-    part_bytes: int
-
-    async def put(self, key: ObjectKey, data: Buffer) -> str:
-        """See `Storage.put`."""
-
-    async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[Buffer, None]) -> str:
-        """Upload parts as one object and return its entity tag; an error of `parts` aborts and passes on."""
-
-
 class CloudWriter(Writer):
     """Writer that holds one part in memory besides those under way.
 
@@ -315,7 +308,7 @@ class CloudWriter(Writer):
     makes obstore abort the upload, and a cancelled upload would leave invisible, billed parts in the storage.
     """
 
-    def __init__(self, target: Target, key: ObjectKey) -> None:
+    def __init__(self, target: CloudStorage, key: ObjectKey) -> None:
         self._target = target
         self._key = key
         self._rest = bytearray()

@@ -50,6 +50,11 @@ WEBDAV: Final = frozenset({"webdav", "dav"})
 _LOCAL: Final = frozenset({"file", "local"})
 
 
+def open(uri: str, options: Mapping[str, str]) -> ForeignStorage:
+    """Open a folder of an fsspec file system."""
+    return ForeignStorage(uri, options)
+
+
 class ForeignStorage(ReadOnlyRemoteStorage):
     """Storage of the files below one folder of an fsspec file system.
 

@@ -15,14 +15,14 @@ Objects are named byte strings in one flat namespace. Every backend, and every w
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import ClassVar, Final, Protocol, Self, final
 
-from protoslice.errors import Conflict, StorageUnavailable, Unsupported
+from protoslice.errors import Conflict, InvalidInput, StorageUnavailable, Unsupported
 from protoslice.storage.keys import ObjectKey
 
 INTERFACE: Final = (2, 0)
@@ -137,6 +137,12 @@ class Writer(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.abort()
+
+
+def refuse_options(scheme: str, options: Mapping[str, str]) -> None:
+    """Raise `InvalidInput` if there are options, for a backend that has none."""
+    if options:
+        raise InvalidInput(f"{scheme} storage has no options")
 
 
 class Storage(ABC):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import closing, suppress
 from typing import Final
 
@@ -31,10 +31,12 @@ from protoslice.storage.interface import (
     Span,
     Storage,
     Writer,
+    refuse_options,
 )
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.local_tree import StagingFile, Tree, describe, explained
 from protoslice.storage.ranges import check_inside, check_limit, check_span
+from protoslice.uris import parse_root
 
 _THREADS: Final = 16
 
@@ -44,6 +46,12 @@ _NO_FOLDER: Final = {
     "ENOENT": (NotFound, "no such folder"),
 }
 ABILITIES: Final = Abilities(open_file=True, free_space=True)
+
+
+def open(uri: str, options: Mapping[str, str]) -> FileStorage:
+    """Open the directory at `uri`, which is created."""
+    refuse_options("file", options)
+    return FileStorage(parse_root(uri).path)
 
 
 class FileStorage(Storage):

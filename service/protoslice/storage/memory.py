@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right, insort
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -26,12 +26,25 @@ from protoslice.storage.interface import (
     Span,
     Storage,
     Writer,
+    refuse_options,
 )
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.ranges import check_inside, check_limit, check_span
+from protoslice.storage.wrappers import PrefixStorage
+from protoslice.uris import parse_root
 
 _tags = count(1)
 ABILITIES: Final = Abilities(durable=False, shared=False)
+
+
+def open(uri: str, options: Mapping[str, str]) -> Storage:
+    """Open a new namespace, or the one of a name; a path is a folder in it."""
+    refuse_options("memory", options)
+    if uri.rstrip("/") == "memory:":
+        return MemoryStorage()
+    place = parse_root(uri)
+    shared = shared_memory(place.authority)
+    return PrefixStorage(shared, ObjectKey("/".join(place.segments))) if place.segments else shared
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
 from secrets import token_hex
 from typing import Any, Final
@@ -23,10 +24,6 @@ from protoslice.errors import (
 from protoslice.plugins import PluginGroup, brief, check_version
 from protoslice.storage.interface import INTERFACE, Abilities, Storage
 from protoslice.storage.keys import ObjectKey
-from protoslice.storage.local import FileStorage
-from protoslice.storage.memory import MemoryStorage, shared_memory
-from protoslice.storage.wrappers import PrefixStorage
-from protoslice.uris import parse_root
 
 Factory = Callable[[str, Mapping[str, str]], Storage]
 """Opens the storage at a URI, without a request; the backend defines the meaning of the options."""
@@ -104,13 +101,17 @@ def described() -> list[Scheme]:
 
 
 def backend_module(scheme: str) -> Any:
-    """Module of one of our backends, which has its `ABILITIES`; `Unsupported` when its extra is missing."""
-    name, who = _MODULES[scheme]
+    """Return the module of one of our backends; raise `Unsupported` if its extra is missing."""
+    name, extra, what = _BUILT_IN[scheme]
     try:
         return import_module(f"protoslice.storage.{name}")
     except ImportError:
-        extra = "client" if scheme == _FSSPEC else "cloud"
-        raise Unsupported(missing_extra(f"To use {who}", extra)) from None
+        raise Unsupported(missing_extra(f"To use {what}", extra)) from None
+
+
+def _open(scheme: str, uri: str, options: Mapping[str, str]) -> Storage:
+    storage: Storage = backend_module(scheme).open(uri, options)
+    return storage
 
 
 def _described(scheme: str) -> Scheme:
@@ -138,67 +139,24 @@ def _lacks(factory: object) -> str | None:
     return None
 
 
-def _open_files(uri: str, options: Mapping[str, str]) -> Storage:
-    _refuse_options("file", options)
-    return FileStorage(parse_root(uri).path)
-
-
-def _open_memory(uri: str, options: Mapping[str, str]) -> Storage:
-    _refuse_options("memory", options)
-    if uri.rstrip("/") == "memory:":
-        return MemoryStorage()
-    place = parse_root(uri)
-    shared = shared_memory(place.authority)
-    return PrefixStorage(shared, ObjectKey("/".join(place.segments))) if place.segments else shared
-
-
-def _open_cloud(uri: str, options: Mapping[str, str]) -> Storage:
-    storage: Storage = backend_module("s3").CloudStorage.from_uri(uri, options)
-    return storage
-
-
-def _open_web(uri: str, options: Mapping[str, str]) -> Storage:
-    backend = backend_module("https")
-    _refuse_options("https", options)
-    storage: Storage = backend.WebStorage(uri)
-    return storage
-
-
-def _open_foreign(uri: str, options: Mapping[str, str]) -> Storage:
-    storage: Storage = backend_module(_FSSPEC).ForeignStorage(uri, options)
-    return storage
-
-
 def _family(scheme: str) -> str:
     """Name of the backend of a scheme: its own, but for the file systems of fsspec, which share one."""
     return _FSSPEC if scheme.startswith("fsspec+") else scheme
 
 
-def _refuse_options(scheme: str, options: Mapping[str, str]) -> None:
-    if options:
-        raise InvalidInput(f"{scheme} storage has no options")
-
-
 _FSSPEC: Final = "fsspec+NAME"
-_MODULES: Final = {
-    _FSSPEC: ("fsspec_files", "file systems of fsspec"),
-    "file": ("local", "files"),
-    "memory": ("memory", "objects in memory"),
-    **dict.fromkeys(("s3", "gs", "az"), ("bucket", "buckets")),
-    **dict.fromkeys(("http", "https"), ("web", "web sources")),
+_BUILT_IN: Final = {
+    _FSSPEC: ("fsspec_files", "client", "file systems of fsspec"),
+    "file": ("local", "", "files"),
+    "memory": ("memory", "", "objects in memory"),
+    **dict.fromkeys(("s3", "gs", "az"), ("bucket", "cloud", "buckets")),
+    **dict.fromkeys(("http", "https"), ("web", "cloud", "web sources")),
 }
-_BUILT_IN: Final[dict[str, Factory]] = {
-    _FSSPEC: _open_foreign,
-    "file": _open_files,
-    "memory": _open_memory,
-    "s3": _open_cloud,
-    "gs": _open_cloud,
-    "az": _open_cloud,
-    "http": _open_web,
-    "https": _open_web,
-}
+"""Module of each of our backends, which has `ABILITIES` and `open(uri, options)`; its extra; what it opens."""
 
-BACKENDS: Final[PluginGroup[Factory]] = PluginGroup("protoslice.storage", "storage backend", _BUILT_IN, _lacks)
+BACKENDS: Final[PluginGroup[Factory]] = PluginGroup(
+    "protoslice.storage", "storage backend", {scheme: partial(_open, scheme) for scheme in _BUILT_IN}, _lacks
+)
 """Factories by scheme."""
 
 

@@ -29,7 +29,7 @@ from protoslice.errors import (
     StorageUnavailable,
     Unsupported,
 )
-from protoslice.storage.interface import PAGE, Abilities, ObjectStat, Page, Span
+from protoslice.storage.interface import PAGE, Abilities, ObjectStat, Page, Span, refuse_options
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.ranges import ReadOnlyRemoteStorage, check_inside, check_span
 from protoslice.storage.web_guard import MOST_HOPS, Networks, WebUrl, guarded_pool, is_listed, next_url
@@ -64,6 +64,12 @@ _REFUSALS: Final[dict[int, tuple[type[ProtosliceError], str]]] = {
     412: (Conflict, "it has changed"),
     451: (StorageDenied, "the server denies it"),
 }
+
+
+def open(uri: str, options: Mapping[str, str]) -> WebStorage:
+    """Open the objects below a URL."""
+    refuse_options("https", options)
+    return WebStorage(uri)
 
 
 class WebStorage(ReadOnlyRemoteStorage):

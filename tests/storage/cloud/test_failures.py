@@ -2,7 +2,7 @@
 
 import asyncio
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncIterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
@@ -72,7 +72,7 @@ def test_nobody_listening_is_unavailable() -> None:
         asyncio.run(work())
 
 
-class Target:
+class Target(CloudStorage):
     """A bucket in memory whose uploads fail at a part, if told so."""
 
     part_bytes = 10
@@ -85,7 +85,7 @@ class Target:
         self.made[key.text] = [bytes(data)]
         return "one"
 
-    async def put_parts(self, key: ObjectKey, parts: AsyncGenerator[Buffer, None]) -> str:
+    async def put_parts(self, key: ObjectKey, parts: AsyncIterator[Buffer]) -> str:
         taken: list[bytes] = []
         async for part in parts:
             taken.append(bytes(part))
