@@ -147,6 +147,16 @@ def node(op: str, inputs: str, output: str, **attributes: Any) -> Any:
     return helper.make_node(op, inputs.split(), [output], name=f"{op}_{output}", **attributes)
 
 
+@pytest.mark.parametrize("limit", ["_MOST_NODES", "_MOST_HELD"])
+def test_names_tell_the_kinds_in_a_graph_that_is_too_large(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    path = saved(tmp_path, [node("MatMul", "x conv1.w", "y")], {"conv1.w": np.ones((2, 2), "f4")})
+    assert uses(path) == {"conv1.w": ("weight", "linear")}
+    monkeypatch.setattr(f"protoslice.formats.uses.{limit}", 0)
+    assert uses(path) == {"conv1.w": ("weight", "convolution")}
+
+
 def test_operators_tell_the_kinds_of_anonymous_tensors(tmp_path: Path) -> None:
     square, row = np.ones((4, 4), "f4"), np.ones(4, "f4")
     nodes = [

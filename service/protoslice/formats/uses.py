@@ -16,6 +16,8 @@ from protoslice.tensors.model import RootProto, Tensor, Use
 
 _MOST_NODES: Final = 50_000
 """Operators of a graph that are looked at; in a larger one, kinds are taken from names."""
+_MOST_HELD: Final = 64 << 20
+"""Bytes of memory of these operators, which may each have many inputs; the same holds for more."""
 _SMALL: Final = 4096
 """Bytes of the largest field of an operator that is looked at."""
 
@@ -220,7 +222,7 @@ def kinds_in(
 ) -> Kinds:
     """Return the kinds of stored values by the operators that take them, messages of the type `type_name`."""
     found = proto.document.find([type_name], small=_SMALL) if proto is not None else None
-    if found is None or len(found) > _MOST_NODES:
+    if found is None or len(found) > _MOST_NODES or found.held > _MOST_HELD:
         return Kinds({}, {})
     return Kinds(*found.uses(*fields, operator, kind_named))
 
