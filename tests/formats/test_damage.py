@@ -12,10 +12,10 @@ from typing import Final
 import pytest
 from tests.support.golden import MODELS, folder
 
+from protoslice import open_model
 from protoslice.detection.magic import GGUF, SAFETENSORS
 from protoslice.errors import OF_MODELS
 from protoslice.formats.headers import message_of
-from protoslice.library.models import model_over
 from protoslice.sources.files import BytesSource
 from protoslice.tensors.reading import read
 
@@ -59,7 +59,7 @@ def read_all(files: Mapping[str, bytes], root: str) -> bool:
     """Read the first 64 bytes of each tensor; True if none is refused."""
     fine = True
     try:
-        with model_over({path: BytesSource(data) for path, data in files.items()}, root) as model:
+        with open_model({path: BytesSource(data) for path, data in files.items()}, root) as model:
             for tensor in islice(model.tensors, 200):
                 try:
                     data = read(tensor, form="json" if tensor.size is None else "raw").bytes
