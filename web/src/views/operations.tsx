@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { get } from "../api";
-import { ago, bytes, count, figure, percent, rough } from "../format";
+import { bytes, count, figure, percent, rough } from "../format";
 import { Trouble } from "../loading";
 import { isError, isRefused, mean, parsed, rate, share, sum, type Keep, type Sample, type Told } from "../metrics";
 import { Line } from "../parts/line";
@@ -82,7 +82,6 @@ function groupsOf(now: Told, before: Told | undefined): [string, Row[]][] {
   // A metric whose labels have not occurred yet is not told.
   const total = (name: string, keep?: Keep) => count(sum(now, name, keep) ?? 0);
   const resumable = (wanted: string) => total("resumable_uploads_total", ({ event }) => event === wanted);
-  const tallied = sum(now, "tally_timestamp_seconds");
   return [
     ["Requests", [
       ["answered", total("requests_total")], ["client errors (4xx)", total("requests_total", isRefused)], ["server errors (5xx)", total("requests_total", isError)],
@@ -100,7 +99,7 @@ function groupsOf(now: Told, before: Told | undefined): [string, Row[]][] {
       ["stored", orNone(sum(now, "space_stored_bytes") ?? sum(now, "stored_bytes"), bytes)], ["stores", orNone(sum(now, "space_stores") ?? sum(now, "stores"), count)],
       ["calls", perSecond(rate(before, now, "storage_call_seconds_count"), rough)], ["mean call time", orNone(mean(now, "storage_call_seconds"), seconds)],
       ["failed calls", total("storage_errors_total")],
-      ["checksum failures", total("damaged_reads_total")], ["last garbage collection", tallied ? ago(new Date(1000 * tallied).toISOString()) : "–"],
+      ["checksum failures", total("damaged_reads_total")],
     ]],
   ];
 }
