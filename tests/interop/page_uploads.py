@@ -248,9 +248,11 @@ def test_no_byte_goes_where_a_page_opened_later_would_not_find_it(
 def drop(context: BrowserContext, page: Page, path: Path) -> None:
     """Drop a file or a folder on the page as a person does."""
     session = context.new_cdp_session(page)
-    for kind in ("dragEnter", "dragOver", "drop"):
+    for kind in ("dragEnter", "dragOver", "dragOver", "drop"):
         data = {"items": [], "files": [str(path)], "dragOperationsMask": 1}
         session.send("Input.dispatchDragEvent", {"type": kind, "x": 300, "y": 300, "data": data})
+        if kind == "dragOver":  # the browser drops nothing before the page has said that it takes it
+            expect(page.locator(".drop.over")).to_be_visible()
 
 
 def test_a_file_that_the_browser_still_has_goes_on_by_a_click(context: BrowserContext, services: Services) -> None:
