@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.golden import MODELS
-from tests.support.paddle import TYPES, Parameter, blob, combined, json_program, program, variable
+from tests.support.paddle import TYPES, Parameter, blob, combined, filled, in_memory, json_program, program, variable
 from tests.support.tensors import content
 
 import protoslice
@@ -26,21 +26,12 @@ from protoslice.formats.paddle_files import Heads
 from protoslice.library.models import LocalModel
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors
-from protoslice.tensors.model import Model, Unreadable
+from protoslice.tensors.model import Unreadable
 from protoslice.tensors.reading import place, read
 
 Files = dict[str, bytes]
-
-
-def filled(name: str, dtype: str, shape: tuple[int, ...], **more: Any) -> Parameter:
-    """A parameter of any bytes."""
-    size = DTYPES[dtype].width
-    for length in shape:
-        size *= length
-    return Parameter(name, dtype, shape, random.Random(name).randbytes(size), **more)
 
 
 PARAMETERS = st.lists(
@@ -313,12 +304,6 @@ def test_other_json_is_no_program() -> None:
     assert not Paddle().matches(in_memory({"m.json": b'{"config": {}}'}))
     assert not Paddle().matches(in_memory({"m.json": b""}))
     assert Paddle().matches(in_memory({"m.json": json_program([])}))
-
-
-def in_memory(files: Files) -> Model:
-    """The model that `files` are, its root in no protobuf."""
-    sources: Mapping[str, RangeSource] = {path: BytesSource(data) for path, data in files.items()}
-    return Model(next(iter(files)), None, sources, None)
 
 
 OLD = b"""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.golden import MODELS, folder
-from tests.support.paddle import TYPES, Parameter, blob, combined, json_program, program
+from tests.support.paddle import TYPES, Parameter, blob, combined, filled, in_memory, json_program, program
 from tests.support.tensors import content
 
 from protoslice import open_model
@@ -20,21 +19,13 @@ from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFoun
 from protoslice.formats import paddle_files
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.library.models import root_in
-from protoslice.sources.files import BytesSource, Folder
+from protoslice.sources.files import Folder
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors, row
-from protoslice.tensors.model import Model, Tensor, Unreadable
+from protoslice.tensors.model import Tensor, Unreadable
 from protoslice.tensors.reading import read
 
 Files = dict[str, bytes]
-
-
-def filled(name: str, dtype: str = "F32", shape: tuple[int, ...] = (2, 3), **more: object) -> Parameter:
-    """A parameter of any bytes."""
-    size = DTYPES[dtype].width
-    for length in shape:
-        size *= length
-    return Parameter(name, dtype, shape, random.Random(name).randbytes(size), **more)  # type: ignore[arg-type]
 
 
 PARAMETERS = st.lists(
@@ -50,11 +41,6 @@ PARAMETERS = st.lists(
     unique_by=lambda parameter: parameter.name,
 )
 THREE = [filled("a"), filled("b", "I64", (4,), levels=((0, 2, 4),)), filled("c", "U8", (5,))]
-
-
-def in_memory(files: Files) -> Model:
-    """The model that `files` are, the first of them its root."""
-    return Model(next(iter(files)), None, {path: BytesSource(data) for path, data in files.items()}, None)
 
 
 def tensors(files: Files) -> Tensors:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
+from random import Random
 from typing import Any, Final
 
 from protoslice import schema
+from protoslice.sources.files import BytesSource
+from protoslice.tensors.dtypes import DTYPES
+from protoslice.tensors.model import Model
 
 TYPES: Final = {
     "BOOL": 0, "I16": 1, "I32": 2, "I64": 3, "F16": 4, "F32": 5, "F64": 6, "U8": 20, "I8": 21, "BF16": 22, "C64": 23,
@@ -30,6 +35,16 @@ class Parameter:
     """Offsets of sequences among the rows, for each level."""
     rows: tuple[int, ...] | None = None
     """Numbers of the stored rows; None when all are stored."""
+
+
+def filled(name: str, dtype: str = "F32", shape: tuple[int, ...] = (2, 3), **more: Any) -> Parameter:
+    """A parameter of any bytes."""
+    return Parameter(name, dtype, shape, Random(name).randbytes(DTYPES[dtype].width * prod(shape)), **more)
+
+
+def in_memory(files: Mapping[str, bytes]) -> Model:
+    """The model that `files` are, the first of them its root, which is no protobuf."""
+    return Model(next(iter(files)), None, {path: BytesSource(data) for path, data in files.items()}, None)
 
 
 def blob(parameter: Parameter) -> bytes:

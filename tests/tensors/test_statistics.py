@@ -21,10 +21,9 @@ from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
 from protoslice.facts import TensorStatistics
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
-from protoslice.tensors.conversion import converted, dequantized, float_type
 from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.model import Encoding, Strings, Tensor
-from protoslice.tensors.reading import ReadableTensor, read
+from protoslice.tensors.reading import ReadableTensor, converted, dequantized, float_type, read
 from protoslice.tensors.statistics import SAMPLE, statistics_job, statistics_text
 
 ML: dict[str, Any] = {

@@ -16,12 +16,11 @@ from protoslice.concurrency import Job
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import EqualTensors, Kind, Move, TensorDelta, TensorMove
 from protoslice.sources.ropes import Rope
-from protoslice.tensors.conversion import converted, is_float
 from protoslice.tensors.dtypes import DTYPES, Dtype
 from protoslice.tensors.layout import check_budget, distinct_bytes, stored_bytes
 from protoslice.tensors.listing import Tensors, natural
 from protoslice.tensors.model import Strings, Tensor, Unreadable
-from protoslice.tensors.reading import read
+from protoslice.tensors.reading import converted, is_float, read
 from protoslice.tensors.statistics import RUNS, runs_and_repeats, slices_of
 
 _NUMBER: Final = re.compile("[0-9]+")

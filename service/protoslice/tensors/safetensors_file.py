@@ -14,12 +14,11 @@ from typing import Final
 from protoslice import _core
 from protoslice.errors import OF_MODELS, InvalidInput, LimitExceeded, Unsupported
 from protoslice.sources.ropes import Rope, RopeBuilder, SourceList
-from protoslice.tensors.conversion import Converted, float_type
 from protoslice.tensors.dtypes import DTYPES, Dtype
 from protoslice.tensors.listing import UniqueNames
 from protoslice.tensors.model import Strings, Tensor
 from protoslice.tensors.omitted import Omitted
-from protoslice.tensors.reading import ReadableTensor, read
+from protoslice.tensors.reading import Converted, ReadableTensor, float_type, read
 
 PADDING: Final = "protoslice.padding."
 """Beginning of the names of entries that fill gaps before aligned tensors, as the format allows none."""

@@ -12,11 +12,10 @@ from protoslice import _core
 from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import Histogram, TensorStatistics
-from protoslice.tensors.conversion import dequantized
 from protoslice.tensors.dtypes import Dtype
 from protoslice.tensors.layout import check_budget, distinct_bytes, stored_bytes
 from protoslice.tensors.model import Tensor
-from protoslice.tensors.reading import ReadableTensor, is_resolved, read, resolve
+from protoslice.tensors.reading import ReadableTensor, dequantized, is_resolved, read, resolve
 
 SAMPLE: Final = 1 << 24
 """Elements that are looked at, at most, unless the caller says otherwise."""

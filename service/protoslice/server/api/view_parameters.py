@@ -16,7 +16,7 @@ from protoslice.formats.onnx_external import ALIGNMENT
 from protoslice.server.http.parameters import Query, QueryNames, number_of
 from protoslice.stores import RecordsRequest
 from protoslice.streams.framing import FRAMINGS, WRITTEN
-from protoslice.tensors.conversion import FLOATS
+from protoslice.tensors.reading import FLOATS
 from protoslice.tensors.safetensors_file import FileLayout
 
 T = TypeVar("T")

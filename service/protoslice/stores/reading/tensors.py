@@ -25,11 +25,10 @@ from protoslice.stores.paging import PageBudget, ResultPage, first_item
 from protoslice.stores.reading.opened import OpenStore
 from protoslice.stores.reading.tensor_names import NamedTensors, elements_of, looks_job, sorted_by, totals
 from protoslice.stores.reading.tensor_search import NameSearch, page_job
-from protoslice.tensors.conversion import dequantized
 from protoslice.tensors.listing import Tensors, chosen_job, entry_of, entry_weight, pattern, single, wanted
 from protoslice.tensors.model import Tensor
 from protoslice.tensors.omitted import Omitted, refuse
-from protoslice.tensors.reading import is_resolved, locate, read, resolve, tells_facts
+from protoslice.tensors.reading import dequantized, is_resolved, locate, read, resolve, tells_facts
 from protoslice.tensors.references import References
 from protoslice.tensors.safetensors_file import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
 from protoslice.tensors.statistics import statistics_job, statistics_text
