@@ -146,7 +146,7 @@ UNAUDITED: Final = frozenset(
 OF_STORAGE: Final = frozenset(
     {
         "commits", "file_digests", "former_names", "kept_files", "manifests", "names", "objects", "repositories",
-        "schemas", "store_objects", "stores", "trash", "upload_objects", "upload_parts", "uploads", "writers", "xorbs",
+        "schemas", "store_objects", "stores", "trash", "upload_objects", "upload_parts", "uploads", "xorbs",
     }
 )  # fmt: skip
 """Tables of what lies in the storage and of its names, which do not change while the storage is read-only."""
