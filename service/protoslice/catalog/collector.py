@@ -64,7 +64,6 @@ class CollectorTable:
                 """
                 UPDATE objects SET unpublished = NULL, due = :now WHERE unpublished <= :before AND (space, id) IN (
                     SELECT space, id FROM objects WHERE unpublished <= :before ORDER BY unpublished LIMIT :limit
-                    FOR UPDATE SKIP LOCKED
                 )""",
                 now=tx.now, before=tx.now - unfinished, limit=limit,
             )  # fmt: skip
