@@ -206,7 +206,7 @@ def test_a_finished_scan_says_so() -> None:
         scan.feed(b"\x08")
 
 
-# An index that somebody else made up: its checksums are right, and what it says is not.
+# A forged index: its checksums are right, its content is not.
 
 GRAPH = "tensorflow.GraphDef"
 LENGTHS = 32

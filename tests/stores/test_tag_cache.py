@@ -52,7 +52,7 @@ def test_trust_ends() -> None:
             async with opened(stores.storage) as others:
                 await others.put_tag("a", two)
             assert (await stores.view("a")).info.id == one, "told in the docs"
-            assert (await stores.tags.get("a")).store == (await stores.get("a")).id == two, "what is told is asked for"
+            assert (await stores.tags.get("a")).store == (await stores.get("a")).id == two, "read from the database"
             loop = asyncio.get_running_loop()
             time = loop.time
             loop.time = lambda: time() + TRUSTING.trust_seconds  # type: ignore[method-assign]

@@ -13,7 +13,7 @@ V = TypeVar("V")
 Key = tuple[Hashable, ...]
 """Owner of a result, such as the row of a store; its kind; and parameters."""
 _ENTRY: Final = 1 << 10
-"""Bytes of memory that a result takes beside its own weight, about."""
+"""Bytes of memory that a result takes in addition to its weight, about."""
 
 
 class Results:

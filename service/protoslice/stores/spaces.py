@@ -66,7 +66,7 @@ class Spaces:
         return created
 
     async def usage(self, name: str) -> SpaceRow:
-        """Return what a space holds, and its quota with the limits of the service where it has none of its own.
+        """Return what a space holds, and its quota; the limits of the service where the space has none.
 
         Raise `NotFound` if there is none of that name.
         """

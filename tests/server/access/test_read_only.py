@@ -1,4 +1,4 @@
-"""A service whose storage cannot be written: it serves, and nothing of its content changes, whoever asks."""
+"""A service whose storage cannot be written: it serves, and nothing of its content changes."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_memory_and_hits_of_a_hundred_stores_follow_the_bound(monkeypatch: pytes
                     misses += bool(made)
                     made.clear()
                     await view(store)
-                    assert made == [], "the newest of a kind stays, whatever the bound"
+                    assert made == [], "the newest of a kind stays"
                     own = sum(each for key, (_, each) in results._kept.items() if key[0] == store.manifest.row)
                     assert results.weight <= max(room, own)
                 found.append((misses, results.weight, tracemalloc.get_traced_memory()[0]))

@@ -183,7 +183,7 @@ class DiskBlocks:
                 os.close(descriptor)
 
     def _put(self, file: str, start: int, data: memoryview) -> None:
-        # Opened anew each time: a segment that was evicted meanwhile must not grow where no name leads to it.
+        # Opened each time: a segment that was evicted meanwhile must not grow where no name leads to it.
         self._added += len(data) + -len(data) % 4096
         descriptor = self._open(file, write=True)
         assert descriptor is not None
@@ -259,7 +259,7 @@ def _note_use(descriptor: int) -> None:
 
 
 def _check_ours(root: int) -> None:
-    """Raise unless nobody else can change the folder: sums detect damage, but bytes of a cache could be forged."""
+    """Raise unless other users cannot change the folder: sums detect damage, but bytes of a cache could be forged."""
     found = os.fstat(root)
     if found.st_uid != os.geteuid() or found.st_mode & 0o077:
         raise PermissionError(f"its folder {_FOLDER!r} belongs to another user, or is accessible to others")

@@ -185,7 +185,7 @@ async def _counted(opened: OpenStore, tensor: Tensor, tags: Tags = None) -> Tens
 async def _summed_up(
     opened: OpenStore, tensor: Tensor, slice_text: str | None, sample: int | None, tags: Tags
 ) -> Representation:
-    """Return the statistics of a tensor in JSON, made once for all who wait, and for nobody once they left."""
+    """Return the statistics of a tensor in JSON, made once for all callers; cancelled once they have left."""
 
     async def made() -> tuple[bytes, int]:
         counted = await _counted(opened, tensor, tags)

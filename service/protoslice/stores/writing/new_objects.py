@@ -88,7 +88,7 @@ class NewObjects:
         return ObjectKey(reserved.key)
 
     async def _count(self, key: ObjectKey, size: int) -> None:
-        """Count bytes of an object; raise `QuotaExceeded` if the space has no room for what the request has written."""
+        """Count bytes of an object; raise `QuotaExceeded` if the bytes written so far exceed the quota."""
         id = object_id(key.text)
         await self._room.check(stored_bytes=self._unpublished + size)
         self._settle(-size)
