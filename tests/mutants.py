@@ -395,7 +395,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "results: all of them are within one bound", "concurrency/results.py",
-        "while self.weight > self._room and", "while False and", "tests/concurrency/test_results.py",
+        "while self.weight > self._max_bytes and", "while False and", "tests/concurrency/test_results.py",
     ),
     Mutant(
         "results: the newest of each kind stays", "concurrency/results.py",

@@ -1,4 +1,4 @@
-"""Defaults that several rooms of the package share."""
+"""Defaults that several packages share."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from protoslice.database.transactions import ForeignKeyViolation
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores.derived_facts import LARGEST_ROW, DerivedFacts, DerivedSources
-from protoslice.stores.quotas import SpaceRoom
+from protoslice.stores.quotas import Quotas
 from protoslice.stores.writing.new_objects import NewObjects
 from protoslice.stores.writing.reservations import Reservations
 
@@ -34,7 +34,7 @@ async def facts(database: Database, storage: MemoryStorage) -> AsyncIterator[Der
     """Return the facts of a store."""
     worker, reservations = Worker(1), Reservations(database)
     await SpaceTable(database).create(SPACE)
-    row, room = (await put_store(database, "a")).row, SpaceRoom(SpaceTable(database), SPACE, NO_QUOTA)
+    row, room = (await put_store(database, "a")).row, Quotas(SpaceTable(database), SPACE, NO_QUOTA)
     table = DerivedTable(database, SPACE)
     yield DerivedSources(table, storage, lambda: NewObjects(storage, reservations, room, SPACE), worker).of(row.id)
     await reservations.close()

@@ -22,7 +22,7 @@ def kept(results: Results, keys: list[Key]) -> list[Key]:
 
 
 def test_results_of_one_kind_that_were_used_longest_ago_go_first() -> None:
-    results = Results(room=30)
+    results = Results(max_bytes=30)
     keys: list[Key] = [(1, "view", number) for number in range(5)]
     for key in keys[:3]:
         results.put(key, key, 10)
@@ -34,7 +34,7 @@ def test_results_of_one_kind_that_were_used_longest_ago_go_first() -> None:
 
 
 def test_the_newest_result_of_each_kind_of_the_owner_in_use_stays_above_the_bound() -> None:
-    results = Results(room=10)
+    results = Results(max_bytes=10)
     keys: list[Key] = [(1, kind) for kind in "abc"]
     for key in keys:
         results.put(key, key, 100)
@@ -44,7 +44,7 @@ def test_the_newest_result_of_each_kind_of_the_owner_in_use_stays_above_the_boun
 
 
 def test_an_owner_that_was_used_longest_ago_goes_with_all_of_its_results() -> None:
-    results = Results(room=80)
+    results = Results(max_bytes=80)
     keys: list[Key] = [(owner, kind) for owner in (1, 2, 3) for kind in "ab"]
     for key in keys:
         results.put(key, key, 10)
@@ -58,7 +58,7 @@ def test_an_owner_that_was_used_longest_ago_goes_with_all_of_its_results() -> No
 
 
 def test_a_result_that_is_put_again_has_its_new_weight() -> None:
-    results = Results(room=100)
+    results = Results(max_bytes=100)
     results.put((1, "a"), "first", 10)
     results.put((1, "a"), "second", 30)
     assert (results.find((1, "a")), results.weight, len(results)) == ("second", 30, 1)
@@ -68,7 +68,7 @@ def test_a_result_that_is_put_again_has_its_new_weight() -> None:
 
 
 async def test_an_error_goes_to_all_callers_and_is_not_kept() -> None:
-    results = Results(room=1)
+    results = Results(max_bytes=1)
     failing = True
 
     async def make() -> tuple[int, int]:
@@ -87,7 +87,7 @@ async def test_an_error_goes_to_all_callers_and_is_not_kept() -> None:
 
 @pytest.mark.parametrize("cancellable", [True, False])
 async def test_cancellable_work_stops_when_its_last_caller_leaves(cancellable: bool) -> None:
-    results = Results(room=1)
+    results = Results(max_bytes=1)
     go_on, made = asyncio.Event(), list[str]()
 
     async def make() -> tuple[int, int]:
@@ -114,7 +114,7 @@ async def test_cancellable_work_stops_when_its_last_caller_leaves(cancellable: b
 
 async def test_work_that_runs_alone_runs_one_at_a_time() -> None:
     under_way, most, made = 0, 0, list[int]()
-    results = Results(room=10)
+    results = Results(max_bytes=10)
 
     async def ask(row: int) -> Any:
         async def make() -> tuple[Any, int]:

@@ -25,7 +25,7 @@ def _exists(folder: Path, name: str, ending: str) -> bool:
 
 
 def test_every_room_is_there() -> None:
-    names = _table("## The rooms")
+    names = _table("## The packages")
     assert len(names) >= 5
     assert [name for name in names if not (ROOT / name).is_dir()] == []
 

@@ -31,7 +31,7 @@ from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import IngestRequest, StoreOptions, Stores
 from protoslice.stores.manifest import Manifest
 from protoslice.stores.names import DEFAULT_SPACE
-from protoslice.stores.quotas import SpaceRoom
+from protoslice.stores.quotas import Quotas
 from protoslice.stores.uploads import Body, NewUpload
 
 MODEL = onnx(20_000)
@@ -96,7 +96,7 @@ def test_a_full_space_takes_no_byte_more_and_says_how_full_it_is() -> None:
         (stores,) = replicas
         await upload(stores, {"a": b"a" * 60_000})
         before = await objects_in(storage)
-        await stores.room.refresh()
+        await stores.quotas.refresh()
         with pytest.raises(QuotaExceeded, match=r"of .*\(100000 B\).*no room for"):
             await upload(stores, {"b": b"b" * 60_000})
         assert await objects_in(storage) == before, "refused before it was written"
@@ -151,7 +151,7 @@ def test_stores_are_counted_and_one_that_is_there_takes_no_room() -> None:
         made = await upload(stores, {"a": b"a"})
         waiting = await stores.ingest(IngestRequest())
         await upload(stores, {"b": b"b"})
-        await stores.room.refresh()
+        await stores.quotas.refresh()
         with pytest.raises(QuotaExceeded, match="has 2 of 2 stores"):
             await upload(stores, {"c": b"c"})
         async with waiting as late:  # let in while there was room
@@ -160,7 +160,7 @@ def test_stores_are_counted_and_one_that_is_there_takes_no_room() -> None:
             await sink.close()
             assert not (await late.commit()).created
         await stores.delete(made.store.id)
-        await stores.room.refresh()
+        await stores.quotas.refresh()
         await upload(stores, {"c": b"c"})
 
     with_replicas(1, work, stores=2)
@@ -243,7 +243,7 @@ def test_bytes_that_a_request_has_published_do_not_count_twice() -> None:
 def test_a_replica_that_has_not_heard_of_what_others_stored_is_refused_at_its_commit() -> None:
     async def work(replicas: list[Stores], storage: MemoryStorage) -> None:
         first, second = replicas
-        await second.room.refresh()  # believed for a second
+        await second.quotas.refresh()  # believed for a second
         await upload(first, {"a": b"a" * 60_000})
         with pytest.raises(QuotaExceeded):
             await upload(second, {"b": b"b" * 60_000})
@@ -266,7 +266,7 @@ def test_a_removed_store_counts_until_its_data_is_collected() -> None:
             await upload(stores, {"b": b"b" * 60_000})
         await asyncio.sleep(0.001)
         await collect_garbage(storage, grace_seconds=0)
-        await stores.room.refresh()
+        await stores.quotas.refresh()
         await upload(stores, {"b": b"b" * 60_000})
         assert (await usage_of(storage)).stored_bytes == 60_000
 
@@ -276,21 +276,21 @@ def test_a_removed_store_counts_until_its_data_is_collected() -> None:
 def test_a_quota_of_its_own_holds_at_every_replica_and_survives_collections() -> None:
     async def work(replicas: list[Stores], storage: MemoryStorage) -> None:
         first, second = replicas
-        await second.room.refresh()
+        await second.quotas.refresh()
         table = SpaceTable(first.database)
         await table.change_limits(DEFAULT_SPACE, {"quota_stores": 1, "quota_requests": 0})
-        await first.room.refresh()
+        await first.quotas.refresh()
         await upload(second, {"a": b"a"})
         with pytest.raises(QuotaExceeded):
             await upload(second, {"b": b"b"})
-        await second.room.refresh()
-        assert (second.room.quota.stores, second.room.quota.requests) == (1, 0)
+        await second.quotas.refresh()
+        assert (second.quotas.quota.stores, second.quotas.quota.requests) == (1, 0)
         await collect_everything(storage)
-        await first.room.refresh()
-        assert (first.room.quota.stores, first.room.used.stores) == (1, 1)
+        await first.quotas.refresh()
+        assert (first.quotas.quota.stores, first.quotas.used.stores) == (1, 1)
         await table.change_limits(DEFAULT_SPACE, dict.fromkeys(LIMITS))
-        await first.room.refresh()
-        assert (first.room.quota.stores, first.room.quota.requests) == (None, 7), "those of the service"
+        await first.quotas.refresh()
+        assert (first.quotas.quota.stores, first.quotas.quota.requests) == (None, 7), "those of the service"
         for impossible in (Quota(stores=-1), Quota(stored_bytes=1 << 63)):
             with pytest.raises(InvalidInput):
                 impossible.check()
@@ -380,7 +380,7 @@ def test_open_uploads_of_a_space_have_a_limit_and_their_length_finds_room_or_is_
 
 
 def test_requests_under_way_have_a_limit() -> None:
-    room = SpaceRoom(SpaceTable(catalogue_of(MemoryStorage())), DEFAULT_SPACE, Quota(requests=1))
+    room = Quotas(SpaceTable(catalogue_of(MemoryStorage())), DEFAULT_SPACE, Quota(requests=1))
     with room.request(), pytest.raises(SpaceLimit), room.request():
         raise AssertionError("one too many")
     with room.request():

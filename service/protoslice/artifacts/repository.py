@@ -136,7 +136,7 @@ class ArtifactRepository:
         self.name = name
         self._stores = stores
         self._uploads = uploads or stores.uploads
-        self.table = ArtifactTable(stores.database, stores.room.account, name.key)
+        self.table = ArtifactTable(stores.database, stores.quotas.account, name.key)
         self._locations = BlobLocations(stores, self.table)
 
     async def begin_upload(self, client: str = "") -> Upload:
@@ -383,7 +383,7 @@ async def repository_names(
     stores: Stores, *, limit: int, after: str | None, prefix: str = ""
 ) -> tuple[list[str], bool]:
     """Return a page of the names of repositories that begin with `prefix`, and True if there are more."""
-    table = RepositoryTable(stores.database, stores.room.account, OCI)
+    table = RepositoryTable(stores.database, stores.quotas.account, OCI)
     return await table.names(prefix, limit=limit, after=after)
 
 

@@ -132,7 +132,7 @@ class Account:
         ):
             tx.all("SELECT 1 FROM spaces WHERE name = :space FOR NO KEY UPDATE", space=self.space)
             used = _held(tx, self.space)
-        check_room(used, most_bytes, most_stores, stored_bytes, stores, tx.actor)
+        check_quota(used, most_bytes, most_stores, stored_bytes, stores, tx.actor)
         if entries and self.entries and used.entries + entries > self.entries:
             raise QuotaExceeded(
                 exceeded(
@@ -143,7 +143,7 @@ class Account:
             )
 
 
-def check_room(
+def check_quota(
     used: Held, most_bytes: int, most_stores: int, stored_bytes: int, stores: int, actor: Actor | None
 ) -> None:
     """Raise `QuotaExceeded` if so many more bytes and stores of a caller do not fit; 0 means unlimited."""

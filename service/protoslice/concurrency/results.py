@@ -17,16 +17,16 @@ _ENTRY: Final = 1 << 10
 
 
 class Results:
-    """Results by key, of at most `room` bytes together; those used longest ago go first.
+    """Results by key, of at most `max_bytes` bytes together; those used longest ago go first.
 
     The newest result of each kind stays as long as anything of its owner does, and the owner that was used last stays,
     however heavy it is: what costs most to make is not made again for each request.
     """
 
-    def __init__(self, room: int) -> None:
+    def __init__(self, max_bytes: int) -> None:
         self.weight = 0
         """Bytes of all results, about."""
-        self._room = room
+        self._max_bytes = max_bytes
         self._kept: dict[Key, tuple[Any, int]] = {}
         self._keys: dict[Hashable, set[Key]] = {}
         """Keys of the kept results, by owner."""
@@ -62,7 +62,7 @@ class Results:
         self._keys.setdefault(key[0], set()).add(key)
         self.weight += _ENTRY + weight
         self._use(owner)
-        while self.weight > self._room and (oldest := next(iter(self._used))) != owner:
+        while self.weight > self._max_bytes and (oldest := next(iter(self._used))) != owner:
             if len(oldest) == 1:
                 self.drop(oldest[0])
             else:

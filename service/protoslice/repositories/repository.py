@@ -199,8 +199,8 @@ class Repositories:
         """`pushed` gives the tags of another protocol by the name of a repository."""
         self._stores = stores
         self._pushed = pushed
-        self._table = RepositoryTable(stores.database, stores.room.account, HUB)
-        self._artifacts = RepositoryTable(stores.database, stores.room.account, OCI)
+        self._table = RepositoryTable(stores.database, stores.quotas.account, HUB)
+        self._artifacts = RepositoryTable(stores.database, stores.quotas.account, OCI)
 
     async def create(self, name: str) -> Repository:
         """Create a repository; raise `RepositoryExists` if there is one of that name in any case."""
@@ -270,7 +270,7 @@ class Repositories:
         return Repository(
             row.name,
             time_of(row.created),
-            History(stores.database, stores.room.account, row.id, row.name),
+            History(stores.database, stores.quotas.account, row.id, row.name),
             stores,
             StagedFiles(stores, row.id),
             XorbSessions(stores, row.id),

@@ -53,7 +53,7 @@ class XorbSession:
     """Xorbs of one session by their hashes, which the upload that the session is keeps."""
 
     def __init__(self, stores: Stores, upload: Upload) -> None:
-        self._table = UploadTable(stores.database, stores.room.account)
+        self._table = UploadTable(stores.database, stores.quotas.account)
         self._stores = stores
         self._upload = upload
         self._read: LruCache[str, StagedXorb] = LruCache(most=_MOST, room=_ROOM)
@@ -141,7 +141,7 @@ class XorbSessions:
 
         `QuotaExceeded` in a space without room; `TooMany` with as many open uploads as may be.
         """
-        await self._stores.room.check(stored_bytes=1)  # clients show a refusal of a session, but not of a xorb
+        await self._stores.quotas.check(stored_bytes=1)  # clients show a refusal of a session, but not of a xorb
         new = NewUpload(length=0, partial=True, client=client, client_metadata=self._mark)
         return (await self._stores.uploads.create(new)).id
 

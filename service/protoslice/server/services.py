@@ -139,7 +139,7 @@ class Services:
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             await self._start_gate(database, stack)
             logging.getLogger(START).info("protoslice %s, database schema %d", build(), database.schema)
-            await opened.room.refresh()
+            await opened.quotas.refresh()
             spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)
             loops: dict[str, Callable[[], Awaitable[None]]] = {
@@ -268,7 +268,7 @@ class Services:
             found = copy.copy(self)
             found.admission, found.opened = admission, stores
         if rule.scope is not None and stores is not None:
-            context.hold(stores.room.request())
+            context.hold(stores.quotas.request())
         scope[SERVICES] = found
         return found
 

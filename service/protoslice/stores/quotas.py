@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from protoslice.catalog.spaces import Account, Held, Quota, SpaceRow, SpaceTable, check_room, exceeded
+from protoslice.catalog.spaces import Account, Held, Quota, SpaceRow, SpaceTable, check_quota, exceeded
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.database.transactions import ACTOR
 from protoslice.errors import NotFound, SpaceLimit
@@ -16,7 +16,7 @@ FRESH_SECONDS: Final = 1.0
 """Seconds for which usage and quota are believed. Commits look again, in their own transaction."""
 
 
-class SpaceRoom:
+class Quotas:
     """Quota of one space over the defaults of the service, and the usage that was read last."""
 
     def __init__(self, spaces: SpaceTable, space: str, defaults: Quota, *, entries: int = 0) -> None:
@@ -57,7 +57,7 @@ class SpaceRoom:
         """Raise `QuotaExceeded` if the space has no room for so much more."""
         await self.refresh(after_seconds=FRESH_SECONDS)
         if self.quota.stored_bytes or self.quota.stores:
-            check_room(
+            check_quota(
                 self._held, self.quota.stored_bytes or 0, self.quota.stores or 0, stored_bytes, stores, ACTOR.get()
             )
 

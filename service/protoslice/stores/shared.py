@@ -29,7 +29,7 @@ from protoslice.stores.objects.joined import open_file_objects
 from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
 from protoslice.stores.open_stores import OpenStores
 from protoslice.stores.options import StoreOptions
-from protoslice.stores.quotas import SpaceRoom
+from protoslice.stores.quotas import Quotas
 from protoslice.stores.reading.opened import OpenStore, open_root, records_of
 from protoslice.stores.reading.records import key_passes
 from protoslice.stores.schemas import Schemas
@@ -116,9 +116,9 @@ class Space:
         self.worker = worker
         self.space = space
         """Name of the space."""
-        self.room = SpaceRoom(SpaceTable(database), space, options.quota, entries=options.entries)
+        self.quotas = Quotas(SpaceTable(database), space, options.quota, entries=options.entries)
         """Quota of the space, and what is left of it."""
-        account = self.room.account
+        account = self.quotas.account
         self.table = StoreTable(database, account)
         self.tags = TagCache(database, account, trust_seconds=options.trust_seconds)
         self.schemas = Schemas(database, space, shared.results, worker)
@@ -132,7 +132,7 @@ class Space:
     def new_objects(self) -> NewObjects:
         """Objects that one request writes; `Unsupported` if the storage is read-only."""
         self.database.check_writable()
-        return NewObjects(self.storage, self.shared.reservations, self.room, self.space)
+        return NewObjects(self.storage, self.shared.reservations, self.quotas, self.space)
 
     def view_if_open(self, store_id: str) -> OpenStore | None:
         """The opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""

@@ -14,7 +14,7 @@ from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.paging import ResultPage
-from protoslice.stores.quotas import SpaceRoom
+from protoslice.stores.quotas import Quotas
 from protoslice.stores.service import Stores
 
 _OPENED: Final = 256
@@ -96,11 +96,11 @@ class Spaces:
 
     async def _refresh(self, name: str) -> None:
         if (opened := self.opened(name)) is not None:
-            await opened.room.refresh()
+            await opened.quotas.refresh()
 
-    def rooms(self) -> Iterator[tuple[str, SpaceRoom]]:
-        """Names and rooms of the spaces in memory."""
-        return ((name, stores.room) for name, stores in [*self._opened.items()])
+    def quotas(self) -> Iterator[tuple[str, Quotas]]:
+        """Yield names and quotas of the spaces in memory."""
+        return ((name, stores.quotas) for name, stores in [*self._opened.items()])
 
     async def refresh(self) -> None:
         """Read usage and quotas of the spaces in memory, and forget those that were removed."""
@@ -112,7 +112,7 @@ class Spaces:
                 self._opened.pop(name, None)
             else:
                 if (opened := self._opened.get(name)) is not None:
-                    opened.room.learn(row)
+                    opened.quotas.learn(row)
 
         await map_concurrently(refresh, [*self._opened])
 
@@ -136,14 +136,14 @@ class Spaces:
         await self._default.close()
 
     def _limited(self, row: SpaceRow) -> SpaceRow:
-        return replace(row, quota=row.quota.over(self._default.room.defaults))
+        return replace(row, quota=row.quota.over(self._default.quotas.defaults))
 
     async def _open(self, name: str) -> Stores:
         if not is_space(name):
             raise NotFound(f"No space {name!r}")
         row = await self._table.get(name)
         stores = self._default.of_space(name)
-        stores.room.learn(row)
+        stores.quotas.learn(row)
         self._opened[name] = stores
         while len(self._opened) > _OPENED:
             # The oldest but the default one. Not closed: requests may be using it, and it holds nothing of its own.

@@ -123,7 +123,7 @@ async def test_bytes_without_a_length_are_counted_as_they_come(app: Application)
         refused = await ask(app, "PUT", f"/spaces/own{target}", MODEL, chunked, sized=False)
         assert refused.status == 403, refused.text
     assert app.services.spaces is not None
-    assert (await app.services.spaces.get("own")).room.used.stored_bytes <= ROOM
+    assert (await app.services.spaces.get("own")).quotas.used.stored_bytes <= ROOM
 
 
 async def test_a_commit_with_its_bytes_in_words_is_refused(app: Application) -> None:
@@ -266,8 +266,8 @@ async def test_manifests_and_their_descriptors_are_counted(app: Application) -> 
     assert statuses == [201] * 3 + [403] * 7
     assert app.services.spaces is not None
     stores = await app.services.spaces.get("own")
-    await stores.room.refresh()
-    assert 180_000 < stores.room.used.stored_bytes < 200_000
+    await stores.quotas.refresh()
+    assert 180_000 < stores.quotas.used.stored_bytes < 200_000
     for number in range(3):
         assert (await ask(app, "DELETE", f"/spaces/own/v2/a/b/manifests/t{number}", headers=headers)).status == 202
 
@@ -307,7 +307,7 @@ async def test_no_client_of_any_protocol_repeats_what_a_full_space_refuses() -> 
 async def _after_a_second(app: Application, *asked: Any) -> Asked:
     """The answer to a request that comes when usage is read again."""
     assert app.services.spaces is not None
-    await (await app.services.spaces.get("own")).room.refresh()
+    await (await app.services.spaces.get("own")).quotas.refresh()
     return await ask(app, *asked)
 
 
@@ -402,7 +402,7 @@ async def test_bytes_that_come_in_parts_need_room_once(
     answers = await way(app, "/spaces/own", inside)
     assert [answer.status for answer in answers if answer.status >= 300] == [], answers[-1].text
     assert app.services.spaces is not None
-    room = (await app.services.spaces.get("own")).room
+    room = (await app.services.spaces.get("own")).quotas
     await room.refresh()
     assert len(LARGE) <= room.used.stored_bytes <= len(LARGE) * 5 // 3
 

@@ -137,7 +137,7 @@ async def test_a_full_quota_tells_a_writer_nothing_of_content(
     assert (await ask(app, "PUT", PLACE, old, bearer(await token_for(app, Scope.READ, Scope.WRITE)))).status == 201
     assert app.services.spaces is not None
     assert app.services.database is not None
-    room, table = (await app.services.spaces.get("own")).room, SpaceTable(app.services.database)
+    room, table = (await app.services.spaces.get("own")).quotas, SpaceTable(app.services.database)
     seen = set[int]()
     for left in (None, 0, length - 1, length, length + 100, length + 1000, 2 * length + 100_000):
         answers = list[tuple[int, str]]()

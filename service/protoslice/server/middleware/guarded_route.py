@@ -125,7 +125,7 @@ class GuardedRoute(APIRoute):
         if size > limit:
             raise too_long(limit)
         if size and terms.kept and found is not None:
-            await found.stores.room.check(stored_bytes=size)
+            await found.stores.quotas.check(stored_bytes=size)
         digest = BodyDigest(fields) if terms.digest_checked else None
         declared = None if b"transfer-encoding" in fields else size
         body = context_of(scope).body = GuardedBody(receive, limit, settings, digest, size=declared)

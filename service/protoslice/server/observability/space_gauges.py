@@ -18,7 +18,7 @@ class SpaceGauges(Collector):
 
     def requests(self) -> dict[str, float]:
         """Requests in progress in each space."""
-        return {} if self._spaces is None else {name: room.requests for name, room in self._spaces.rooms()}
+        return {} if self._spaces is None else {name: quotas.requests for name, quotas in self._spaces.quotas()}
 
     def watch(self, spaces: Spaces) -> None:
         """Tell of `spaces` from now on."""
@@ -35,8 +35,8 @@ class SpaceGauges(Collector):
         stores_quota = GaugeMetricFamily(
             "protoslice_space_quota_stores", "Quota of stores of a space; 0 for no limit.", labels=labels
         )
-        for name, room in self._spaces.rooms() if self._spaces is not None else ():
-            used, quota = room.used, room.quota
+        for name, quotas in self._spaces.quotas() if self._spaces is not None else ():
+            used, quota = quotas.used, quotas.quota
             stored.add_metric([name], used.stored_bytes)
             stores.add_metric([name], used.stores)
             bytes_quota.add_metric([name], quota.stored_bytes or 0)

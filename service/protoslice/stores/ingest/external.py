@@ -38,7 +38,7 @@ async def register(space: Space, files: Mapping[str, str], request: IngestReques
     Raises `StorageUnavailable` when reading takes more than `SECONDS`.
     """
     check_request(request)
-    await space.room.check(stores=1)
+    await space.quotas.check(stores=1)
     await space.shared.check_free_space()
     registration = _Registration(space, request, await space.schemas.types(request.type))
     objects = space.new_objects()

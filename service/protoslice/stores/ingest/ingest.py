@@ -57,7 +57,7 @@ class Ingest:
     @classmethod
     async def begin(cls, space: Space, request: IngestRequest) -> Self:
         """A new ingest; `QuotaExceeded` or `StorageFull` where no store may be added."""
-        await space.room.check(stores=1)
+        await space.quotas.check(stores=1)
         await space.shared.check_free_space()
         return cls(space, request, await space.schemas.types(request.type))
 

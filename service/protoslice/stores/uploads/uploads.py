@@ -48,7 +48,7 @@ class Uploads:
     def __init__(self, space: Space) -> None:
         self._space = space
         self.options = space.shared.options.uploads
-        self._records = UploadRecords(space.database, space.room.account)
+        self._records = UploadRecords(space.database, space.quotas.account)
         self.arriving = Arriving(space.storage, space.worker, self._records, space.shared.results)
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
@@ -58,7 +58,7 @@ class Uploads:
         if client is None:
             return self
         seen = copy.copy(self)
-        seen._records = UploadRecords(self._space.database, self._space.room.account, client)
+        seen._records = UploadRecords(self._space.database, self._space.quotas.account, client)
         return seen
 
     async def create(self, wanted: NewUpload) -> Upload:
@@ -213,7 +213,7 @@ class Uploads:
             await self._space.schemas.types(wanted.request.type)
         self.options.check_size(wanted.length or 0)
         written = 0 if wanted.composed else wanted.length or 0
-        await self._space.room.check(stored_bytes=written, stores=0 if wanted.partial else 1)
+        await self._space.quotas.check(stored_bytes=written, stores=0 if wanted.partial else 1)
 
     def _check_place(self, upload: Upload, body: Body) -> int | None:
         """Total length as far as known with this body, or None; raises unless the body fits the upload."""
@@ -367,7 +367,7 @@ class Uploads:
             raise TooMany(f"Too many open uploads ({most}): finish some, or wait until they expire")
         if each and client and found.get(client, 0) >= each:
             raise ClientLimit(f"Too many open uploads of this client ({each}): finish some, or wait until they expire")
-        self._space.room.check_open_uploads(sum(found.values()))
+        self._space.quotas.check_open_uploads(sum(found.values()))
 
 
 async def stored(space: Space, upload: Upload) -> Upload:

@@ -11,7 +11,7 @@ from protoslice.catalog.objects import OwnObject, ReservationLost, ReservedObjec
 from protoslice.concurrency.gather import both
 from protoslice.storage import Buffer, ObjectKey, Storage, Writer
 from protoslice.stores.manifest import LARGEST_INLINE_SUMS, ObjectLocation, sums_of
-from protoslice.stores.quotas import SpaceRoom
+from protoslice.stores.quotas import Quotas
 from protoslice.stores.writing.reservations import Reservations
 
 _SUMS_ROOM: Final = 1 << 20
@@ -21,10 +21,10 @@ _SUMS_ROOM: Final = 1 << 20
 class NewObjects:
     """Objects that one request writes; those that it does not publish become garbage with `end`."""
 
-    def __init__(self, storage: Storage, reservations: Reservations, room: SpaceRoom, space: str) -> None:
+    def __init__(self, storage: Storage, reservations: Reservations, quotas: Quotas, space: str) -> None:
         self._storage = storage
         self._reservations = reservations
-        self._room = room
+        self._quotas = quotas
         self._space = space
         self._reserved: dict[int, ReservedObject] = {}
         self._sizes: dict[int, int] = {}
@@ -90,7 +90,7 @@ class NewObjects:
     async def _count(self, key: ObjectKey, size: int) -> None:
         """Count bytes of an object; raise `QuotaExceeded` if the bytes written so far exceed the quota."""
         id = object_id(key.text)
-        await self._room.check(stored_bytes=self._unpublished + size)
+        await self._quotas.check(stored_bytes=self._unpublished + size)
         self._settle(-size)
         self._sizes[id] = self._sizes.get(id, 0) + size
 

@@ -67,7 +67,7 @@ async def plan_parts(
         services.stores.uploads.options.check_size(each.size)
     staged = await map_concurrently(lambda each: repository.staged.find(each.oid), new)
     missing = [each for each, found in zip(new, staged, strict=True) if found is None]
-    await services.stores.room.check(stored_bytes=sum(each.size for each in missing))
+    await services.stores.quotas.check(stored_bytes=sum(each.size for each in missing))
     most = min(MOST_PARTS, _MOST_OF_BATCH // max(1, len(missing)))
 
     signed = await services.signing()
