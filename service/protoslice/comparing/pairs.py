@@ -37,7 +37,7 @@ _MOST_FETCHED: Final = 4000
 """Tensors whose ends are read where each read is fetched."""
 _READ_AT_ONCE: Final = 16
 _RUNS: Final = 2
-"""Reads of each tensor: a few, as all tensors of a model are read."""
+"""Reads of each tensor at first: a few, as all tensors of a model are read."""
 
 Pair = tuple[int | None, int | None]
 """Numbers of a tensor before and after; None where it is missing."""
@@ -243,9 +243,13 @@ def _number(value: float) -> float | None:
 
 
 def move_job(
-    before: Tensor | None, after: Tensor | None, sample: int | None, make_ready: Callable[[Tensor], Tensor]
+    before: Tensor | None,
+    after: Tensor | None,
+    sample: int | None,
+    make_ready: Callable[[Tensor], Tensor],
+    most_runs: int = _RUNS,
 ) -> Job[TensorMove]:
-    """Return how far a tensor moved, by `sample` of its elements."""
+    """Return how far a tensor moved, by `sample` of its elements in at most `most_runs` runs."""
     shown = after or before
     assert shown is not None
     change: Move
@@ -259,7 +263,7 @@ def move_job(
         unreadable = any(isinstance(each.data, Unreadable) for each in (before, after))
         if after.size is not None and not unreadable:
             with suppress(ProtosliceError):  # what cannot be read is listed without figures
-                delta = yield from delta_job(make_ready(before), make_ready(after), sample, _RUNS)
+                delta = yield from delta_job(make_ready(before), make_ready(after), sample, most_runs)
     return TensorMove(
         name=shown.name,
         address="" if after is None else after.address,

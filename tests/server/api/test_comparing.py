@@ -138,6 +138,17 @@ def test_moves_are_of_all_tensors_in_pages(client: httpx.Client, ids: tuple[str,
     assert rest["next"] is None
 
 
+def test_the_distance_of_a_large_tensor_is_that_of_its_parts_too(client: httpx.Client) -> None:
+    before = RANDOM.standard_normal((8000, 128)).astype("<f4")
+    after = before.copy()
+    after[:200] += 2.5  # the start is sampled first
+    one, other = store(client, model(w=before), "begun:1"), store(client, model(w=after), "begun:2")
+    (found,) = client.get(f"/v1/stores/{other}/moves?before={one}").raise_for_status().json()["items"]
+    exact = np.linalg.norm(after - before) / np.linalg.norm(before)
+    assert found["delta"]["looked_at"] == 4096
+    assert found["delta"]["relative"] == pytest.approx(exact, rel=0.5)
+
+
 def test_moves_of_a_large_model_name_what_moved_and_count_the_rest(client: httpx.Client) -> None:
     layers, ends = 758, ("self_attn.q_proj.weight", "self_attn.k_proj.weight", "input_layernorm.weight")
     names = [f"model.layers.{layer}.{end}" for layer in range(layers) for end in ends for _ in range(4)]

@@ -30,6 +30,7 @@ from protoslice.stores.reading.tensors import counted, listed
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Deferred, Model, Tensor
 from protoslice.tensors.reading import is_resolved, resolve
+from protoslice.tensors.statistics import RUNS
 
 MOST_LISTED: Final = 10_000
 """Differences of a comparison that are listed; all are counted."""
@@ -43,6 +44,14 @@ _PAIR: Final = 100
 """Bytes of memory of a pair of tensors, about; elements that a pair without any counts for."""
 _MOST_COMPARED: Final = 8 << 20
 """Elements that are compared for a page of pairs, of the first one a quarter: it is soon there."""
+_FINER_RUNS: Final = 1024
+"""Reads of the tensors of a page that changed, shared by them: with few runs, figures are those of the runs alone."""
+_FINER_RUNS_FETCHED: Final = 64
+"""The same where each read is fetched."""
+_LEAST_RUN: Final = 32
+"""Elements of such a run at least."""
+_LEAST_RUNS: Final = 8
+"""Runs of a tensor that are worth a second look at least."""
 _STEPS: Final = 128
 """Reads of runs of elements in one slice of work."""
 _MOST_COUNTED: Final = 16 << 20
@@ -196,7 +205,8 @@ async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cu
     async def made() -> tuple[TensorMoves, int]:
         one, other = [await _tensors_of(store) for store in (before, after)]
         pairs = await _paired(before, after, one, other)
-        job = _moves_job(pairs, one, other, sample, PageBudget(limit), first)
+        finer = _FINER_RUNS if _are_local(before, after) else _FINER_RUNS_FETCHED
+        job = _moves_job(pairs, one, other, sample, PageBudget(limit), first, finer)
         page = await after.worker.finish(coarse(job, _STEPS))  # each is a short read
         names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
         return page, 3 * names + _WEIGHT * (2 * len(page.items) + len(page.equal))
@@ -286,14 +296,14 @@ async def _tensors_of(store: OpenStore) -> Tensors:
 
 
 def _moves_job(
-    pairs: Sequence[Pair], before: Tensors, after: Tensors, sample: int, room: PageBudget, first: int
+    pairs: Sequence[Pair], before: Tensors, after: Tensors, sample: int, room: PageBudget, first: int, finer: int
 ) -> Job[TensorMoves]:
-    """Return the page that begins with pair `first`."""
+    """Return the page that begins with pair `first`; `finer` runs are read of the tensors that changed."""
+    sampled = dict[int, Pair]()
     items, left, last = list[TensorMove](), _MOST_COMPARED if first else _MOST_COMPARED // 4, first
     equal, room_of_equal = Counter[tuple[str, Kind]](), PageBudget(len(pairs))
     for old, new in pairs[first:]:
-        tensors = None if old is None else before[old], None if new is None else after[new]
-        found = yield from move_job(*tensors, sample, _ready)
+        found = yield from move_job(*_of(pair := (old, new), before, after), sample, _ready)
         cell = found.layer, found.kind
         is_equal = found.change == "compared" and found.delta is not None and not found.delta.changed
         if is_equal:
@@ -305,11 +315,23 @@ def _moves_job(
         if is_equal:
             equal[cell] += 1
         else:
+            if found.delta is not None and found.delta.looked_at < found.delta.elements:
+                sampled[len(items)] = pair
             items.append(found)
         last += 1
         left -= _PAIR + (found.delta.looked_at if found.delta is not None else 0)
+    runs = min(RUNS, finer // max(len(sampled), 1), sample // _LEAST_RUN)
+    for place, pair in sampled.items() if runs >= _LEAST_RUNS else ():
+        again = yield from move_job(*_of(pair, before, after), sample, _ready, runs)
+        if again.delta is not None and again.delta.changed:  # shorter runs may miss what the first ones met
+            items[place] = again
     following = str(last) if last < len(pairs) else None
     return TensorMoves(tuple(items), tuple(runs_of(equal)), last - first, len(pairs), following)
+
+
+def _of(pair: Pair, before: Tensors, after: Tensors) -> tuple[Tensor | None, Tensor | None]:
+    old, new = pair
+    return None if old is None else before[old], None if new is None else after[new]
 
 
 def _ready(tensor: Tensor) -> Tensor:
