@@ -237,7 +237,7 @@ def main(out: Path) -> None:
     out.mkdir(parents=True)
     (out / "openapi.json").write_text(json.dumps(json.loads(document_text()), indent=1, sort_keys=True) + "\n")
     (out / "help.txt").write_text(helps())
-    page = patch.object(built, "_first", lambda: {"script": "main.js", "style": "style.css"})
+    page = patch.object(built, "_first", lambda: {"script": "main.js", "style": "style.css", "parts": {}})
     with running_receiver() as receiver, tempfile.TemporaryDirectory() as name:
         with page:  # the page is there in a checkout without it too
             (out / "routes.txt").write_text("".join(asyncio.run(routes(receiver.url))), errors="backslashreplace")
