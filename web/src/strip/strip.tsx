@@ -217,7 +217,7 @@ function EndValue({ store, graph, value, isInput, atOnce, onNode }: { store: Sto
       <dt dir="auto">{value.name}</dt>
       <dd>
         {typeOf(value) || "type not stated"}
-        {node && <>{isInput ? " · first used by " : " · made by "}<button type="button" class="plain" dir="auto" onClick={() => onNode(node.path)}>{node.name || node.path}</button></>}
+        {node && <>{isInput ? " · first used by " : " · made by "}{node.op !== node.name && node.op && <><b>{node.op}</b>{" "}</>}<button type="button" class="plain" dir="auto" onClick={() => onNode(node.path)}>{node.name || node.path}</button></>}
         {!isSought && <button type="button" class="plain" onClick={() => seek(true)}>Find the node</button>}
       </dd>
     </div>

@@ -107,7 +107,7 @@ function Moved({ pairs, done, error }: Moves) {
         <label>Show <select value={by} onChange={(event) => setMetric(event.currentTarget.value === "relative" ? "" : event.currentTarget.value)}>
           {Object.entries(METRICS).map(([name, title]) => <option key={name} value={name}>{title}</option>)}
         </select></label>
-        <span class="soft" data-said>{done ? "" : `${whole(pairs.compared)} of `}{many(pairs.total, "tensor")} compared by a sample</span>
+        <span class="soft" data-said>{done ? "" : `${whole(pairs.compared)} of `}{many(pairs.total, "tensor")} compared; distances by a sample of each</span>
       </p>
       {error && <Trouble error={error} />}
       <HeatStrip pairs={pairs} metric={by} chosen={cell} onChoose={(key) => setCell(key)} />
@@ -172,7 +172,7 @@ function Shown({ named, diff, moves, evidence }: { named: Sides; diff: Diff; mov
 function Evidence({ diff, onExact }: { diff: Diff; onExact: () => void }) {
   return (
     <p class="soft">
-      {diff.read ? `${bytes(diff.read)} compared` : "No data had to be read"}
+      {diff.read ? `Which ones changed: ${bytes(diff.read)} compared` : "Which ones changed: no data had to be read"}
       {diff.assumed ? <>; {bytes(diff.assumed)} assumed equal, because the checksums of their blocks are.{" "}
         <button type="button" class="plain" onClick={onExact}>Compare every byte</button></> : "; the rest matched by checksum."}
     </p>

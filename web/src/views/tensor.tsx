@@ -30,6 +30,7 @@ export function TensorDrawer({ store, name, address, onClose }: { store: Store; 
           <>
             <h2 dir="auto">{value.name || value.address}</h2>
             <p class="soft"><b>{value.dtype ?? "?"}</b> {shape(value.shape)}{value.size !== null && ` · ${bytes(value.size)}`} · {value.role} · {value.kind}</p>
+            <p class="soft"><code dir="auto">{value.address}</code>{" "}· <Copy text={() => location.href} what="link">copy link</Copy>{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
             {value.problem && <p class="trouble">{value.problem}</p>}
             {numeric && (
               <form class="slice" onSubmit={(event) => { event.preventDefault(); setSlice(typed.trim()); }}>
@@ -41,7 +42,6 @@ export function TensorDrawer({ store, name, address, onClose }: { store: Store; 
             {numeric && <Await of={stats}>{(found) => <Figures found={found} onAll={() => setAll(true)} />}</Await>}
             {numeric && drawable(value.dtype) && value.shape !== null && (value.size ?? 0) > 0 && <Heatmap store={store.id} tensor={value} />}
             {numeric && <Loading model={name} tensor={value} slice={slice} />}
-            <p class="soft"><code dir="auto">{value.address}</code>{" "}· <Copy text={() => location.href} what="link">copy link</Copy>{hasGraph(store) && <> · <a href={`${modelPlace(store.id, "graph")}?around=${encodeURIComponent(value.name)}`}>in the graph</a></>}</p>
           </>
         )}
       </Await>

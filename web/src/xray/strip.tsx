@@ -78,7 +78,7 @@ export function HeatStrip({ pairs, metric, chosen, onChoose }: Given) {
           onMouseMove={(event) => setAt(placed(event))} onMouseLeave={() => setAt(null)}
           onClick={(event) => { const place = placed(event); onChoose(place && keyAt(place) !== chosen ? keyAt(place) : ""); }} />
       </div>
-      <p class="soft hint" data-said dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : most ? `Stronger colors moved farther, up to ${rough(most)}. Click a cell for its tensors.` : "No values moved. Click a cell for its tensors."}</p>
+      <p class="soft hint" data-said dir="auto">{shown ? described(shown, strip.columns, strip.rows, metric) : most ? `Stronger colors moved farther, on a logarithmic scale up to ${rough(most)}. Click a cell for its tensors.` : "No values moved. Click a cell for its tensors."}</p>
       <Legend most={most} dark={dark} />
     </div>
   );
@@ -91,7 +91,7 @@ export function Legend({ most, dark }: { most: number; dark: boolean }) {
       {(["added", "removed", "reshaped"] as const).map((change) => <li key={change}><i style={{ background: STRUCTURE[change](dark) }} />{change}</li>)}
       <li><i style={{ background: `linear-gradient(transparent 65%, ${renamedColour(dark)} 0)` }} />renamed</li>
       <li><i style={{ background: colour(0, 1, null, dark) }} />unchanged</li>
-      {most > 0 && [1e-4, 1e-2, 1].map((share) => <li key={share}><i style={{ background: colour(share, 1, null, dark) }} />{rough(share * most)}</li>)}
+      {most > 0 && [1e-2, 1e-1, 1].map((share) => <li key={share}><i style={{ background: colour(share, 1, null, dark) }} />{rough(share * most)}</li>)}
     </ul>
   );
 }
@@ -131,13 +131,13 @@ export function backgroundOf(cell: Cell, most: number, dark: boolean): string {
   return cell.moves.some(({ change }) => change === "renamed") ? `linear-gradient(${plain} 80%, ${renamedColour(dark)} 0)` : plain;
 }
 
-/** From pale to dark orange along the logarithm, of which six powers of ten are distinguished. */
+/** From pale to dark orange along the logarithm, of which three powers of ten are distinguished. */
 function colour(figure: number | null, most: number, structure: Structural | null, dark: boolean): string {
   if (structure) return STRUCTURE[structure](dark);
   if (figure === null) return dark ? "hsl(220 10% 30%)" : "hsl(220 10% 80%)";
   if (figure === 0 || !most) return dark ? "hsl(220 18% 17%)" : "hsl(220 22% 92%)";
-  const at = Math.min(Math.max(1 + Math.log10(figure / most) / 6, 0.06), 1);
-  return dark ? `hsl(${42 - 18 * at} 85% ${18 + 46 * at}%)` : `hsl(${42 - 22 * at} ${70 + 20 * at}% ${90 - 50 * at}%)`;
+  const at = Math.min(Math.max(1 + Math.log10(figure / most) / 3, 0.06), 1);
+  return dark ? `hsl(${42 - 18 * at} ${70 + 25 * at}% ${19 + 36 * at}%)` : `hsl(${42 - 22 * at} ${70 + 20 * at}% ${90 - 50 * at}%)`;
 }
 
 function prepared(canvas: HTMLCanvasElement, width: number, height: number): CanvasRenderingContext2D {
