@@ -150,7 +150,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "foreign keys are enforced", "database/sqlite.py", '"foreign_keys = ON"', '"foreign_keys = OFF"',
-        "tests/database/test_transactions.py {_CATALOG}/test_repositories.py",
+        f"tests/database/test_transactions.py {_CATALOG}/test_repositories.py",
     ),
     Mutant(
         "a blob that is wanted never expires", "artifacts/repository.py", "if blob.wanted and blob.store is None:",

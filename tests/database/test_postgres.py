@@ -70,7 +70,7 @@ class _CommitProxy:
     def _up(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(1 << 16):
-                if self.armed and b"COMMIT" in data:
+                if self.armed and re.search(rb"COMMIT(?!TED)", data):
                     self.armed, self.broken = False, self.broken + 1
                     client.shutdown(socket.SHUT_RDWR)
                     if not self._after:
