@@ -124,7 +124,7 @@ MUTANTS: Final = (
     ),
     Mutant(
         "only the job that fails is rolled back", "database/sqlite.py", 'connection.execute("ROLLBACK TO job")', "pass",
-        "tests/database/test_transactions.py {_CATALOG}/test_repositories.py",
+        f"tests/database/test_transactions.py {_CATALOG}/test_repositories.py",
     ),
     Mutant(
         "writes wait for other processes", "database/sqlite.py", "    fcntl.flock(file, fcntl.LOCK_EX)\n", "",
