@@ -44,7 +44,7 @@ class Seen:
     async def look(self, stores: Stores, store_id: str) -> None:
         """Read every view of a store, compare it with what was seen before, and its digest with the bytes."""
         store = await stores.view(store_id)
-        await chunks.chunks(store, limit=100, cursor=None)  # from now on digests are told
+        await chunks.chunks(store, limit=100, cursor=None)  # from now on digests are known
         async for name, view in every_view(store):
             await self.saw(f"{store_id} {name}", view.etag, await read(view), view.sha256)
         for path in PATHS:

@@ -1,4 +1,4 @@
-"""Descriptor sets beside the stores."""
+"""Descriptor sets next to the stores."""
 
 import asyncio
 import threading

@@ -409,7 +409,7 @@ def explained(doing: str, key: object, *, missing: type[ProtosliceError] = NotFo
 
 
 def _code(error: Exception) -> str:
-    """The storage's own code of an error, in parentheses, such as `NoSuchBucket`; empty when it told none."""
+    """The storage's own code of an error, in parentheses, such as `NoSuchBucket`; empty without one."""
     code = _CODE.search(str(error))
     return "" if code is None else f" ({code[1]})"
 

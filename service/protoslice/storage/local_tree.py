@@ -255,7 +255,7 @@ class StagingFile:
             self._descriptor = tree.create_staging(self._name)
 
     def __del__(self) -> None:
-        # A caller cancelled during creation never received this object, so nobody else drops the file.
+        # A caller cancelled during creation never received this object, so no other code drops the file.
         with suppress(Exception):
             self._drop()
 

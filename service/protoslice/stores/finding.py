@@ -33,7 +33,7 @@ CACHED_BYTES: Final = 16 << 20
 """Bytes of manifests in the cache, about: some five thousand of one small file."""
 _ENTRY: Final = 1000
 _FILE: Final = 400
-"""Bytes of memory of a cached manifest and of each of its files, beside its encoded size."""
+"""Bytes of memory of a cached manifest and of each of its files, in addition to its encoded size."""
 _MOST_MANIFESTS: Final = 1 << 20
 TAGS_SHOWN: Final = 100
 """Tags shown with a store, at most; `Tags.page` pages through all of them."""

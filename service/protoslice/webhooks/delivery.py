@@ -123,7 +123,7 @@ class Dispatcher:
         self._table = table
         self.deliveries = deliveries
         self._hooks: Mapping[str, Sequence[Webhook]] = {}
-        """Webhooks by space, so that a write asks about those of its own alone."""
+        """Webhooks by space, so that a write asks about those of its space alone."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._window = asyncio.Semaphore(_AT_ONCE)
 

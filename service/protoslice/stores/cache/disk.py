@@ -173,7 +173,7 @@ class DiskBlocks:
                 os.close(below)
 
     def remove(self, name: str) -> None:
-        """Remove an entry; its room is free at once, whoever has it open."""
+        """Remove an entry; its space is free at once, even while it is open."""
         with suppress(FileNotFoundError):
             descriptor = os.open(_path(name), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
             try:

@@ -41,7 +41,7 @@ async def base_of(space: Space, tags: Sequence[str], named: str | None = None) -
     """
     if named is not None:
         base = BaseStore(partial(space.view, named), space.worker)
-        await base.store()  # told before anything of the body is read
+        await base.store()  # known before anything of the body is read
         return base
     return BaseStore(partial(_by_tag, space, tags[0]), space.worker) if tags else None
 

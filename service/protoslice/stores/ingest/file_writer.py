@@ -181,7 +181,7 @@ class PackWriter:
 class FileWriter:
     """Writer of one file of an ingest: gathers a batch while the one before is written, scanned and digested.
 
-    A file smaller than a batch goes into a pack, any other becomes an object of its own.
+    A file smaller than a batch goes into a pack, any other becomes one object.
     """
 
     def __init__(

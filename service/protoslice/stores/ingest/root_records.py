@@ -139,7 +139,7 @@ _NOT_PROTOS: Final = ("text", "json", "table", "tfrecord", "paddle", "safetensor
 
 @dataclass(frozen=True, slots=True)
 class RootRecords:
-    """Records of a root, stored beside the files."""
+    """Records of a root, stored next to the files."""
 
     type: str | None
     index: bytes

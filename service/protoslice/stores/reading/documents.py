@@ -32,7 +32,7 @@ _LIMITS: Final = _core.Limits(held=_INDEXES)
 _ROWS: Final = 32
 """Rows per call of the core: each holds a type name, which may be long."""
 _NODE_WEIGHT: Final = 120
-"""Bytes of JSON per node beside its texts, about."""
+"""Bytes of JSON per node in addition to its texts, about."""
 MOST_CELLS: Final = 1000
 """Nodes of a treemap, at most."""
 _EACH: Final = 250

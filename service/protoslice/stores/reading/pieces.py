@@ -36,7 +36,7 @@ ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length,
 TABLE: Final = f"pieces-{PIECES}"
 """Name of the table among the derived facts of a store."""
 _WEIGHT: Final = 140
-"""Bytes of JSON per piece beside the path of its file, about."""
+"""Bytes of JSON per piece in addition to the path of its file, about."""
 LEAST_SAMPLED: Final = LEAST
 """Bytes of the smallest piece that has an entry; there are smaller ones in any number."""
 LEAST_INDEXED: Final = 8 << 20

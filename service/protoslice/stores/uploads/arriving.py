@@ -29,7 +29,7 @@ _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1
 _STEP: Final = 64 << 20
 """Bytes indexed at a time, about; between two steps other long work has its turn."""
 _TOLD: Final = 64 << 10
-"""Bytes from which on a framing that is not named can be told."""
+"""Bytes from which on a framing that is not named can be detected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class ArrivingIndexes:
     async def of(self, upload: Upload, named: str | None) -> ArrivingIndex | None:
         """Index of all durable bytes of `upload`; None while there are none.
 
-        `Unsupported` for files that have to be decoded, and for a framing that is neither named nor told so far.
+        `Unsupported` for files that have to be decoded, and for a framing that is neither named nor detected so far.
         """
         if not upload.offset:
             return None

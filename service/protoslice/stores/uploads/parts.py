@@ -144,7 +144,7 @@ READ_AT_ONCE: Final = 8 << 20
 
 
 class Composer:
-    """Composer of one upload; extents that are small, or too many, are written anew, one behind the other."""
+    """Composer of one upload; extents that are small, or too many, are written again, one behind the other."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Composer:
         self._extents = extents
         self._layout = Layout()
         self._copied: deque[Span] = deque()
-        """Spans of the file that are written anew, in order."""
+        """Spans of the file that are written again, in order."""
         self._own: ObjectWriter | None = None
         self._plan()
 
@@ -219,7 +219,7 @@ class Composer:
                 yield (await source.fetch([(at, min(at + READ_AT_ONCE, source.size))]))[0]
 
     async def _copy(self, window: bytes, at: int) -> None:
-        """Write the spans of a window, which begins at byte `at`, that are written anew."""
+        """Write the spans of a window, which begins at byte `at`, that are written again."""
         while self._copied and self._copied[0][0] < at + len(window):
             start, end = self._copied.popleft()
             piece = window[start - at : end - at]
