@@ -24,6 +24,10 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "Makefile").write_text(MAKEFILE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(nightly, "ROOT", tmp_path)
+    monkeypatch.delenv(
+        "MAKEFLAGS", raising=False
+    )  # `make test` runs this test: a make below another one says where it is
+    monkeypatch.delenv("MAKELEVEL", raising=False)
     monkeypatch.setattr(nightly, "machines", lambda: ([], []))
 
 
