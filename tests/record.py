@@ -22,8 +22,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import httpx
-from tests.server.access.closed import bearer, token_for
-from tests.server.access.worlds.world import MOMENTS, Masks, two_spaces
+from tests.server.auth.closed import bearer, token_for
+from tests.server.auth.worlds.world import MOMENTS, Masks, two_spaces
 from tests.support.asgi import ask
 from tests.support.calls import READING, WRITING
 from tests.support.golden import MODELS
@@ -36,8 +36,8 @@ from typer.testing import CliRunner
 
 import protoslice
 from protoslice.cli.app import app as program
-from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.api.documentation.openapi_file import document_text
+from protoslice.server.auth.decision import EVERY_SPACE, Scope
 from protoslice.server.pages import built
 
 LONGEST: Final = 20_000

@@ -25,7 +25,7 @@ from protoslice.catalog import open_database
 from protoslice.database import Database, connect, postgres, processes, schema, upgrade
 from protoslice.database.transactions import Outdated
 from protoslice.errors import Conflict
-from protoslice.server.access.mode import change_mode
+from protoslice.server.auth.mode import change_mode
 
 pytestmark = pytest.mark.anyio
 

@@ -19,7 +19,7 @@ from tests.support.problems import assert_problem
 from tests.support.serve import service_process
 
 import protoslice
-from protoslice.server.observability.logs import _Lines
+from protoslice.server.telemetry.logs import _Lines
 
 ROOM = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
 
-from protoslice.server.observability.audit import NAME as AUDIT
-from protoslice.server.observability.logs import REQUESTS, configure_logs
+from protoslice.server.telemetry.audit import NAME as AUDIT
+from protoslice.server.telemetry.logs import REQUESTS, configure_logs
 
 
 @contextmanager

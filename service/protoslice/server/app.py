@@ -16,11 +16,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.database.transactions import ACTOR
 from protoslice.errors import NotFound, ProtosliceError
-from protoslice.server.access.explanation import Asked
-from protoslice.server.access.places import mount
-from protoslice.server.access.rules import RULES, check_rules
-from protoslice.server.access.signatures import is_signed
-from protoslice.server.access.tags import tags_of
 from protoslice.server.api.documentation.openapi import openapi_document
 from protoslice.server.api.encoding import prepare_encoding
 from protoslice.server.api.routes import (
@@ -45,24 +40,29 @@ from protoslice.server.api.routes import (
 from protoslice.server.api.routes.administration import audit, spaces, tokens, webhooks
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
+from protoslice.server.auth.explanation import Asked
+from protoslice.server.auth.places import mount
+from protoslice.server.auth.rules import RULES, check_rules
+from protoslice.server.auth.signatures import is_signed
+from protoslice.server.auth.tags import tags_of
+from protoslice.server.bodies.resumable.answers import PREFIX as UPLOADS
+from protoslice.server.bodies.resumable.answers import speaking_tus
 from protoslice.server.context import context_of
 from protoslice.server.http.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.http.headers import read_fields, with_headers
-from protoslice.server.intake.resumable.answers import PREFIX as UPLOADS
-from protoslice.server.intake.resumable.answers import speaking_tus
-from protoslice.server.middleware.body_limits import check_framing
-from protoslice.server.middleware.cors import AllowOrigins, Preflight
-from protoslice.server.middleware.guarded_route import GuardedRouter, routes_of, rows_of
-from protoslice.server.middleware.origin_policy import OriginPolicy
-from protoslice.server.middleware.request import RequestMiddleware
-from protoslice.server.observability.logs import RequestLog
-from protoslice.server.observability.recorder import Recorder
-from protoslice.server.observability.telemetry import FRAMEWORK_SPANS_OFF, Traced
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.problems import METHOD, HttpProblem
 from protoslice.server.registries import hub, mlflow, oci
+from protoslice.server.request.body_limits import check_framing
+from protoslice.server.request.cors import AllowOrigins, Preflight
+from protoslice.server.request.guarded_route import GuardedRouter, routes_of, rows_of
+from protoslice.server.request.middleware import RequestMiddleware
+from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
+from protoslice.server.telemetry.logs import RequestLog
+from protoslice.server.telemetry.recorder import Recorder
+from protoslice.server.telemetry.telemetry import FRAMEWORK_SPANS_OFF, Traced
 
 _READS: Final = ("GET", "HEAD")
 """The methods of every view."""

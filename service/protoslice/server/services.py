@@ -29,26 +29,26 @@ from protoslice.database.transactions import ACTOR, NOBODY, Actor
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.mlflow import AutoCommit, MlflowArtifacts
 from protoslice.repositories import Repositories
-from protoslice.server.access.decision import Need
-from protoslice.server.access.decision import Scope as AccessScope
-from protoslice.server.access.gate import Admission, Gate
-from protoslice.server.access.mode import log_access, settle_mode
-from protoslice.server.access.places import space_of
-from protoslice.server.access.records import Tokens
-from protoslice.server.access.rules import RULES
-from protoslice.server.access.service_key import ServiceKey, fingerprints
-from protoslice.server.access.tokens import Token
+from protoslice.server.auth.decision import Need
+from protoslice.server.auth.decision import Scope as AccessScope
+from protoslice.server.auth.gate import Admission, Gate
+from protoslice.server.auth.mode import log_access, settle_mode
+from protoslice.server.auth.places import space_of
+from protoslice.server.auth.records import Tokens
+from protoslice.server.auth.rules import RULES
+from protoslice.server.auth.service_key import ServiceKey, fingerprints
+from protoslice.server.auth.tokens import Token
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields
-from protoslice.server.middleware.clients import Clients, pseudonym
-from protoslice.server.middleware.origin_policy import OriginPolicy
-from protoslice.server.observability.logs import START
-from protoslice.server.observability.metrics import Metrics
-from protoslice.server.observability.peers import Peers
 from protoslice.server.problems import DRAINING, HttpProblem
 from protoslice.server.rendering.pool import Renderer
+from protoslice.server.request.clients import Clients, pseudonym
+from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.settings import Settings
 from protoslice.server.store_names import StoreNames, repositories_of
+from protoslice.server.telemetry.logs import START
+from protoslice.server.telemetry.metrics import Metrics
+from protoslice.server.telemetry.peers import Peers
 from protoslice.storage import MeteredStorage, Storage, open_storage
 from protoslice.storage.sources import check_apart
 from protoslice.storage.wrappers import LateCallLimit
@@ -61,8 +61,8 @@ from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions, Uploads
 
 if TYPE_CHECKING:
-    from protoslice.server.access.oidc.trust import Issuer
-    from protoslice.server.access.oidc.verification import Verifier
+    from protoslice.server.auth.oidc.trust import Issuer
+    from protoslice.server.auth.oidc.verification import Verifier
     from protoslice.webhooks.webhooks import Webhooks
 
 SERVICES: Final = "protoslice.services"
@@ -368,14 +368,14 @@ async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStac
 
 async def _trust(file: Path) -> tuple[Issuer, ...]:
     """Return the issuers of a file; an open service reads it too, so that no mistake waits for a change of the mode."""
-    from protoslice.server.access.oidc.trust import read_trust
+    from protoslice.server.auth.oidc.trust import read_trust
 
     return await asyncio.to_thread(read_trust, file)
 
 
 def _verifier(trust: tuple[Issuer, ...], stack: AsyncExitStack) -> Verifier:
     """Return a verifier of JWTs of these issuers, whose keys are fetched until `stack` ends."""
-    from protoslice.server.access.oidc.verification import Verifier
+    from protoslice.server.auth.oidc.verification import Verifier
 
     verifier = Verifier(trust)
     stack.push_async_callback(verifier.close)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.server.access.oidc.trusting import trust_file
+from tests.server.auth.oidc.trusting import trust_file
 from tests.support.issuer import running_issuer
 
 from protoslice.server.services import Services

@@ -18,7 +18,7 @@ from protoslice import storage
 from protoslice.cli import app as program
 from protoslice.database import connect, schema, upgrade
 from protoslice.errors import Unsupported
-from protoslice.server.access.tokens import new_token
+from protoslice.server.auth.tokens import new_token
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage, ObjectContent, ObjectKey

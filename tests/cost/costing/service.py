@@ -27,8 +27,8 @@ from costing.weighed import weigh
 from protoslice import _core
 from protoslice.server import services
 from protoslice.server.app import Application, create_app
-from protoslice.server.observability import stored_counts
 from protoslice.server.settings import Settings, read_settings
+from protoslice.server.telemetry import stored_counts
 from protoslice.server.transport import run as running
 from protoslice.storage import Storage, open_storage
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2
-from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.oidc.trusting import trust_file
+from tests.server.auth.closed import bearer, closed_service, token_for
+from tests.server.auth.oidc.trusting import trust_file
 from tests.support.asgi import ask
 from tests.support.issuer import running_issuer
 from tests.support.stores import onnx
 
-from protoslice.server.access.decision import EVERY_SPACE, Scope
 from protoslice.server.app import Application
+from protoslice.server.auth.decision import EVERY_SPACE, Scope
 
 
 async def changes(app: Application, token: str, path: str = "/spaces/own/v1/audit") -> list[dict[str, Any]]:

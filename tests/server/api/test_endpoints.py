@@ -14,11 +14,11 @@ from tests.support.asgi import ask
 from tests.support.serve import open_app
 
 from protoslice.facts import Tag
-from protoslice.server.access.rules import OPEN, READ, RULES, add_rule
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.routes import tags
 from protoslice.server.app import create_app
-from protoslice.server.middleware.guarded_route import GuardedRouter, routes_of
+from protoslice.server.auth.rules import OPEN, READ, RULES, add_rule
+from protoslice.server.request.guarded_route import GuardedRouter, routes_of
 from protoslice.server.settings import Settings
 
 

@@ -9,10 +9,10 @@ from urllib.parse import urljoin
 
 import httpx
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 
-from protoslice.server.access.decision import Scope
+from protoslice.server.auth.decision import Scope
 
 HOSTILE = [
     "<script>alert(1)",

@@ -10,7 +10,7 @@ from google.protobuf import descriptor_pb2
 from tests.support.problems import assert_problem
 from tests.support.stores import onnx
 
-from protoslice.server.access.rules import RULES
+from protoslice.server.auth.rules import RULES
 
 pytestmark = pytest.mark.contract
 

@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
 from tests.support.calls import WRITING
 from tests.support.serve import open_app
 from tests.support.things import DESCRIPTORS, Filling, Things, dumped
 
 from protoslice.database import snapshots
-from protoslice.server.access.decision import EVERY_SPACE, Scope
-from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application
-from protoslice.server.middleware.guarded_route import GuardedRoute, routes_of
+from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.rules import RULES
+from protoslice.server.request.guarded_route import GuardedRoute, routes_of
 
 HOOK: Final = "https://hooks.example/"
 JSON: Final = {"content-type": "application/json"}

@@ -13,12 +13,12 @@ import httpx
 import pytest
 
 import protoslice.server
-from protoslice.server.access.rules import RULES, TagPlace
-from protoslice.server.access.signatures import Signer
 from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import Application, create_app
+from protoslice.server.auth.rules import RULES, TagPlace
+from protoslice.server.auth.signatures import Signer
 from protoslice.server.http.parameters import SIGNATURE, QueryNames
-from protoslice.server.middleware.guarded_route import GuardedRoute, GuardedRouter, is_query_foreign, routes_of
+from protoslice.server.request.guarded_route import GuardedRoute, GuardedRouter, is_query_foreign, routes_of
 from protoslice.server.settings import Settings
 
 APP = create_app(Settings(storage="memory://"))
@@ -173,16 +173,16 @@ def readers_of_queries(source: str) -> list[int]:
 
 
 READERS = {
-    "access/places.py",  # repeats the query in a URL
-    "access/signatures.py",  # takes the signature off
-    "access/tags.py",  # reads `tag`, which the routes concerned declare
+    "auth/places.py",  # repeats the query in a URL
+    "auth/signatures.py",  # takes the signature off
+    "auth/tags.py",  # reads `tag`, which the routes concerned declare
     "api/json_answers.py",  # links to the next page
     "api/routes/arriving.py",  # the same
     "api/routes/sessions.py",  # hands the answer of an issuer to its client
     "api/routes/uploads.py",  # by names that it declares
     "api/view_router.py",  # by names that the view declares
     "app.py",  # makes a scope
-    "middleware/guarded_route.py",  # the check
+    "request/guarded_route.py",  # the check
 }
 """Modules of the server that get at a query themselves, but for registries."""
 

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import httpx
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
 from tests.server.api.test_named_stores import new_model, new_repository
+from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.server.registries.test_oci import MANIFEST, descriptor, digest_of, push
 from tests.support.asgi import ask
 from tests.support.hub import commit
@@ -19,8 +19,8 @@ from tests.support.serve import serve
 from tests.support.stores import onnx
 
 from protoslice.client import Client
-from protoslice.server.access.decision import Scope
 from protoslice.server.app import create_app
+from protoslice.server.auth.decision import Scope
 from protoslice.server.settings import Settings
 
 Shown = TypeVar("Shown")

@@ -12,17 +12,17 @@ from typing import Any, Final
 import httpx
 import pytest
 from pydantic import BaseModel, Field
-from tests.server.access.hostile import filled
+from tests.server.auth.hostile import filled
 from tests.server.http.test_safe_headers import all_rows, new_app, targets
 from tests.support.serve import serve
 
 from protoslice.json_text import parse_json
-from protoslice.server.access import rules
-from protoslice.server.access.rules import Rule
 from protoslice.server.api.request_bodies import RequestBody
 from protoslice.server.app import Application
+from protoslice.server.auth import rules
+from protoslice.server.auth.rules import Rule
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.middleware.guarded_route import GuardedRouter, routes_of
+from protoslice.server.request.guarded_route import GuardedRouter, routes_of
 
 LONE: Final = "\ud800"
 SPELLINGS: Final[dict[str, Callable[[Any], bytes]]] = {

@@ -9,9 +9,9 @@ import pytest
 from fastapi import Query as Parameter
 
 from protoslice.errors import InvalidInput
-from protoslice.server.access.rules import RULES, Rule, add_rule
 from protoslice.server.api.view_parameters import CLIENT, SIZE, Parameters
 from protoslice.server.api.views import VIEWS
+from protoslice.server.auth.rules import RULES, Rule, add_rule
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import httpx
 import pytest
 from starlette.types import Message, Receive
 from starlette.types import Scope as AsgiScope
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 from tests.support.calls import CALLS
 from tests.support.serve import open_app
@@ -22,11 +22,11 @@ from tests.support.things import Filling
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.concurrency.executor import Worker
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import RULES
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.rules import RULES
+from protoslice.server.bodies.uploads import pieces_from
 from protoslice.server.http import disconnect
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
-from protoslice.server.intake.uploads import pieces_from
 from protoslice.server.problems import TIMEOUT, HttpProblem
 from protoslice.stores.uploads.parts import Composer
 

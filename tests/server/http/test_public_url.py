@@ -9,17 +9,17 @@ from typing import Final
 
 import httpx
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.worlds.world import answers_of_own
+from tests.server.auth.closed import bearer, closed_service, token_for
+from tests.server.auth.worlds.world import answers_of_own
 from tests.support.asgi import ask
 from tests.support.live import exchange
 from tests.support.receiver import running_receiver
 from tests.support.serve import serve
 from tests.support.things import lines
 
-from protoslice.server.access.decision import EVERY_SPACE, Scope
-from protoslice.server.access.rules import RULES
 from protoslice.server.app import create_app
+from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.rules import RULES
 from protoslice.server.settings import Settings
 
 PUBLIC: Final = "https://models.example/hub"

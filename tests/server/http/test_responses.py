@@ -25,10 +25,10 @@ from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
-from protoslice.server.middleware.request import RequestMiddleware
-from protoslice.server.observability.metrics import Metrics
-from protoslice.server.observability.recorder import Recorder
+from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.settings import Settings
+from protoslice.server.telemetry.metrics import Metrics
+from protoslice.server.telemetry.recorder import Recorder
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.tensors.omitted import Omitted
 

@@ -10,18 +10,18 @@ from typing import Any, Final
 import httpx
 import pytest
 from starlette.responses import RedirectResponse, Response
-from tests.server.access.hostile import filled, running_site
+from tests.server.auth.hostile import filled, running_site
 from tests.server.transport.test_connections import busy
 from tests.support.live import LiveServer, exchange
 from tests.support.serve import serve
 
-from protoslice.server.access import rules
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import Rule
 from protoslice.server.api.views import VIEWS
 from protoslice.server.app import Application, create_app
+from protoslice.server.auth import rules
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.rules import Rule
 from protoslice.server.http.safety import POLICY, secured
-from protoslice.server.middleware.guarded_route import GuardedRouter, rows_of
+from protoslice.server.request.guarded_route import GuardedRouter, rows_of
 from protoslice.server.settings import Settings
 
 OWN_PAGES: Final = {

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.access.closed import bearer
+from tests.server.auth.closed import bearer
 from tests.support.serve import serve
 from tests.support.stores import onnx
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 from tests.support.hub import commit, header, inline, lines_of
 
 from protoslice.artifacts import ManifestUnknown, ollama
 from protoslice.errors import Unsupported
-from protoslice.server.access.decision import Scope
+from protoslice.server.auth.decision import Scope
 
 AGENT = {"user-agent": "ollama/0.6.5 (amd64 linux) Go/go1.24.0"}
 

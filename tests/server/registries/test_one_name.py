@@ -6,14 +6,14 @@ import json
 
 import httpx
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
-from tests.server.access.test_quotas import entries
+from tests.server.auth.closed import bearer, closed_service, token_for
+from tests.server.auth.test_quotas import entries
 from tests.server.registries.test_oci import MANIFEST, descriptor, digest_of, push, put_manifest
 from tests.support.asgi import ask
 from tests.support.hub import commit
 from tests.support.stores import onnx
 
-from protoslice.server.access.decision import Scope
+from protoslice.server.auth.decision import Scope
 
 OLD, NEW = onnx(1000, 2000), onnx(1000, 3000)
 NAME = "team/resnet-one"

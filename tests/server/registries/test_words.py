@@ -7,7 +7,7 @@ import json
 
 import httpx
 import pytest
-from tests.server.access.closed import closed_service
+from tests.server.auth.closed import closed_service
 from tests.support.asgi import ask
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"

@@ -23,8 +23,8 @@ from tests.support.serve import service_process
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from protoslice.server.middleware import body_limits
-from protoslice.server.middleware.request import OPERATING
+from protoslice.server.request import body_limits
+from protoslice.server.request.middleware import OPERATING
 from protoslice.server.transport.protocol import RESERVE
 
 PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"

@@ -13,7 +13,7 @@ from protoslice.errors import ClientLimit, Gone, TooMany
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.routes.uploads import state_of
 from protoslice.server.app import create_app
-from protoslice.server.intake.resumable.answers import about
+from protoslice.server.bodies.resumable.answers import about
 from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores

@@ -309,8 +309,8 @@ async def _restored(settings: Settings, name: str) -> bool:
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
     settings = service_settings(storage=uri)
     from protoslice.database.transactions import ACTOR, LOCAL, Actor
-    from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
-    from protoslice.server.access.records import NewToken, Tokens
+    from protoslice.server.auth.decision import EVERY_SPACE, Grant, Scope
+    from protoslice.server.auth.records import NewToken, Tokens
 
     known = {str(each): each for each in Scope}
     if unknown := sorted(set(scopes) - known.keys()):

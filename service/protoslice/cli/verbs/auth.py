@@ -32,8 +32,8 @@ def explain(
     Example: protoslice auth explain - GET /spaces/team/v1/stores < token
     """
     settings = service_settings(storage=storage)
-    from protoslice.server.access.explanation import explain as explained
     from protoslice.server.app import create_app
+    from protoslice.server.auth.explanation import explain as explained
 
     text = sys.stdin.read(_LONGEST).strip() if token == "-" else token
     found = asyncio.run(explained(settings, text, create_app(settings).asked(method.upper(), path)))

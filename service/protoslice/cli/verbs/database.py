@@ -68,7 +68,7 @@ def access(
 
 
 async def _access(settings: Settings, mode: str | None) -> str | None:
-    from protoslice.server.access.mode import change_mode, kept_mode
+    from protoslice.server.auth.mode import change_mode, kept_mode
 
     async with opened(settings) as (_, database):
         if mode is not None:

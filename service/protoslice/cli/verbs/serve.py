@@ -81,7 +81,7 @@ def _told_issuers(file: Path | None) -> list[str]:
     """Rules of a file of issuers, one a line; `InvalidInput` for mistakes in it."""
     if file is None:
         return []
-    from protoslice.server.access.oidc.trust import read_trust
+    from protoslice.server.auth.oidc.trust import read_trust
 
     return [line for issuer in read_trust(file) for line in issuer.told()]
 

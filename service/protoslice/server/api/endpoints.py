@@ -10,9 +10,9 @@ from typing import Annotated, Any, TypeVar
 from fastapi import APIRouter, Depends, Header, Request
 
 from protoslice.errors import NotFound
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import Rule, add_rule
 from protoslice.server.api.documentation.openapi_fragments import EXPERIMENTAL, SEEN, problems
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.rules import Rule, add_rule
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, failure
 from protoslice.server.http.headers import read_fields
 from protoslice.server.problems import PRECONDITION, HttpProblem

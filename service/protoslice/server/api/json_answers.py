@@ -18,17 +18,17 @@ from starlette.types import Receive, Scope, Send
 from protoslice.errors import InvalidInput
 from protoslice.facts import Restored, Store, StoreName
 from protoslice.json_text import encode_json
-from protoslice.server.access.decision import Scope as AccessScope
-from protoslice.server.access.places import asked_url, url_of
 from protoslice.server.api.encoding import encode_fact, encode_items, has_secret, store_weight
+from protoslice.server.auth.decision import Scope as AccessScope
+from protoslice.server.auth.places import asked_url, url_of
 from protoslice.server.context import context_of
 from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, failure
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.negotiation import takes_gzip
 from protoslice.server.http.parameters import SIGNATURE, Time, with_parameter
-from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.problems import PRECONDITION, HttpProblem
+from protoslice.server.request.guarded_route import GuardedRoute
 from protoslice.server.services import Services, given
 from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
 from protoslice.stores.paging import PAGE_BYTES

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from starlette.types import Scope, Send
 
 from protoslice.errors import Unsupported
-from protoslice.server.access.places import lasting_url, plain_ref
 from protoslice.server.api.views import StoreView
+from protoslice.server.auth.places import lasting_url, plain_ref
 from protoslice.server.context import context_of
 from protoslice.server.http.answers.plan import Answer, AnswerPlanner, Terms
 from protoslice.server.http.answers.rendered import send_rendered

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import RecordsSummary, TensorEntry, TensorStatistics
-from protoslice.server.access.rules import SHOWN, Rule, add_rule
 from protoslice.server.api.encoding import records_summary_text
 from protoslice.server.api.view_parameters import (
     MergeQuery,
@@ -23,6 +22,7 @@ from protoslice.server.api.view_parameters import (
     TensorQuery,
     TensorsQuery,
 )
+from protoslice.server.auth.rules import SHOWN, Rule, add_rule
 from protoslice.server.http.parameters import number_of
 from protoslice.stores import OpenStore, Representation
 from protoslice.stores.reading import chunks, documents, models, records, tensors

@@ -14,8 +14,8 @@ from starlette.types import Receive, Scope, Send
 from protoslice.errors import ProtosliceError
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.failures import note_failure, problem_of
-from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.problems import HttpProblem, Problem
+from protoslice.server.request.guarded_route import GuardedRoute
 
 
 class ProtocolRoute(GuardedRoute, ABC):

@@ -15,18 +15,18 @@ from weakref import WeakKeyDictionary
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.access.places import place_of
-from protoslice.server.access.rules import RULES
-from protoslice.server.access.signatures import UrlSignature, signed_alone
 from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
 from protoslice.server.api.views import StoreView
+from protoslice.server.auth.places import place_of
+from protoslice.server.auth.rules import RULES
+from protoslice.server.auth.signatures import UrlSignature, signed_alone
 from protoslice.server.context import RequestContext, given_id
 from protoslice.server.http.answers.plan import Answer, AnswerPlanner
 from protoslice.server.http.headers import Fields, Headers, header_lines, join_fields
-from protoslice.server.middleware.origin_policy import OriginPolicy
-from protoslice.server.observability.recorder import Recorder
 from protoslice.server.problems import HttpProblem
+from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.services import Services
+from protoslice.server.telemetry.recorder import Recorder
 from protoslice.stores import OpenStore, Representation
 from protoslice.stores.reading.chunks import digests_known
 

@@ -14,9 +14,9 @@ from protoslice.concurrency.shares import Shares
 from protoslice.errors import ClientLimit
 from protoslice.server.context import RequestContext
 from protoslice.server.http.headers import Headers
-from protoslice.server.middleware.clients import Clients, network_of
-from protoslice.server.middleware.request import OPERATING
 from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
+from protoslice.server.request.clients import Clients, network_of
+from protoslice.server.request.middleware import OPERATING
 from protoslice.server.transport.lingering import DROPPED_BYTES, Linger, LingeringTransport
 from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, RoundRobin
 from protoslice.server.transport.refusals import refusal

@@ -24,14 +24,14 @@ from uvicorn.server import HANDLED_SIGNALS
 
 from protoslice.concurrency.chores import keep_running
 from protoslice.errors import InvalidInput
-from protoslice.server.access.mode import access_line
 from protoslice.server.app import create_app
-from protoslice.server.observability.logs import configure_logs
-from protoslice.server.observability.peers import Peers
-from protoslice.server.observability.telemetry import configure_tracing
+from protoslice.server.auth.mode import access_line
 from protoslice.server.pages.built import is_built
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
+from protoslice.server.telemetry.logs import configure_logs
+from protoslice.server.telemetry.peers import Peers
+from protoslice.server.telemetry.telemetry import configure_tracing
 from protoslice.server.transport.certificate import Certificate, certificate_of
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.server.transport.workers import Supervisor, WorkerLink

@@ -6,8 +6,8 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from protoslice.server.app import Application
-from protoslice.server.middleware.clients import Clients
-from protoslice.server.middleware.cors import standing_headers
+from protoslice.server.request.clients import Clients
+from protoslice.server.request.cors import standing_headers
 from protoslice.server.settings import Settings
 from protoslice.server.transport.fastpath import FastPath
 from protoslice.server.transport.protocol import Answerer, ConnectionLimits, guarded

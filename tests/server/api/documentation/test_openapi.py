@@ -19,8 +19,8 @@ from schemathesis.transport.serialization import Binary
 from tests.support.live import LiveServer
 
 import protoslice
-from protoslice.server.access.rules import RULES
-from protoslice.server.middleware.request import OPERATING
+from protoslice.server.auth.rules import RULES
+from protoslice.server.request.middleware import OPERATING
 
 COMMITTED = Path(__file__).parents[4] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())

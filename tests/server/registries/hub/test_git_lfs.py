@@ -9,11 +9,11 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 from tests.support.hub import commit, header, send
 
-from protoslice.server.access.decision import Scope
+from protoslice.server.auth.decision import Scope
 
 Made = Callable[..., str]
 

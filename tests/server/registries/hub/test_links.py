@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 import httpx
 import pytest
-from tests.server.access.closed import closed_service
+from tests.server.auth.closed import closed_service
 from tests.support.asgi import ask
 from tests.support.hub import commit
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.server.access.closed import bearer
+from tests.server.auth.closed import bearer
 from tests.support.hub import commit
 from tests.support.serve import serve
 
 from protoslice.server.app import create_app
-from protoslice.server.middleware.guarded_route import GuardedRoute, routes_of
+from protoslice.server.request.guarded_route import GuardedRoute, routes_of
 from protoslice.server.settings import Settings
 
 Made = Callable[..., str]

@@ -10,16 +10,16 @@ from typing import Any, Final
 
 import httpx
 import pytest
-from tests.server.access.closed import bearer, closed_service, token_for
+from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
 from tests.support.catalogues import make_earlier
 from tests.support.serve import open_app
 
 from protoslice.database import connect, upgrade
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import RULES
 from protoslice.server.app import Application, create_app
-from protoslice.server.middleware.guarded_route import routes_of
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.rules import RULES
+from protoslice.server.request.guarded_route import routes_of
 from protoslice.server.settings import Settings
 
 Made = Callable[..., str]

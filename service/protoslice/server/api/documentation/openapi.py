@@ -9,13 +9,13 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
 from protoslice.build import build
-from protoslice.server.access.rules import RULES, Rule
 from protoslice.server.api.documentation.openapi_fragments import BINARY, EXPERIMENTAL, REQUEST_ID, header, problems
 from protoslice.server.api.encoding import json_schemas
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.views import VIEWS, StoreView
-from protoslice.server.middleware.guarded_route import routes_of
-from protoslice.server.middleware.request import OPERATING
+from protoslice.server.auth.rules import RULES, Rule
+from protoslice.server.request.guarded_route import routes_of
+from protoslice.server.request.middleware import OPERATING
 
 _DIGEST: Final = {
     "name": "Content-Digest",

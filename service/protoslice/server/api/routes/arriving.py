@@ -10,14 +10,14 @@ from fastapi import Query, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from protoslice.server.access.places import url_of
-from protoslice.server.access.rules import READ
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.places import url_of
+from protoslice.server.auth.rules import READ
+from protoslice.server.bodies.resumable.answers import PREFIX, about, answering
 from protoslice.server.context import context_of
 from protoslice.server.http.parameters import with_parameter
-from protoslice.server.intake.resumable.answers import PREFIX, about, answering
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores.uploads import ArrivingRequest
 

@@ -7,18 +7,18 @@ from contextlib import aclosing
 from fastapi import Request
 from starlette.responses import Response
 
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import Rule, TagPlace
 from protoslice.server.api.documentation.openapi_fragments import header
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Assemble
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.rules import Rule, TagPlace
+from protoslice.server.bodies.resumable.answers import answering, joining
+from protoslice.server.bodies.resumable.dialects import upload_id
+from protoslice.server.bodies.uploads import counted, follow_recipe, unpack
 from protoslice.server.context import context_of
-from protoslice.server.intake.resumable.answers import answering, joining
-from protoslice.server.intake.resumable.dialects import upload_id
-from protoslice.server.intake.uploads import counted, follow_recipe, unpack
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import Created, IngestRequest
 

@@ -6,14 +6,14 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.mlflow import MlflowArtifacts
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import Rule, TagPlace
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.routes.intake import CREATED, Options
-from protoslice.server.intake.uploads import counted
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.rules import Rule, TagPlace
+from protoslice.server.bodies.uploads import counted
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
 router = GuardedRouter(tags=["stores"])

@@ -12,12 +12,12 @@ from starlette.responses import HTMLResponse, Response
 
 from protoslice.errors import NotFound
 from protoslice.facts import File
-from protoslice.server.access.places import Ref
-from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.places import Ref
+from protoslice.server.auth.rules import SHOWN
 from protoslice.server.context import context_of
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.pages.shell import PAGE_HEADERS
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.sizes import format_size
 

@@ -9,19 +9,19 @@ from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import CorruptModel, StorageDenied
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import Rule, TagPlace
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Register
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.rules import Rule, TagPlace
+from protoslice.server.bodies.uploads import counted, take_in
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.parameters import plain_size
-from protoslice.server.intake.uploads import counted, take_in
-from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.problems import UNSUPPORTED, HttpProblem, problem_of_error
+from protoslice.server.request.body_limits import UPLOAD_BODY, takes_body
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 

@@ -20,13 +20,13 @@ from protoslice.facts import (
     TensorBranch,
 )
 from protoslice.graphs import MAX_HOPS, MAX_NODES, Ends, GraphQuery
-from protoslice.server.access.places import Ref, absolute_url, lasting_url
-from protoslice.server.access.rules import SHOWN
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, page_text, view_answer
 from protoslice.server.api.models import PageOf, TensorPage
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, STRICT_HELP, Tags
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.auth.places import Ref, absolute_url, lasting_url
+from protoslice.server.auth.rules import SHOWN
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore, RecordsRequest, TextView
 from protoslice.stores.paging import PAGE_BYTES

@@ -9,18 +9,18 @@ from typing import Literal
 from fastapi import Request
 from starlette.responses import HTMLResponse, Response
 
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import absolute_url, url_of
-from protoslice.server.access.rules import OPEN, Rule
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import json_answer
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.places import absolute_url, url_of
+from protoslice.server.auth.rules import OPEN, Rule
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
-from protoslice.server.observability.metrics import CONTENT_TYPE
 from protoslice.server.pages.home import problem_page
 from protoslice.server.pages.shell import PAGE_HEADERS
 from protoslice.server.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
+from protoslice.server.request.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.services import Given
+from protoslice.server.telemetry.metrics import CONTENT_TYPE
 
 router = GuardedRouter(tags=["operations"])
 

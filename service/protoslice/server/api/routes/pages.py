@@ -11,16 +11,16 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import Store
-from protoslice.server.access.places import absolute_url, url_of
-from protoslice.server.access.rules import OPEN
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.places import absolute_url, url_of
+from protoslice.server.auth.rules import OPEN
 from protoslice.server.context import public_path
 from protoslice.server.http.headers import read_fields
-from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
 from protoslice.server.pages.home import home_body, home_page
 from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
 from protoslice.server.problems import NOT_FOUND, HttpProblem
+from protoslice.server.request.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.services import Given
 
 router = GuardedRouter(tags=["operations"])

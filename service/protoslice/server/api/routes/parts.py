@@ -13,19 +13,19 @@ from starlette.types import Message, Receive, Scope, Send
 
 from protoslice.concurrency.executor import counted_work
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
-from protoslice.server.access.places import Ref
-from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.request_bodies import AskedPart, AskMerge, AskParts
 from protoslice.server.api.view_parameters import MergeQuery
 from protoslice.server.api.view_router import FoundView, ViewRouter, answer_view
 from protoslice.server.api.views import VIEWS
+from protoslice.server.auth.places import Ref
+from protoslice.server.auth.rules import READ
 from protoslice.server.context import context_of
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.headers import Headers, header_lines, read_fields
 from protoslice.server.http.negotiation import FORMS
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import SERVICES, Given, Services
 from protoslice.sources.ropes import Rope
 from protoslice.stores import OpenStore, Representation

@@ -6,14 +6,14 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.facts import MissingPieces, Piece
-from protoslice.server.access.places import Ref
-from protoslice.server.access.rules import READ, SHOWN
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, view_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import AskMissing
 from protoslice.server.api.routes.json_views import lasting_headers
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.auth.places import Ref
+from protoslice.server.auth.rules import READ, SHOWN
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores import ResultPage
 from protoslice.stores.reading.pieces import table_of

@@ -8,19 +8,19 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.facts import Schema
-from protoslice.server.access.places import url_of
-from protoslice.server.access.rules import READ, SCHEMAS
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
+from protoslice.server.auth.places import url_of
+from protoslice.server.auth.rules import READ, SCHEMAS
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
-from protoslice.server.middleware.body_limits import SCHEMA_BODY, takes_body
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.problems import MEDIA, HttpProblem
+from protoslice.server.request.body_limits import SCHEMA_BODY, takes_body
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores.objects.representation import Head
 

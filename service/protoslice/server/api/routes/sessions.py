@@ -16,10 +16,13 @@ from pydantic import Field
 from starlette.responses import Response
 
 from protoslice.errors import ProtosliceError, Unsupported
-from protoslice.server.access.decision import Principal
-from protoslice.server.access.places import service_url
-from protoslice.server.access.rules import OPEN
-from protoslice.server.access.sessions import (
+from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.json_answers import json_answer
+from protoslice.server.api.request_bodies import RequestBody
+from protoslice.server.auth.decision import Principal
+from protoslice.server.auth.places import service_url
+from protoslice.server.auth.rules import OPEN
+from protoslice.server.auth.sessions import (
     LOGIN,
     SESSION,
     read_cookie,
@@ -27,15 +30,12 @@ from protoslice.server.access.sessions import (
     session_of,
     set_cookie,
 )
-from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.json_answers import json_answer
-from protoslice.server.api.request_bodies import RequestBody
 from protoslice.server.context import context_of, public_path
 from protoslice.server.http.headers import read_fields
-from protoslice.server.middleware.guarded_route import GuardedRouter, foreign_query
-from protoslice.server.middleware.origin_policy import is_own_page
 from protoslice.server.pages.shell import PAGE_HEADERS, page
 from protoslice.server.problems import CROSS_SITE, NOT_FOUND, HttpProblem
+from protoslice.server.request.guarded_route import GuardedRouter, foreign_query
+from protoslice.server.request.origin_policy import is_own_page
 from protoslice.server.services import Given, Services
 
 router = GuardedRouter(tags=["sessions"])
@@ -189,7 +189,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     context_of(request.scope).changes = True
     if found is None or key is None:
         raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
-    from protoslice.server.access.oidc.sign_in import SignInFailed
+    from protoslice.server.auth.oidc.sign_in import SignInFailed
 
     fields, callback = read_fields(request.scope), f"{service_url(request.scope)}{_CALLBACK}"
     try:

@@ -13,9 +13,6 @@ from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.syntax import is_id
 from protoslice.errors import InvalidInput, StillNamed
 from protoslice.facts import Removed, Store
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import Ref, plain_ref, url_of
-from protoslice.server.access.rules import DELETE, READ, SHOWN, Rule
 from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import (
     Cursor,
@@ -32,7 +29,10 @@ from protoslice.server.api.json_answers import (
 )
 from protoslice.server.api.models import PageOf, RestoredStore
 from protoslice.server.api.request_bodies import DescribeStore
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.places import Ref, plain_ref, url_of
+from protoslice.server.auth.rules import DELETE, READ, SHOWN, Rule
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.server.store_references import StoreReferences
 

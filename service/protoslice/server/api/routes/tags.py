@@ -9,17 +9,17 @@ from starlette.responses import Response
 
 from protoslice.catalog.syntax import is_id
 from protoslice.facts import Tag
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import url_of
-from protoslice.server.access.rules import READ, Rule, TagPlace
 from protoslice.server.api.documentation.openapi_fragments import header
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import PutTag
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.places import url_of
+from protoslice.server.auth.rules import READ, Rule, TagPlace
 from protoslice.server.http.conditions import EntityTag
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import ResultPage
 

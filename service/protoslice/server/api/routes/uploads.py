@@ -10,34 +10,34 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import url_of
-from protoslice.server.access.rules import OPEN, WRITE, Rule, TagPlace
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.models import UploadState
 from protoslice.server.api.view_parameters import query_parameter
-from protoslice.server.context import context_of
-from protoslice.server.http.headers import Fields, read_fields
-from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.http.parameters import QueryNames
-from protoslice.server.intake.resumable.answers import PREFIX, abilities, about, answering, failure_of, joining
-from protoslice.server.intake.resumable.begin import new_draft_upload, new_tus_upload
-from protoslice.server.intake.resumable.checksums import checksum_of
-from protoslice.server.intake.resumable.dialects import (
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.places import url_of
+from protoslice.server.auth.rules import OPEN, WRITE, Rule, TagPlace
+from protoslice.server.bodies.resumable.answers import PREFIX, abilities, about, answering, failure_of, joining
+from protoslice.server.bodies.resumable.begin import new_draft_upload, new_tus_upload
+from protoslice.server.bodies.resumable.checksums import checksum_of
+from protoslice.server.bodies.resumable.dialects import (
     check_type,
     check_version,
     has_body,
     joined_uploads,
     speaks_draft,
 )
-from protoslice.server.intake.resumable.headers import flag, number
-from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import PART_BODY, takes_body
-from protoslice.server.middleware.clients import pseudonym
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.bodies.resumable.headers import flag, number
+from protoslice.server.bodies.uploads import counted, pieces_of
+from protoslice.server.context import context_of
+from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.http.parameters import QueryNames
 from protoslice.server.problems import METHOD, HttpProblem
+from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.clients import pseudonym
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Upload
 

@@ -14,12 +14,12 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import ProtosliceError
 from protoslice.repositories import BranchMoved, NoCommit, NoFile, NoRepository, RepositoryMoved
-from protoslice.server.access.places import url_of
-from protoslice.server.access.rules import RULES
+from protoslice.server.auth.places import url_of
+from protoslice.server.auth.rules import RULES
 from protoslice.server.http.failures import failing_as, problem_of
-from protoslice.server.middleware.guarded_route import GuardedRoute
 from protoslice.server.problems import PRECONDITION, HttpProblem, problem_of_error
 from protoslice.server.registries.protocol_route import ProtocolRoute
+from protoslice.server.request.guarded_route import GuardedRoute
 
 _CODES: Final[dict[type[ProtosliceError], str]] = {
     NoRepository: "RepoNotFound",

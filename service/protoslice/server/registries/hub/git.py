@@ -14,15 +14,15 @@ from starlette.types import Scope
 from protoslice.errors import Unsupported
 from protoslice.repositories import MAIN
 from protoslice.repositories.git_history import GitHistory
-from protoslice.server.access.rules import READ
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.rules import READ
 from protoslice.server.http.failures import note_failure, problem_of
 from protoslice.server.http.headers import read_fields
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.problems import HttpProblem
 from protoslice.server.registries.hub.failures import RepositoryRoute, answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.registries.protocol_route import ProtocolRoute
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 
 _PUSH: Final = "git-receive-pack"

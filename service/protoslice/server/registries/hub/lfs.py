@@ -13,21 +13,21 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import MAIN, Repository
 from protoslice.repositories.git_history import GitHistory
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import absolute_url, url_of
-from protoslice.server.access.rules import HUB_SEND, READ, SHOWN
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.places import absolute_url, url_of
+from protoslice.server.auth.rules import HUB_SEND, READ, SHOWN
+from protoslice.server.bodies.uploads import counted, pieces_of
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
-from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import PART_BODY, takes_body
-from protoslice.server.middleware.clients import pseudonym
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import DOWNLOAD, UPLOAD, BatchBody, LfsObject
 from protoslice.server.registries.hub.failures import LfsRoute, answering
 from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, Oid, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
+from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.clients import pseudonym
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import StoredPath
 from protoslice.stores.uploads import Body

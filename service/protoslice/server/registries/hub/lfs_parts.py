@@ -12,16 +12,16 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.json_text import encode_json
 from protoslice.repositories import Repository
-from protoslice.server.access.rules import HUB_SEND
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.rules import HUB_SEND
+from protoslice.server.bodies.uploads import counted, pieces_of
 from protoslice.server.context import context_of
-from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import PART_BODY, takes_body
-from protoslice.server.middleware.clients import pseudonym
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.bodies import DOWNLOAD, MOST_PARTS, BatchBody, LfsObject, LfsParts
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import repository_of
+from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.clients import pseudonym
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False)

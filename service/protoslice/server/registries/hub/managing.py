@@ -7,14 +7,14 @@ from starlette.responses import Response
 
 from protoslice.errors import Unsupported
 from protoslice.repositories import Author
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import HUB_WRITE, READ, Rule, TagPlace
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.rules import HUB_WRITE, READ, Rule, TagPlace
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.bodies import MoveBody, SquashBody, VisibilityBody
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False)

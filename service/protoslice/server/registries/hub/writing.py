@@ -11,14 +11,12 @@ from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import absolute_url
-from protoslice.server.access.rules import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, TagPlace
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.places import absolute_url
+from protoslice.server.auth.rules import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, TagPlace
+from protoslice.server.bodies.uploads import counted, pieces_of
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import UPLOAD_BODY, takes_body
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.problems import CONFLICT
 from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, PreuploadFile, RepositoryBody, TagBody
 from protoslice.server.registries.hub.failures import HubRoute, answering
@@ -33,6 +31,8 @@ from protoslice.server.registries.hub.operations import (
 )
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS, refusal
+from protoslice.server.request.body_limits import UPLOAD_BODY, takes_body
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
 router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])

@@ -14,22 +14,22 @@ from starlette.responses import Response
 from protoslice._core import Xorb
 from protoslice.errors import ChecksumMismatch, InvalidInput
 from protoslice.repositories import Repository, XorbSession
-from protoslice.server.access.credentials import secret_in
-from protoslice.server.access.places import absolute_url
-from protoslice.server.access.rules import HUB_WRITE
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.credentials import secret_in
+from protoslice.server.auth.places import absolute_url
+from protoslice.server.auth.rules import HUB_WRITE
+from protoslice.server.bodies.uploads import counted, pieces_from, pieces_of
 from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.intake.uploads import counted, pieces_from, pieces_of
-from protoslice.server.middleware.body_limits import PART_BODY, takes_body
-from protoslice.server.middleware.clients import pseudonym
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS
 from protoslice.server.registries.hub.shards import ShardFile, files_of
+from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.clients import pseudonym
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores.ingest.file_writer import Batches
 from protoslice.stores.manifest import ObjectExtent

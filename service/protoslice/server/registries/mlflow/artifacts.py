@@ -14,17 +14,17 @@ from protoslice import _core
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import NotFound
 from protoslice.mlflow import MlflowArtifacts, NoArtifact
-from protoslice.server.access.places import url_of
-from protoslice.server.access.rules import OPEN, READ, REPOSITORY_DELETE, REPOSITORY_WRITE, SHOWN
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.places import url_of
+from protoslice.server.auth.rules import OPEN, READ, REPOSITORY_DELETE, REPOSITORY_WRITE, SHOWN
+from protoslice.server.bodies.uploads import counted, pieces_of
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import PART_BODY, takes_body
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
+from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import Representation
 

@@ -10,18 +10,18 @@ from starlette.responses import Response
 
 from protoslice.json_text import encode_json
 from protoslice.mlflow import MOST_PARTS, new_session
-from protoslice.server.access.places import absolute_url
-from protoslice.server.access.rules import READ, REPOSITORY_SEND, REPOSITORY_WRITE
 from protoslice.server.api.endpoints import endpoint
+from protoslice.server.auth.places import absolute_url
+from protoslice.server.auth.rules import READ, REPOSITORY_SEND, REPOSITORY_WRITE
+from protoslice.server.bodies.uploads import counted, pieces_of
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import PART_BODY, takes_body
-from protoslice.server.middleware.clients import pseudonym
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
 from protoslice.server.registries.mlflow.artifacts import Artifacts
+from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.clients import pseudonym
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 
 router = GuardedRouter(route_class=MlflowRoute, include_in_schema=False)

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from protoslice.artifacts import Digest, RepositoryName
-from protoslice.server.access.places import absolute_url
+from protoslice.server.auth.places import absolute_url
 from protoslice.server.http.headers import Fields
 from protoslice.server.problems import BAD_REQUEST, RANGE, HttpProblem
 

@@ -19,21 +19,21 @@ from protoslice.artifacts import (
 )
 from protoslice.artifacts.manifests import INDEX, index_of
 from protoslice.catalog.syntax import listed_name
-from protoslice.server.access.places import absolute_url
-from protoslice.server.access.rules import OCI_WRITE, READ, REPOSITORY_DELETE
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import next_page
+from protoslice.server.auth.places import absolute_url
+from protoslice.server.auth.rules import OCI_WRITE, READ, REPOSITORY_DELETE
+from protoslice.server.bodies.uploads import counted, pieces_of
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.intake.uploads import counted, pieces_of
-from protoslice.server.middleware.body_limits import PART_BODY, BodyTerms, takes_body
-from protoslice.server.middleware.clients import pseudonym
-from protoslice.server.middleware.guarded_route import GuardedRouter
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, refuse_backward
 from protoslice.server.registries.oci.errors import OciRoute
 from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama
+from protoslice.server.request.body_limits import PART_BODY, BodyTerms, takes_body
+from protoslice.server.request.clients import pseudonym
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores.uploads import Body
 

@@ -15,14 +15,14 @@ from protoslice.catalog.syntax import is_id, is_id_prefix
 from protoslice.database.transactions import time_of
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import AuditEntry
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.places import space_of
-from protoslice.server.access.rules import ADMIN
 from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, Since, Until, microseconds_of, page_answer
 from protoslice.server.api.models import PageOf
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.places import space_of
+from protoslice.server.auth.rules import ADMIN
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 from protoslice.stores import ResultPage
 

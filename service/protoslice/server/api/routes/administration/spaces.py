@@ -11,14 +11,14 @@ from starlette.responses import Response
 from protoslice.catalog.spaces import Quota, SpaceRow
 from protoslice.errors import NotFound
 from protoslice.facts import Space
-from protoslice.server.access.decision import Scope
-from protoslice.server.access.rules import Rule
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, etag_of, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import ChangeSpace, PutSpace
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.rules import Rule
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores.spaces import Spaces
 

@@ -11,16 +11,16 @@ from starlette.responses import Response
 
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import AccessToken, SignedUrl
-from protoslice.server.access.decision import EVERY_SPACE, Grant, Scope
-from protoslice.server.access.places import service_url, space_of, url_of
-from protoslice.server.access.records import NewToken, TokenRecord
-from protoslice.server.access.rules import ADMIN, READ
 from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import CreateToken, SignUrl
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.auth.decision import EVERY_SPACE, Grant, Scope
+from protoslice.server.auth.places import service_url, space_of, url_of
+from protoslice.server.auth.records import NewToken, TokenRecord
+from protoslice.server.auth.rules import ADMIN, READ
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 
 router = GuardedRouter(tags=["tokens"])

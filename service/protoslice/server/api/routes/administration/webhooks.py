@@ -14,15 +14,15 @@ from starlette.responses import Response
 from protoslice.catalog.webhooks import Delivery, Webhook
 from protoslice.database.transactions import time_of
 from protoslice.facts import EventLetter, Redelivered, WebhookFacts
-from protoslice.server.access.places import space_of
-from protoslice.server.access.rules import ADMIN
 from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import Cursor, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import PutWebhook
+from protoslice.server.auth.places import space_of
+from protoslice.server.auth.rules import ADMIN
 from protoslice.server.http.conditions import EntityTag
-from protoslice.server.middleware.guarded_route import GuardedRouter
+from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import ResultPage
 from protoslice.webhooks.webhooks import NewWebhook

@@ -1,0 +1,98 @@
+"""Explanations of decisions: the caller that a token or JWT names, its grants, and the rule asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from protoslice.server.auth.decision import EVERY_SPACE, Decision, Principal, decide, lacking
+from protoslice.server.auth.oidc.trust import Issuer, read_trust
+from protoslice.server.auth.records import Tokens
+from protoslice.server.auth.rules import RULES, TagPlace
+from protoslice.server.auth.tokens import parse_token
+from protoslice.server.settings import Settings
+from protoslice.stores.marker import open_both
+
+_STATUS: Final = {
+    Decision.ALLOWED: "allowed",
+    Decision.UNNAMED: "401",
+    Decision.HIDDEN: "404",
+    Decision.FORBIDDEN: "403",
+}
+
+
+class Asked(NamedTuple):
+    """A request as rules see it: the row of its route, its space, and the tags that it names."""
+
+    row: str
+    space: str
+    tags: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """A caller, and the decision about its request; `reasons` say how both came about."""
+
+    caller: str | None
+    decision: str
+    """`allowed`, or the status of the refusal."""
+    reasons: tuple[str, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """The explanation as plain data."""
+        return asdict(self)
+
+
+async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
+    """Explain a request by the settings of a service; keys of issuers are fetched, and tokens looked up."""
+    principal, reasons = await _caller(settings, token)
+    caller = None if principal is None else principal.name
+    row, space, tags = asked
+    rule = RULES[row]
+    if rule.scope is None:
+        return Explanation(caller, "allowed", (*reasons, f"{row} needs no token"))
+    where = EVERY_SPACE if rule.everywhere else space
+    told = f" for the tags {', '.join(tags)}" if tags else ""
+    needs = list(rule.needs(tags))
+    scopes = " and ".join(need.scope for need in needs)
+    asks = f"{row} needs {scopes} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
+    later = ("(tags named in its body are checked too)",) if rule.tags is TagPlace.BODY else ()
+    decisions = [(need, decide(principal, where, need)) for need in needs]
+    need, decision = next((each for each in decisions if each[1] is not Decision.ALLOWED), decisions[0])
+    missing = (lacking(principal, where, need),) if principal and decision is Decision.FORBIDDEN else ()
+    return Explanation(caller, _STATUS[decision], (*reasons, asks, *missing, *later))
+
+
+async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list[str]]:
+    token = parse_token(text)
+    if token is not None:
+        options = settings.plain_storage_options()
+        async with open_both(settings.storage, options, settings.database) as (_, database):
+            record = await Tokens(database).find(token)
+        if record is None:
+            return None, [f"Token {token.id} is unknown, expired or revoked"]
+        tags = f", on the tags {' '.join(record.grant.tags)}" if record.grant.tags else ""
+        scopes = " ".join(sorted(record.grant.scopes))
+        return record.principal, [f"Token {token.id} has the scopes {scopes} in space {record.grant.space}{tags}"]
+    if settings.issuers is None:
+        return None, ["Not a Protoslice token, and PROTOSLICE_ISSUERS lists no issuers of JWTs"]
+    from protoslice.server.auth.oidc.verification import NotValid, Verifier
+
+    verifier = Verifier(read_trust(settings.issuers))
+    try:
+        verified = await verifier.verify(text)
+    except NotValid as error:
+        return None, [f"Invalid JWT: {error}"]
+    finally:
+        await verifier.close()
+    return verified.principal, _matches(verified.issuer, verified.claims)
+
+
+def _matches(issuer: Issuer, claims: Mapping[str, Any]) -> list[str]:
+    """Each rule, with the claim that keeps it from matching."""
+    found = [f"a JWT of {issuer.url}"]
+    for rule in issuer.rules:
+        wrong = rule.mismatch(claims)
+        found.append(f"{'matches' if wrong is None else f'no match, by {wrong}'}: {rule.told()}")
+    return found

@@ -1,0 +1,172 @@
+"""Verification of JWTs: signature, times and audience; and the caller that a JWT names."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final, NamedTuple
+
+from joserfc import jwt
+from joserfc.errors import JoseError
+from joserfc.util import urlsafe_b64decode
+
+from protoslice.concurrency.chores import keep_running
+from protoslice.errors import StorageDenied
+from protoslice.server.auth.decision import Grant, Principal
+from protoslice.server.auth.oidc.claims import Claims, texts_at
+from protoslice.server.auth.oidc.documents import parse_object
+from protoslice.server.auth.oidc.keys import IssuerKeys
+from protoslice.server.auth.oidc.sign_in import SignIn
+from protoslice.server.auth.oidc.statements import Statement
+from protoslice.server.auth.oidc.trust import Issuer
+
+LONGEST: Final = 16 << 10
+"""Characters of a JWT; a longer one is none."""
+SKEW_SECONDS: Final = 30
+"""Seconds that the beginning of a JWT may lie ahead, as clocks differ. Its end has no such grace."""
+_LONGEST_NAME: Final = 128
+
+
+class NotValid(Exception):
+    """A JWT that names nobody; the message says why, for whoever holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedToken:
+    """A JWT that is valid until `expires`, in seconds since the epoch."""
+
+    issuer: Issuer
+    key_id: str | None
+    claims: Claims
+    principal: Principal
+    expires: float
+
+    def statement(self) -> Statement:
+        """Statement by which the caller is known again, as long as the JWT would be."""
+        rules = tuple(rule.id for rule in self.issuer.matching(self.claims))
+        caller = self.principal
+        return Statement(self.issuer.id, self.key_id, caller.id, caller.name, rules, self.expires)
+
+
+class _Trusted(NamedTuple):
+    """An issuer, its keys, and the grants of its rules by their fingerprints."""
+
+    issuer: Issuer
+    keys: IssuerKeys
+    grants: Mapping[str, Grant]
+
+
+class Verifier:
+    """JWTs of trusted issuers."""
+
+    def __init__(self, issuers: Sequence[Issuer]) -> None:
+        trusted = [_Trusted(each, IssuerKeys(each), {rule.id: rule.grant for rule in each.rules}) for each in issuers]
+        self._issuers = {each.issuer.url: each for each in trusted}
+        self._by_id = {each.issuer.id: each for each in trusted}
+        login = next((each for each in trusted if each.issuer.login_client), None)
+        self.sign_in = None if login is None else SignIn(login.issuer, login.keys.documents)
+        """Way in which people sign in; None where no issuer has a `login_client`."""
+        self._at_end = AsyncExitStack()
+
+    def start(self) -> None:
+        """Keep the keys of all issuers fresh, in the background."""
+        for each in self._issuers.values():
+            task = asyncio.create_task(keep_running("the refresh of keys", each.keys.keep_fresh))
+            self._at_end.push_async_callback(_stop, task)
+
+    async def close(self) -> None:
+        """Stop fetching, and close the connections."""
+        await self._at_end.aclose()
+        for each in self._issuers.values():
+            await each.keys.close()
+
+    async def find(self, text: str) -> VerifiedToken | None:
+        """The caller of a JWT; None for every text that is none, or not valid now."""
+        try:
+            return await self.verify(text)
+        except NotValid:
+            return None
+
+    async def verify(self, text: str) -> VerifiedToken:
+        """See `find`; `NotValid` says why there is no caller."""
+        header, claims = parts_of(text)
+        known = self._issuers.get(str(claims.get("iss")))
+        if known is None:
+            raise NotValid("its issuer is not trusted here")
+        issuer, keys = known.issuer, known.keys
+        if "crit" in header:  # an empty list is invalid too (RFC 7515, section 4.1.11)
+            raise NotValid("its header has critical extensions, and none is supported")
+        algorithm, id = header.get("alg"), header.get("kid")
+        if algorithm not in issuer.algorithms:
+            raise NotValid(f"its algorithm is not one of {', '.join(issuer.algorithms)}")
+        if id is not None and not isinstance(id, str):
+            raise NotValid("its key id is not a string")
+        key = await keys.find(id)
+        if key is None:
+            raise NotValid("the issuer has no such key, or cannot be reached")
+        try:
+            verified = jwt.decode(text, key, algorithms=list(issuer.algorithms)).claims
+        except (JoseError, ValueError, TypeError, RecursionError):
+            raise NotValid("its signature is invalid") from None
+        return VerifiedToken(issuer, id, verified, _principal(issuer, verified), _end_of(issuer, verified))
+
+    async def restate(self, statement: Statement) -> Principal | None:
+        """The caller of a statement, with the grants of those rules that still stand.
+
+        None once its JWT would not be taken any more: its end, its issuer, the issuer's key.
+        """
+        known = self._by_id.get(statement.issuer)
+        if known is None or statement.end <= time.time() or await known.keys.find(statement.key_id) is None:
+            return None
+        grants = tuple(grant for id, grant in known.grants.items() if id in statement.rules)
+        return Principal(statement.caller, statement.name, grants)
+
+
+def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Header and claims of a JWT, which nobody has verified yet; `NotValid`."""
+    parts = text.split(".", 3) if len(text) <= LONGEST else ()
+    if len(parts) != 3:
+        raise NotValid(f"it is not a JWT with three parts and at most {LONGEST} characters")
+    with suppress(StorageDenied, ValueError):
+        header, claims = (dict(parse_object(urlsafe_b64decode(part.encode("ascii")))) for part in parts[:2])
+        return header, claims
+    raise NotValid("it does not consist of JSON objects")
+
+
+def _end_of(issuer: Issuer, claims: Claims) -> float:
+    """The end of a JWT whose claims are right now."""
+    registry = jwt.JWTClaimsRegistry(
+        leeway=SKEW_SECONDS,
+        iss={"essential": True, "value": issuer.url},
+        aud={"essential": True, "values": list(issuer.audience)},
+        exp={"essential": True},
+    )
+    try:
+        registry.validate(dict(claims))
+    except (JoseError, ValueError, TypeError) as error:
+        raise NotValid(f"its claims are invalid: {getattr(error, 'description', '') or 'odd types'}") from None
+    end = claims["exp"]
+    if not isinstance(end, int | float) or end <= time.time():
+        raise NotValid("it has expired")
+    return float(min(end, 1 << 53))
+
+
+def _principal(issuer: Issuer, claims: Claims) -> Principal:
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not subject:
+        raise NotValid("it has no subject")
+    names = texts_at(claims, issuer.name) or (subject,)
+    name = "".join(mark for mark in names[0][:_LONGEST_NAME] if mark.isprintable())
+    # The subject is the issuer's own; two issuers may have one of the same name.
+    id = sha256(f"{issuer.url}\n{subject}".encode(errors="surrogatepass")).hexdigest()[:24]
+    return Principal(id, name, tuple(rule.grant for rule in issuer.matching(claims)))
+
+
+async def _stop(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

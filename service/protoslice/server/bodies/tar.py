@@ -1,0 +1,181 @@
+"""Bodies of type application/x-tar: ustar, pax and GNU archives of files and folders.
+
+The standard library's tarfile wants a file object to pull from, stops quietly at the first header it cannot read, and
+takes what nobody should upload; this reader is fed pieces, in constant memory, and says what is wrong and where.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
+from protoslice.server.bodies.events import Event, FileEnd, FileStart, Tally
+from protoslice.server.bodies.paths import file_path, path_text
+from protoslice.server.bodies.tar_header import TAR_BLOCK, Header, parse_header
+from protoslice.server.bodies.tar_pax import SPARSE, parse_records, size_in
+
+# Of a pax header or a long name, which are kept in memory; access lists and the like make some KiB.
+_LONGEST_EXTENSION: Final = 1 << 20
+_FILES: Final = {b"0", b"\0", b"7"}
+_FOLDER: Final = b"5"
+_REFUSED: Final = {
+    b"1": "a hard link: archive it with tar --hard-dereference",
+    b"2": "a symbolic link: archive it with tar --dereference",
+    b"3": "a character device",
+    b"4": "a block device",
+    b"6": "a pipe",
+    b"S": "a sparse file: archive it without --sparse",
+    b"M": "a file continued from another volume",
+    b"V": "a volume label",
+    b"D": "a folder of an incremental dump",
+}
+_ZEROS: Final = bytes(TAR_BLOCK)
+
+
+class TarReader:
+    """Reads an archive; folders are passed over, anything but files and folders is refused by its name."""
+
+    def __init__(self) -> None:
+        self._offset = 0
+        self._left = 0  # bytes of a file still to come
+        self._padding = 0  # bytes to the next block still to come
+        self._due, self._block = TAR_BLOCK, bytearray()
+        self._then: Callable[[bytes, int], Iterator[Event]] = self._header
+        self._everywhere: dict[bytes, bytes] = {}  # pax records for all members
+        self._here: dict[bytes, bytes] = {}  # for the next one
+        self._long_name: bytes | None = None
+        self._tally = Tally("archive")
+        self._ended = False
+
+    def feed(self, piece: bytes) -> Iterator[Event]:
+        """Events of `piece`, the next bytes of the body."""
+        position = 0
+        while position < len(piece):
+            rest = len(piece) - position
+            if self._ended:
+                self._check_tail(piece[position:])
+                taken = rest
+            elif self._left:
+                taken = min(rest, self._left)
+                yield from self._data(piece[position : position + taken])
+            elif self._padding:
+                taken = min(rest, self._padding)
+                self._padding -= taken
+            else:
+                taken = min(rest, self._due - len(self._block))
+                yield from self._collect(piece[position : position + taken])
+            position += taken
+            self._offset += taken
+
+    def finish(self) -> Iterator[Event]:
+        """Nothing, if the archive came to its end."""
+        if not self._ended:
+            raise CorruptModel("The archive ends before its two closing blocks of zeros", self._offset)
+        self._tally.close(self._offset)
+        return iter(())
+
+    def _data(self, piece: bytes) -> Iterator[Event]:
+        self._left -= len(piece)
+        yield piece
+        if not self._left:
+            yield FileEnd.FILE_END
+
+    def _collect(self, piece: bytes) -> Iterator[Event]:
+        start = self._offset - len(self._block)
+        self._block += piece
+        if len(self._block) == self._due:
+            whole, self._block, self._due = bytes(self._block), bytearray(), TAR_BLOCK
+            yield from self._then(whole, start)
+
+    def _check_tail(self, piece: bytes) -> None:
+        rest = piece.lstrip(b"\0")
+        if rest:
+            raise CorruptModel("The archive has data after its end", self._offset + len(piece) - len(rest))
+
+    def _header(self, block: bytes, offset: int) -> Iterator[Event]:
+        if block == _ZEROS:
+            self._then = self._second_zeros
+            return
+        header = parse_header(block, offset)
+        if header.type in _EXTENSIONS:
+            self._extension(header, offset)
+        else:
+            yield from self._member(header, offset)
+
+    def _second_zeros(self, block: bytes, offset: int) -> Iterator[Event]:
+        if block != _ZEROS:
+            raise CorruptModel(
+                "The archive is damaged: a block of zeros, which ends an archive, is followed by data", offset
+            )
+        if self._here or self._long_name is not None:
+            raise CorruptModel("The archive ends after an extended header without its member", offset)
+        self._ended = True
+        return iter(())
+
+    def _extension(self, header: Header, offset: int) -> None:
+        if header.size > _LONGEST_EXTENSION:
+            raise LimitExceeded(f"The archive has an extended header of more than {_LONGEST_EXTENSION} bytes", offset)
+        read = _EXTENSIONS[header.type]
+
+        def taken(data: bytes, start: int) -> Iterator[Event]:
+            self._then = self._header
+            self._padding = -len(data) % TAR_BLOCK
+            read(self, data, start)
+            return iter(())
+
+        if header.size:
+            self._due, self._then = header.size, taken
+
+    def _member(self, header: Header, offset: int) -> Iterator[Event]:
+        records = {**self._everywhere, **self._here}
+        name, size = self._name_and_size(header, records, offset)
+        self._here, self._long_name = {}, None
+        text = path_text(name, offset)
+        kind = header.type
+        if kind in _FILES and text.endswith("/"):  # as archives older than POSIX write folders
+            kind = _FOLDER
+        if kind == _FOLDER:
+            self._folder(text, size, offset)
+            return
+        if kind not in _FILES or SPARSE in records:
+            refusal = _REFUSED[b"S"] if kind in _FILES else _REFUSED.get(kind, f"of the unknown type {kind!r}")
+            raise Unsupported(f"Unsupported archive member: {text!r} is {refusal}", offset)
+        self._tally.add(offset)
+        self._left, self._padding = size, -size % TAR_BLOCK
+        yield FileStart(file_path(text, offset))
+        if not size:
+            yield FileEnd.FILE_END
+
+    def _name_and_size(self, header: Header, records: dict[bytes, bytes], offset: int) -> tuple[bytes, int]:
+        name = records.get(b"path") or self._long_name or header.name
+        size = size_in(records, offset)
+        return name, header.size if size is None else size
+
+    def _folder(self, name: str, size: int, offset: int) -> None:
+        if size:
+            raise CorruptModel(f"The folder {name!r} in the archive has a size of {size} bytes instead of 0", offset)
+        plain = name.rstrip("/")
+        if plain != ".":
+            file_path(plain, offset)
+
+    def _pax(self, data: bytes, offset: int) -> None:
+        self._here |= parse_records(data, offset)
+
+    def _pax_everywhere(self, data: bytes, offset: int) -> None:
+        self._everywhere |= parse_records(data, offset)
+
+    def _gnu_name(self, data: bytes, offset: int) -> None:
+        self._long_name = data.partition(b"\0")[0]
+
+    def _gnu_link(self, data: bytes, offset: int) -> None:
+        """The link itself is refused when it comes."""
+
+
+_EXTENSIONS: Final = {
+    b"x": TarReader._pax,
+    b"X": TarReader._pax,
+    b"g": TarReader._pax_everywhere,
+    b"L": TarReader._gnu_name,
+    b"K": TarReader._gnu_link,
+}

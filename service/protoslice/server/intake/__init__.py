@@ -1,1 +1,0 @@
-"""Request bodies on their way into stores: raw, form, tar and resumable."""

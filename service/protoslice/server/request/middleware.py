@@ -1,0 +1,159 @@
+"""Outermost middleware: id, context, metrics and log line of each request, and safe headers.
+
+One layer for all of it: each further one costs every small answer some microseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from protoslice.server.context import KEY, TRACE, RequestContext, given_id
+from protoslice.server.http.disconnect import CLIENT_GONE, CancelOnDisconnect, ClientGone
+from protoslice.server.http.failures import send_failure
+from protoslice.server.http.headers import Headers
+from protoslice.server.http.safety import secured
+from protoslice.server.request.clients import Clients
+from protoslice.server.request.forwarded import scheme_of
+from protoslice.server.telemetry.metrics import Metrics
+from protoslice.server.telemetry.recorder import Recorder
+
+_BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods whose handlers read no body."""
+OPERATING: Final = frozenset({"/livez", "/readyz", "/metrics"})
+"""Answered however much a client has under way: it may be a proxy that nobody said to trust."""
+
+
+class RequestMiddleware:
+    """An ASGI layer round the whole application."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        recorder: Recorder,
+        clients: Clients | None = None,
+        *,
+        is_closed: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Mark every response as private while the service `is_closed`: while it asks for tokens."""
+        self._app = app
+        self._is_closed = is_closed
+        self._clients = clients
+        self._recorder = recorder
+        self._metrics = recorder.metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run one request, and record it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers: Headers = scope["headers"]
+        expects = any(name == b"expect" for name, _ in headers)
+        context = RequestContext(given_id(headers), method=scope["method"], path=scope["path"])
+        context.trace = scope.get(TRACE)
+        scope[KEY] = context
+        self._tell_client(scope, context)
+        self._metrics.under_way += 1
+        watched = _Watched(context, receive, send, expects, self._metrics, closed=self._is_closed())
+        try:
+            await self._run(scope, watched)
+        finally:
+            if context.held is not None:
+                context.held.close()
+            self._metrics.under_way -= 1
+            self._metrics.streams -= watched.streaming
+            self._recorder.record(context)
+
+    def _tell_client(self, scope: Scope, context: RequestContext) -> None:
+        context.client = scope["client"][0] if scope.get("client") else None
+        if self._clients is not None:
+            scheme = scheme_of(scope["headers"]) if self._clients.is_proxy(context.client) else None
+            if scheme is not None:  # URLs in answers, and cookies, are for the address that the proxy was asked by
+                scope["scheme"] = scheme
+            context.client = self._clients.address(context.client, scope["headers"])
+            context.key = self._clients.key(scope, context.client)
+
+    async def _run(self, scope: Scope, watched: _Watched) -> None:
+        try:
+            async with watched.disconnect:
+                if self._clients is None or scope["path"] in OPERATING:
+                    await self._app(scope, watched.receive, watched.send)
+                else:
+                    with self._clients.requests.one(watched.context.key):
+                        await self._app(scope, watched.receive, watched.send)
+        except ClientGone:
+            watched.context.status = CLIENT_GONE
+        except asyncio.CancelledError:
+            watched.context.status = watched.context.status or CLIENT_GONE
+            raise
+        except Exception as error:
+            await self._fail(scope, watched, error)
+
+    async def _fail(self, scope: Scope, watched: _Watched, error: Exception) -> None:
+        """Answer while that is possible; afterwards only a broken connection tells the truth."""
+        if watched.context.status:
+            watched.context.cause = error
+        if watched.complete:
+            return
+        if watched.context.status:
+            self._metrics.broken.inc()
+            raise error
+        await send_failure(scope, watched.receive, watched.send, error)
+
+
+class _Watched:
+    """`receive` and `send` of one request, counted, and the watch that ends its work when the client leaves.
+
+    A change is not ended, once its body has come: the client may only have lost the connection.
+    """
+
+    __slots__ = (
+        "_closed", "_metrics", "_receive", "_send", "_unread", "complete", "context", "disconnect", "streaming",
+    )  # fmt: skip
+
+    def __init__(
+        self, context: RequestContext, receive: Receive, send: Send, expects: bool, metrics: Metrics, *, closed: bool
+    ) -> None:
+        self.streaming = False
+        self._closed = closed
+        self._metrics = metrics
+        self._unread = expects
+        self.context = context
+        self.complete = False
+        self._receive = receive
+        self._send = send
+        self.disconnect = context.disconnect = CancelOnDisconnect(
+            receive, whole=context.method in _BODILESS, is_spared=lambda: context.changes
+        )
+
+    async def receive(self) -> Message:
+        self._unread = False
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self.context.bytes_in += len(message.get("body", b""))
+            if not message.get("more_body"):
+                self.disconnect.body_ended()
+        return message
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.body":
+            if message.get("more_body") and not self.streaming:
+                self.streaming = True
+                self._metrics.streams += 1
+            if not message.get("more_body"):
+                self.disconnect.unwatch()  # the server reports the end of an answer like a client that has left
+            await self._send(message)
+            self.context.bytes_out += len(message.get("body", b""))
+            self.complete = not message.get("more_body", False)
+            return
+        self.context.status = message["status"]
+        headers = secured(message["headers"], private=self._closed)
+        headers.append((b"x-request-id", self.context.id))
+        if self._unread:
+            # The client was never told to go on: what it sends next may be the body, or another request.
+            headers.append((b"connection", b"close"))
+        message["headers"] = headers
+        await self._send(message)

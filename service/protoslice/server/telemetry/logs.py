@@ -1,0 +1,196 @@
+"""Log lines: one for each request and those of libraries, as JSON or text, without secrets.
+
+A request is logged with the template of its route and its path, never its query, headers or body.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import logging
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Final, TextIO
+
+import orjson
+
+from protoslice.errors import ProtosliceError
+from protoslice.server.context import RequestContext, shown_path
+from protoslice.server.telemetry.audit import NAME as AUDIT
+
+FLUSH_SECONDS: Final = 0.1
+REQUESTS: Final = "protoslice.requests"
+"""Name of the logger of request lines."""
+ACCESS: Final = "protoslice.access"
+"""Name of the logger of the line that says who has access."""
+START: Final = "protoslice.start"
+"""Name of the logger of the line that says which version starts."""
+_LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+_TRACE_FRAMES: Final = 12
+
+Facts = Mapping[str, Any]
+
+
+def configure_logs(form: str, level: str, stream: TextIO | None = None) -> Callable[[], None]:
+    """Send our log lines and those of libraries to `stream` or standard error; return the final flush."""
+    lines = _Lines(stream or sys.stderr)
+    handler = _Handler(lines, _json if form == "json" else _text)
+    for name in ("protoslice", "uvicorn", "opentelemetry"):
+        _set(name, handler, max(_LEVELS[level], logging.WARNING))
+    _set(REQUESTS, handler, _LEVELS[level])
+    for name in (ACCESS, START):  # who has access, and what runs, is logged at every level
+        _set(name, handler, logging.INFO)
+    # Audit lines are always JSON, and no level drops them.
+    _set(AUDIT, _Handler(lines, None), logging.INFO)
+    # python_multipart logs malformed forms, which are answered with a problem already.
+    logging.getLogger("python_multipart").setLevel(logging.CRITICAL)
+    return lines.flush
+
+
+def _set(name: str, handler: logging.Handler, level: int) -> None:
+    logger = logging.getLogger(name)
+    logger.handlers[:] = [handler]
+    logger.propagate = False
+    logger.setLevel(level)
+
+
+class _Lines:
+    """Buffer lines and write them a few times a second, since a system call for each would be slow."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._lines: list[str] = []
+        atexit.register(self.flush)
+
+    def write(self, line: str) -> None:
+        """Add a line."""
+        self._lines.append(line)
+        if len(self._lines) > 1:
+            return
+        try:
+            asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+        except RuntimeError:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the buffered lines. Lines that cannot be written are lost; the service keeps running."""
+        lines, self._lines = self._lines, []
+        if lines:
+            with suppress(OSError, ValueError):
+                self._out.write("\n".join(lines) + "\n")
+                self._out.flush()
+
+
+class _Handler(logging.Handler):
+    """Handler that encodes facts as lines; without an encoder, messages are lines already."""
+
+    def __init__(self, lines: _Lines, encode: Callable[[Facts], str] | None) -> None:
+        super().__init__()
+        self._lines = lines
+        self._encode = encode
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the line of `record`."""
+        try:
+            if self._encode is None:
+                self._lines.write(record.getMessage())
+                return
+            facts = {"event": record.getMessage(), "level": record.levelname.lower(), "logger": record.name}
+            if record.exc_info is not None and record.exc_info[0] is not None:
+                facts["exception"] = "".join(traceback.format_exception(*record.exc_info)).rstrip()
+            self.write(facts)
+        except Exception:
+            self.handleError(record)
+
+    def write(self, facts: dict[str, Any]) -> None:
+        """Write a line of `facts` with the time; faster than a record."""
+        facts["timestamp"] = _now()
+        assert self._encode is not None
+        self._lines.write(self._encode(facts))
+
+
+def _json(facts: Facts) -> str:
+    try:
+        return orjson.dumps(facts).decode()
+    except TypeError:  # a path with bytes that are not UTF-8
+        return json.dumps(facts, default=repr, separators=(",", ":"))
+
+
+def _text(facts: Facts) -> str:
+    """Return the time, level and event, then what else there is as `name=value`."""
+    rest = dict(facts)
+    time_, level, event = (rest.pop(name) for name in ("timestamp", "level", "event"))
+    exception = rest.pop("exception", None)
+    more = " ".join(f"{name}={_word(value)}" for name, value in rest.items())
+    line = f"{time_} {level:<7} {event if event.isprintable() else json.dumps(event)} {more}"
+    return line if exception is None else f"{line}\n{exception}"
+
+
+def _word(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if text.isprintable() and " " not in text and text else json.dumps(value)
+
+
+def _now() -> str:
+    seconds = time.time()
+    return f"{_second(int(seconds))}.{int(seconds % 1 * 1e6):06d}Z"
+
+
+@lru_cache(maxsize=2)
+def _second(seconds: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+class RequestLog:
+    """Write the line of a request by the handler that `configure_logs` has set; write none without it."""
+
+    def __init__(self) -> None:
+        logger = logging.getLogger(REQUESTS)
+        self._handler = next((each for each in logger.handlers if isinstance(each, _Handler)), None)
+        self._all = logger.isEnabledFor(logging.INFO)
+
+    def __call__(self, context: RequestContext, seconds: float) -> None:
+        """Write one line."""
+        if self._handler is not None and (self._all or context.cause is not None):
+            self._handler.write(_facts(context, seconds))
+
+
+def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
+    facts = {
+        "request_id": context.id.decode(),
+        "method": context.method,
+        "route": context.route,
+        "path": shown_path(context.path),
+        "status": context.status,
+        "seconds": round(seconds, 6),
+        "received": context.bytes_in,
+        "sent": context.bytes_out,
+        "client": context.client,
+        "event": "request",
+        "level": "info" if context.cause is None else "error",
+    }
+    if context.store is not None:
+        facts["store"] = context.store
+    if context.reason is not None:
+        facts["problem"], facts["reason"] = context.problem, context.reason
+    if context.principal is not None:
+        facts["principal"] = context.principal
+    if context.trace is not None:
+        facts["trace_id"], facts["span_id"] = context.trace
+    if context.cause is not None:
+        facts |= _explain(context.cause)
+    return facts
+
+
+def _explain(error: BaseException) -> dict[str, Any]:
+    """Describe an error for the operator. Our own errors are clear by their message; others need their trace."""
+    facts: dict[str, Any] = {"error": type(error).__name__, "message": str(error)[:1000]}
+    if not isinstance(error, ProtosliceError):
+        frames = traceback.extract_tb(error.__traceback__)[-_TRACE_FRAMES:]
+        facts["trace"] = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames]
+    return facts

@@ -1,0 +1,193 @@
+"""JWTs at the gate: those of a trusted issuer enter; every other one is as good as none."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hmac
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from joserfc.jwk import RSAKey
+from tests.server.auth.closed import bearer, closed_service
+from tests.server.auth.oidc.trusting import trust_file
+from tests.support.asgi import Asked, ask
+from tests.support.issuer import FakeIssuer, curve, rsa, running_issuer
+
+from protoslice.server.app import Application
+from protoslice.server.auth.oidc import keys as issuer_keys
+
+STORES = "/spaces/own/v1/stores"
+
+
+def part(data: object) -> str:
+    """A part of a JWT."""
+    text = data if isinstance(data, bytes) else json.dumps(data).encode()
+    return base64.urlsafe_b64encode(text).decode().rstrip("=")
+
+
+def unsigned(issuer: FakeIssuer, **header: Any) -> str:
+    """A JWT without a signature."""
+    return f"{part({'alg': 'none', 'kid': 'first', **header})}.{part(issuer.claims())}."
+
+
+def swapped(issuer: FakeIssuer) -> str:
+    """A JWT by HS256, whose secret is the issuer's public key."""
+    signed = f"{part({'alg': 'HS256', 'kid': 'first'})}.{part(issuer.claims())}"
+    secret = rsa("first").as_pem(private=False)
+    return f"{signed}.{part(hmac.new(secret, signed.encode(), sha256).digest())}"
+
+
+def altered(issuer: FakeIssuer) -> str:
+    """A JWT whose claims were changed behind its signature."""
+    header, _, signature = issuer.token().split(".")
+    return f"{header}.{part(issuer.claims(sub='admin'))}.{signature}"
+
+
+def of_own_key(issuer: FakeIssuer) -> str:
+    """A JWT that brings the key it is signed by."""
+    return issuer.token(rsa("mine"), {"kid": "first", "jwk": rsa("mine").as_dict(private=False)})
+
+
+def raw(issuer: FakeIssuer, claims: bytes) -> str:
+    """A JWT of these bytes, with the signature of another."""
+    return f"{part({'alg': 'RS256', 'kid': 'first'})}.{part(claims)}.{issuer.token().split('.')[2]}"
+
+
+NOW = int(time.time())
+HOSTILE: dict[str, Callable[[FakeIssuer], str]] = {
+    "alg none": unsigned,
+    "alg None": lambda issuer: unsigned(issuer, alg="None"),
+    "HS256 with the public key": swapped,
+    "another algorithm of the same key": lambda issuer: issuer.token(header={"alg": "RS384"}),
+    "altered": altered,
+    "a key of its own": of_own_key,
+    "a key of nobody": lambda issuer: issuer.token(rsa("mine"), {"kid": "first"}),
+    "an unknown key id": lambda issuer: issuer.token(rsa("mine")),
+    "a key id that is a list": lambda issuer: unsigned(issuer, alg="RS256", kid=["first"]),
+    "an algorithm that is a list": lambda issuer: unsigned(issuer, alg=["RS256"]),
+    "critical unknown extension": lambda issuer: unsigned(issuer, alg="RS256", crit=["x"], x=1),
+    "no critical extensions": lambda issuer: issuer.token(header={"crit": []}),
+    "another issuer": lambda issuer: issuer.token(iss="https://other.example"),
+    "the issuer with a slash": lambda issuer: issuer.token(iss=issuer.url + "/"),
+    "an issuer that is a list": lambda issuer: raw(issuer, b'{"iss":["a"]}'),
+    "another audience": lambda issuer: issuer.token(aud="https://models.example.evil"),
+    "no audience": lambda issuer: issuer.token(aud=None),
+    "an empty list of audiences": lambda issuer: issuer.token(aud=[]),
+    "expired by a second": lambda issuer: issuer.token(exp=int(time.time()) - 1),
+    "no end": lambda issuer: issuer.token(exp=None),
+    "an end that is text": lambda issuer: issuer.token(exp=str(NOW + 60)),
+    "an end that is true": lambda issuer: issuer.token(exp=True),
+    "not before a minute": lambda issuer: issuer.token(nbf=int(time.time()) + 60),
+    "issued in a minute": lambda issuer: issuer.token(iat=int(time.time()) + 60),
+    "no subject": lambda issuer: issuer.token(sub=None),
+    "an empty subject": lambda issuer: issuer.token(sub=""),
+    "longer than the longest": lambda issuer: issuer.token(x="y" * 12500),
+    "a megabyte": lambda issuer: issuer.token(x="y" * (1 << 20)),
+    "nested arrays": lambda issuer: raw(issuer, b'{"iss":' + b"[" * 9000),
+    "claims that are a list": lambda issuer: raw(issuer, b"[]"),
+    "claims that are no JSON": lambda issuer: raw(issuer, b"\xff\x00"),
+    "a number of ten thousand digits": lambda issuer: raw(issuer, b'{"exp":' + b"9" * 9000 + b"}"),
+    "NaN": lambda issuer: raw(issuer, b'{"exp":NaN}'),
+    "two parts": lambda issuer: issuer.token().rpartition(".")[0],
+    "five parts": lambda issuer: issuer.token() + ".a.b",
+    "dots": lambda _: ".." * 100,
+    "no base64": lambda _: "!.!.!",
+}
+
+
+@asynccontextmanager
+async def trusted(
+    folder: Path, keys: Sequence[Any] = (), **terms: Any
+) -> AsyncIterator[tuple[Application, FakeIssuer]]:
+    """Open a service that trusts an issuer of `keys`, and yield both."""
+    with running_issuer() as issuer:
+        issuer.keys = [*keys] or issuer.keys  # the service fetches them at its start
+        async with closed_service(issuers=trust_file(folder, issuer, **terms)) as app:
+            yield app, issuer
+
+
+async def listed(app: Application, token: str, path: str = STORES) -> Asked:
+    """The answer to a list of stores."""
+    return await ask(app, "GET", path, headers=bearer(token))
+
+
+async def test_a_jwt_brings_the_grants_of_its_rules(tmp_path: Path) -> None:
+    async with trusted(tmp_path) as (app, issuer):
+        token = issuer.token()
+        assert (await listed(app, token)).status == 200
+        assert (await listed(app, token, "/spaces/other/v1/stores")).status == 404
+        refused = await ask(app, "PUT", f"{STORES}?filename=m&tag=prod", b"x", bearer(token))
+        assert (refused.status, json.loads(refused.body)["scope"]) == (403, "write")
+        basic = base64.b64encode(f"oauth2:{token}".encode()).decode()
+        assert (await ask(app, "GET", STORES, headers={"authorization": f"Basic {basic}"})).status == 200
+        assert (await listed(app, issuer.token(sub="somebody"))).status == 404  # named, and in no space
+
+
+async def test_an_elliptic_key_and_a_beginning_a_little_ahead_are_taken(tmp_path: Path) -> None:
+    keys = [curve("bent"), rsa("first")]
+    async with trusted(tmp_path, keys) as (app, issuer):
+        assert (await listed(app, issuer.token(nbf=int(time.time()) + 20))).status == 200
+        assert (await listed(app, issuer.token(rsa("first"), aud=["a", "https://models.example"]))).status == 200
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_no_other_jwt_enters(tmp_path: Path, name: str) -> None:
+    async with trusted(tmp_path) as (app, issuer):
+        assert (await listed(app, issuer.token())).status == 200
+        got = await listed(app, HOSTILE[name](issuer))
+        assert got.status == 401, got
+        assert 'error="invalid_token"' in got.headers["www-authenticate"]
+
+
+async def test_one_issuer_does_not_sign_for_another(tmp_path: Path) -> None:
+    with running_issuer() as one, running_issuer() as other:
+        other.keys = [rsa("second")]
+        async with closed_service(issuers=trust_file(tmp_path, one, other)) as app:
+            assert (await listed(app, other.token())).status == 200
+            assert (await listed(app, one.token())).status == 200
+            assert (await listed(app, other.token(iss=one.url))).status == 401
+
+
+async def test_a_key_for_another_algorithm_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)
+    async with trusted(tmp_path) as (app, issuer):
+        assert (await listed(app, issuer.token())).status == 200, "the first fetch has ended"
+        # Keys that the service does not know yet: those it knows are not fetched again.
+        for name, algorithm, status in (("second", "RS256", 200), ("third", "PS256", 401)):
+            issuer.keys = [RSAKey.import_key(rsa(name).as_dict(private=True) | {"alg": algorithm})]
+            assert (await listed(app, issuer.token(rsa(name)))).status == status
+
+
+async def test_a_verified_jwt_is_not_verified_again_and_ends_with_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with trusted(tmp_path) as (app, issuer):
+        token, now = issuer.token(), time.monotonic()
+        assert (await listed(app, token)).status == 200
+        assert app.services.gate.reader(f"Bearer {token}", None, "own") is not None
+        monkeypatch.setattr(time, "monotonic", lambda: now + 61)
+        assert app.services.gate.reader(f"Bearer {token}", None, "own") is None
+
+
+async def test_a_hidden_claim_cannot_make_the_log_lie(tmp_path: Path) -> None:
+    async with trusted(tmp_path, more="name = 'repository'") as (app, issuer):
+        token = issuer.token(sub="robot", repository="a\nb" + "c" * 500)
+        assert (await listed(app, token)).status == 200
+        principal = app.services.gate.reader(f"Bearer {token}", None, "own")
+        assert principal is not None
+        assert principal.name == "ab" + "c" * 125
+
+
+async def test_without_issuers_a_jwt_is_nothing() -> None:
+    with running_issuer() as issuer:
+        async with closed_service() as app:
+            assert (await listed(app, issuer.token())).status == 401
+            await asyncio.sleep(0)
+            assert issuer.fetches == []

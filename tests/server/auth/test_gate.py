@@ -1,0 +1,272 @@
+"""The gate, asked by every route, for every caller, in its own space, another and a missing one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+from tests.server.auth.closed import bearer, closed_service, token_for
+from tests.support.asgi import ask
+from tests.support.stores import onnx
+
+from protoslice.errors import InvalidInput
+from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
+from protoslice.server.api.views import VIEWS
+from protoslice.server.app import Application
+from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.rules import RULES, Rule, check_rules
+from protoslice.server.request.guarded_route import rows_of
+
+READ, WRITE, DELETE, ADMIN = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
+SPACES = ["own", "other", "missing", "default"]
+LIMITED = "limited"
+HIDDEN = "No space"
+
+
+async def principals(app: Application) -> dict[str, str | None]:
+    """Tokens of every kind, by name; None for a caller without one."""
+    return {
+        "nobody": None,
+        "garbage": "psl_" + "0" * 48,
+        "expired": await token_for(app, *Scope, seconds=-1),
+        **{str(scope): await token_for(app, scope) for scope in Scope},
+        LIMITED: await token_for(app, READ, WRITE, DELETE, tags=("ci-*",)),
+        "reads everywhere": await token_for(app, READ, space=EVERY_SPACE),
+        "admin everywhere": await token_for(app, ADMIN, space=EVERY_SPACE),
+    }
+
+
+def expected(who: str, rule: Rule, row: str, space: str) -> int:
+    """Status by which the gate has to refuse, or 0 when it has to let in; told without `decide`."""
+    if rule.scope is None:
+        return 0
+    if who in {"nobody", "garbage", "expired"}:
+        return 401
+    everywhere = who.endswith("everywhere")
+    if not everywhere and (rule.everywhere or space != "own"):
+        return 404
+    held = {READ, WRITE, DELETE} if who == LIMITED else {READ} if who.startswith("reads") else {ADMIN}
+    held = held if who == LIMITED or everywhere else {Scope(who)}
+    if ADMIN not in held and not {rule.scope, *([READ] if rule.reads else [])} <= held:
+        return 403
+    named = "{tag}" in row or "{name:repository}" in row or re.search("/v2/{name|/mlflow-artifacts/.*{name", row)
+    if who == LIMITED and (rule.scope is DELETE or named) and rule.scope is not READ:
+        return 403  # the path names the tag `x`, or the repository `a/x`; a store is removed without naming any
+    return 404 if space == "missing" else 0
+
+
+async def test_every_route_for_every_caller_in_every_space(app: Application) -> None:
+    callers, wrong = await principals(app), list[str]()
+    for row in rows_of(app.router.routes) | {view.row for view in VIEWS}:
+        rule = RULES[row]
+        method, _, template = row.partition(" ")
+        named = template.replace("{name:repository}", "a/x").replace("{name:owned}", "a/x").replace("{kind}", "models")
+        named = named.replace("{ref}", "0" * 64) if method == "DELETE" else named  # anything shorter needs `read` too
+        path = re.sub(r"{(\w+)(:path)?}", "x", named)
+        for space in SPACES:
+            for who, token in callers.items():
+                root = "" if space == "default" else f"/spaces/{space}"
+                got = await ask(app, method, root + path, headers=bearer(token))
+                refused = (
+                    got.status
+                    if got.status in {401, 403} or (HIDDEN in got.text and "No space 'x'" not in got.text)
+                    else 0
+                )
+                refused = 404 if "No access to this space" in got.text else refused
+                if refused != expected(who, rule, row, space):
+                    wrong.append(f"{who}: {row} in {space}: {got.status} {got.text[:200]}")
+                if got.status == 401:
+                    assert got.headers["www-authenticate"].startswith(("Bearer ", "Basic ")), got
+    assert wrong == []
+
+
+def test_a_route_without_a_row_does_not_start() -> None:
+    with pytest.raises(RuntimeError, match="GET /v1/new"):
+        check_rules([*RULES, "GET /v1/new"])
+    check_rules(RULES)
+
+
+async def test_a_hidden_space_and_a_missing_one_look_the_same(app: Application) -> None:
+    token = await token_for(app, ADMIN)
+    for path in ("/v1/stores", "/v1/stores/x/files/a", "/v1/tokens", "/", "/livez"):
+        seen = set()
+        for space in ("other", "absent"):
+            got = await ask(app, "GET", f"/spaces/{space}{path}", headers=bearer(token))
+            seen.add((got.status, re.sub(r'"request_id": "\w+"|other|absent', "", got.text)))
+        assert len(seen) == 1, path
+
+
+def tags_set(tag: str, store: str) -> dict[str, tuple[str, str, bytes, dict[str, str]]]:
+    """Every way in which a request sets or removes `tag`, by name."""
+    metadata = {"upload-metadata": f"tag {b64encode(tag.encode()).decode()}", "upload-length": "5"}
+    begin = {"tus-resumable": "1.0.0"}
+    in_json = {"content-type": "application/json"}
+    return {
+        "query of PUT": ("PUT", f"/v1/stores?filename=m&tag=ci-1&tag={tag}", onnx(10), {}),
+        "query of POST": ("POST", f"/v1/stores?filename=m&tag={tag}", onnx(10), {}),
+        "tus metadata": ("POST", "/v1/uploads", b"", begin | metadata),
+        "query of tus": ("POST", f"/v1/uploads?tag={tag}", b"", begin | {"upload-length": "5"}),
+        "assemble": (
+            "POST",
+            "/v1/stores/assemble",
+            json.dumps({"uploads": {"a": "x"}, "tags": [tag]}).encode(),
+            in_json,
+        ),
+        "repository": ("POST", "/api/repos/create", b'{"name":"r","organization":"%b"}' % tag.encode(), in_json),
+        "branch": ("POST", f"/api/models/{tag}%2Fr/branch/b", b"{}", in_json),
+        "tag": ("PUT", f"/v1/tags/{tag}", json.dumps({"store": store}).encode(), in_json),
+        "removal of a tag": ("DELETE", f"/v1/tags/{tag}", b"", {}),
+    }
+
+
+async def test_patterns_cover_every_way_of_setting_a_tag(app: Application) -> None:
+    owner, limited = await token_for(app, ADMIN), await token_for(app, READ, WRITE, DELETE, tags=("ci-*",))
+    made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m&tag=prod", onnx(10), bearer(owner))
+    store = json.loads(made.body)["id"]
+    for tag, refused in (("prod", True), ("ci-2", False)):
+        for way, (method, path, body, headers) in tags_set(tag, store).items():
+            got = await ask(app, method, f"/spaces/own{path}", body, headers | bearer(limited))
+            assert (got.status == 403) is refused, (way, tag, got)
+    for method, path in (("DELETE", f"/v1/stores/{store}"), ("POST", f"/v1/stores/{store}/restore")):
+        assert (await ask(app, method, f"/spaces/own{path}", headers=bearer(limited))).status == 403
+
+
+@pytest.mark.parametrize("slash", ["/", "%2F", "%2f"])
+async def test_patterns_are_compared_with_names_of_repositories_as_they_are_meant(slash: str, app: Application) -> None:
+    limited = bearer(await token_for(app, READ, WRITE, DELETE, tags=("team/*",)))
+    for owner, refused in (("team", False), ("prod", True), ("te%61m", False), ("%70rod", True)):
+        for method, path in (
+            ("POST", f"/api/models/{owner}{slash}m/branch/b"),
+            ("POST", f"/{owner}{slash}m.git/info/lfs/objects/batch"),
+            ("DELETE", f"/api/models/{owner}{slash}m/tag/t"),
+            ("POST", f"/v2/{owner}{slash}m/blobs/uploads/"),
+            ("PUT", f"/api/2.0/mlflow-artifacts/artifacts/{owner}{slash}m"),
+        ):
+            body = b'{"operation": "upload", "objects": []}'  # a batch of downloads needs no permission to write
+            got = await ask(app, method, f"/spaces/own{path}", body, limited | {"content-type": "application/json"})
+            assert (got.status == 403) is refused, (method, path, got)
+
+
+async def test_tags_of_a_registration_are_asked_about(app: Application) -> None:
+    limited = await token_for(app, Scope.REGISTER, tags=("ci-*",))
+    for tag, status in (("prod", 403), ("ci-1", 422)):
+        body = json.dumps({"files": {"a": "file:///none"}, "tags": [tag]}).encode()
+        headers = bearer(limited) | {"content-type": "application/json"}
+        assert (await ask(app, "POST", "/spaces/own/v1/stores/register", body, headers)).status == status
+
+
+async def test_writing_alone_copies_nothing_out_of_stores(app: Application) -> None:
+    writer = await token_for(app, WRITE)
+    headers = bearer(writer) | {"content-type": MEDIA_TYPE}
+    known = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx", onnx(10), bearer(writer))
+    for store in (json.loads(known.body)["id"], "0" * 64):
+        lines = RecipeWriter()
+        recipe = lines.file("m.bin") + lines.copy(Copy(store, "m.onnx", 0, 1))
+        got = await ask(app, "PUT", "/spaces/own/v1/stores", recipe, headers)
+        assert (got.status, json.loads(got.body)["scope"]) == (403, "read")
+
+
+async def test_authorized_answers_are_private(app: Application) -> None:
+    token = bearer(await token_for(app, ADMIN))
+    made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=m.onnx&tag=m", onnx(10), token)
+    store = json.loads(made.body)["id"]
+    paths = [
+        f"/v1/stores/{store}/files/m.onnx",
+        "/v1/stores/m/files/m.onnx",
+        f"/v1/stores/{store}/tree",
+        "/v1/tags",
+    ]
+    for path in (*paths, f"/v1/stores/{store}", "/v1/stores", f"/v1/stores/{store}/tensors/weight-0"):
+        got = await ask(app, "GET", f"/spaces/own{path}", headers=token)
+        assert got.status == 200, got
+        assert got.headers["cache-control"].startswith("private, "), path
+        assert "public" not in got.headers["cache-control"]
+
+
+async def test_files_under_the_urls_of_registries_are_private(app: Application) -> None:
+    token = bearer(await token_for(app, ADMIN))
+    digest = f"sha256:{hashlib.sha256(b'secret').hexdigest()}"
+    made = await ask(app, "POST", f"/spaces/own/v2/team/m/blobs/uploads/?digest={digest}", b"secret", token)
+    assert made.status == 201, made
+    as_json = token | {"content-type": "application/json"}
+    await ask(app, "POST", "/spaces/own/api/repos/create", b'{"organization": "team", "name": "m"}', as_json)
+    lines = b"\n".join(
+        json.dumps({"key": key, "value": value}).encode()
+        for key, value in (("header", {"summary": "s"}), ("file", {"content": "c2VjcmV0", "path": "f"}))
+    )
+    done = await ask(app, "POST", "/spaces/own/api/models/team/m/commit/main", lines, token)
+    assert done.status == 200, done
+    for path in (f"/v2/team/m/blobs/{digest}", "/team/m/resolve/main/f"):
+        got = await ask(app, "GET", f"/spaces/own{path}", headers=token)
+        assert (got.status, got.body) == (200, b"secret"), got
+        assert got.headers["cache-control"].startswith("private, "), path
+
+
+HOSTILE = [
+    *(("GET", path, {}) for path in (
+        "//v1/stores", "/v1//stores", "/v1/stores/", "/./v1/stores", "/v1/../v1/stores", "/%2e/v1/stores",
+        "/v1%2fstores", "/%76%31/stores", "/spaces/own/../other/v1/stores", "/spaces/own/%2e%2e/other/v1/stores",
+        "/spaces/own//v1/stores",
+        "/spaces/own/spaces/other/v1/stores", "/spaces//v1/stores", "/spaces/OWN/v1/stores", "/livez/../v1/stores",
+        "/docs/../metrics", "/spaces/own%2f..%2fother/v1/stores", "/v1/stores%00", "/v1/stores;x",
+        "/spaces/*/v1/stores",
+    )),
+    ("POST", "/v1/stores", {"x-http-method-override": "GET"}),
+    ("POST", "/v1/uploads/x", {"x-http-method-override": "DELETE"}),
+    ("OPTIONS", "/v1/stores", {}),
+    *(("GET", "/v1/stores", {"authorization": value}) for value in (
+        "", " ", "Bearer", "Bearer ", "Bearer \x00", "Basic", "Basic !", "Basic " + b64encode(b"no-colon").decode(),
+        "Basic " + b64encode(b"\xff:\xff").decode(), "Digest x", "Bearer " + "psl_" * 2000, "bearer psl_" + "0" * 48,
+        "Bearer a, Bearer b", "Negotiate psl_" + "0" * 48,
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("with_token", [False, True])
+async def test_hostile_requests_get_nothing(with_token: bool, app: Application) -> None:
+    """Without a token, and with one for the space `own` alone, nothing of another space is answered."""
+    token = bearer(await token_for(app, *Scope) if with_token else None)
+    for method, path, headers in HOSTILE:
+        got = await ask(app, method, path, headers={**token, **headers})
+        assert got.status in {400, 401, 404, 405}, (method, path, headers, got)
+
+
+@pytest.mark.parametrize("prefix", ["file://{}", "file://{}/", "FILE://{}/store", "file://{}/store/spaces/other"])
+async def test_registering_out_of_the_storage_itself_is_refused_at_the_start(prefix: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="REGISTER_ALLOW"):
+        async with closed_service(storage=f"file://{tmp_path}/store", register_allow=(prefix.format(tmp_path),)):
+            pass
+
+
+@pytest.mark.parametrize("prefix", ["file://{}/stores", "file://{}/other/", "s3://models/"])
+async def test_registering_beside_the_storage_is_allowed(prefix: str, tmp_path: Path) -> None:
+    async with closed_service(storage=f"file://{tmp_path}/store", register_allow=(prefix.format(tmp_path),)):
+        pass
+
+
+async def test_memory_without_a_name_is_beside_everything() -> None:
+    async with closed_service(register_allow=("memory://named",)):
+        pass
+
+
+async def test_a_handler_that_forgets_the_tags_of_its_body_gets_no_stores(app: Application) -> None:
+    limited = await token_for(app, WRITE, tags=("ci-*",))
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
+    scope["protoslice.space"] = "own"
+    fields = {b"authorization": f"Bearer {limited}"}
+    services = await app.services.admit(scope, fields, "POST /v1/stores/assemble")
+    with pytest.raises(RuntimeError, match="allow_tags"):
+        assert services.stores
+    services.allow_tags(["ci-1"])
+    assert services.stores
+
+
+async def test_an_empty_login_is_none(app: Application) -> None:
+    for sent, words in ((None, "Token required"), (":", "Token required"), ("robot:x", "Invalid token")):
+        basic = {} if sent is None else {"authorization": "Basic " + b64encode(sent.encode()).decode()}
+        got = await ask(app, "GET", "/v2/", headers=basic)
+        assert (got.status, words in got.text) == (401, True), got

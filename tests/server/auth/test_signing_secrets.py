@@ -1,0 +1,174 @@
+"""Several secrets for signatures: the first signs, all verify, and processes refuse to run with different ones."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import psycopg
+import pytest
+from tests.server.auth.closed import bearer, closed_service, token_for
+from tests.server.auth.oidc.test_verification import STORES
+from tests.server.auth.oidc.trusting import trust_file
+from tests.server.auth.test_sessions import PEOPLE, Person, cookies, listed, signed_in
+from tests.server.auth.test_signatures import DATA, signed_target
+from tests.support.asgi import ask
+from tests.support.issuer import FakeIssuer, running_issuer
+from tests.support.postgres import TestServer
+from tests.support.serve import open_app
+
+from protoslice.catalog import open_database
+from protoslice.database import connect
+from protoslice.errors import Conflict, InvalidInput
+from protoslice.server.app import Application
+from protoslice.server.auth.decision import Scope
+from protoslice.server.settings import read_settings
+
+SECRETS: Final = {name: name * 40 for name in "ABC"}
+
+
+def given(names: str) -> dict[str, Any]:
+    """Settings of a service with the secrets of some letters, in this order."""
+    return {"signing_secret": "\n".join(SECRETS[name] for name in names)} if names else {}
+
+
+async def all_signed(app: Application, issuer: FakeIssuer, token: str) -> dict[str, str]:
+    """Everything that a service signs or seals: targets of URLs and cookies, by what they are."""
+    person = Person(app, issuer, Path())
+    await person.begin()
+    return {
+        "URL of a token": await signed_target(app, token),
+        "URL of a JWT": await signed_target(app, issuer.token()),
+        "session of a token": cookies(await signed_in(app, token)),
+        "session of a JWT": cookies(await signed_in(app, issuer.token())),
+        "session of a person": cookies(await person.come_back()),
+    }
+
+
+@pytest.mark.parametrize(("signs", "verifies"), [("AB", "BA"), ("BA", "AB"), ("A", "CA")])
+async def test_everything_signed_with_a_second_secret_is_valid(
+    signs: str, verifies: str, tmp_path: Path, catalogue: str
+) -> None:
+    storage: dict[str, Any] = {"database": catalogue, "storage": (tmp_path / "storage").as_uri()}
+    with running_issuer() as issuer:
+        storage["issuers"] = trust_file(tmp_path, issuer, more=PEOPLE)
+        async with closed_service(**storage, **given(signs)) as one:
+            token = await token_for(one, Scope.READ, Scope.WRITE)
+            put = f"{STORES}?filename=m.onnx&tag=m"
+            assert (await ask(one, "PUT", put, DATA, bearer(token))).status == 201
+            signed = await all_signed(one, issuer, token)
+            begun = Person(one, issuer, tmp_path)
+            await begun.begin()
+        async with open_app(auth="tokens", **storage, **given(verifies)) as other:
+            for what, each in signed.items():
+                got = await (ask(other, "GET", each) if what.startswith("URL") else listed(other, each))
+                assert got.status == 200, what
+            begun.app = other
+            assert (await begun.come_back()).status == 303
+            # What is signed in a session of before has the first secret: it outlives the removal of the second.
+            headers = {"cookie": signed["session of a person"], "sec-fetch-site": "same-origin"}
+            headers["content-type"] = "application/json"
+            body = b'{"path": "/v1/stores/m/files/m.onnx"}'
+            again = await ask(other, "POST", "/spaces/own/v1/sign", body, headers)
+            assert again.status == 201, again.text
+        async with open_app(auth="tokens", **storage, **given(verifies[0])) as last:
+            renewed = await signed_target(last, token)
+            assert (await ask(last, "GET", renewed)).status == 200
+            url = again.text.partition("http://localhost")[2].partition('"')[0]
+            assert (await ask(last, "GET", url)).status == 200
+            if verifies[0] != signs[0]:
+                for what, each in signed.items():
+                    got = await (ask(last, "GET", each) if what.startswith("URL") else listed(last, each))
+                    assert got.status == 401, what
+
+
+Start: TypeAlias = Callable[[str], AbstractAsyncContextManager[Application]]
+
+
+@pytest.fixture
+def started(catalogue: str, tmp_path: Path) -> Start:
+    """Starts a service with the secrets of some letters over one catalogue."""
+    storage = (tmp_path / "storage").as_uri()
+    return lambda names: open_app(auth="tokens", database=catalogue, storage=storage, **given(names))
+
+
+OUTCOMES: Final = {
+    "": {"": "same", "A": "refused"},
+    "A": {"A": "same", "AB": "differ", "B": "refused", "BA": "refused", "": "refused"},
+    "AB": {"AB": "same", "A": "differ", "BA": "differ", "B": "refused"},
+    "BA": {"AB": "differ", "B": "differ", "A": "refused", "CA": "refused"},
+    "B": {"BA": "differ"},
+}
+"""What happens when a process starts, by the secrets of the one that runs and by its own."""
+
+
+@pytest.mark.parametrize("first", OUTCOMES)
+async def test_processes_have_secrets_that_verify_what_the_others_sign(
+    first: str, started: Start, catalogue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    found = dict[str, str]()
+    async with started(first), open_database(catalogue, "memory://"):  # the latter signs nothing, and does not count
+        for second in OUTCOMES[first]:
+            caplog.clear()
+            try:
+                async with started(second):
+                    found[second] = "differ" if "PROTOSLICE_SIGNING_SECRET has other lines" in caplog.text else "same"
+            except Conflict as error:
+                found[second] = "refused" if "PROTOSLICE_SIGNING_SECRET" in error.message else error.message
+    assert found == OUTCOMES[first]
+    async with started("C"):  # a process that is gone does not count
+        pass
+
+
+async def test_process_sees_the_secrets_of_one_that_starts_at_once(postgres: TestServer, tmp_path: Path) -> None:
+    place: dict[str, Any] = {"database": postgres.new_catalogue(), "storage": tmp_path.as_uri(), "auth": "tokens"}
+    async with open_app(**place):
+        pass  # the database is there
+    with psycopg.connect(place["database"]) as first, psycopg.connect(place["database"], autocommit=True) as watch:
+        row = "(id, host, pid, version, schema, seen, secrets) VALUES ('x', 'h', 1, '1', 11, %s, 'abcd')"
+        first.execute(f"INSERT INTO processes {row}", (time.time_ns() // 1000,))
+        second = asyncio.create_task(_refused(open_app(**place, **given("A"))))
+        blocked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'LOCK%'"
+        while not second.done() and watch.execute(blocked).fetchone() is None:
+            await asyncio.sleep(0.01)
+        first.commit()
+    assert await second, "it did not wait for the other one"
+
+
+async def _refused(service: AbstractAsyncContextManager[Application]) -> bool:
+    try:
+        async with service:
+            return False
+    except Conflict:
+        return True
+
+
+async def test_database_confirms_no_guess_of_a_secret(started: Start, catalogue: str) -> None:
+    async with started("AB"):
+        database = connect(catalogue, "memory://")
+        rows = await database.read(lambda tx: tx.all("SELECT secrets FROM processes WHERE secrets IS NOT NULL"))
+        await database.close()
+    assert [len(each) for each in rows[0][0].split()] == [4, 4], "16 bits of each"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("by_file", [False, True])
+def test_secrets_stand_one_a_line(end: str, by_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = f"{SECRETS['A']}{end}{end}{SECRETS['B']}{end}"
+    if by_file:
+        (tmp_path / "secrets").write_text(text, newline="")
+        monkeypatch.setenv("PROTOSLICE_SIGNING_SECRET_FILE", str(tmp_path / "secrets"))
+    else:
+        monkeypatch.setenv("PROTOSLICE_SIGNING_SECRET", text)
+    assert read_settings({}).signing_secrets() == [SECRETS["A"], SECRETS["B"]]
+
+
+@pytest.mark.parametrize("wrong", ["{A}\nshort", "short\n{A}", "\n\n \n", "{A}\n" + "x" * 31])
+def test_each_secret_is_long_enough(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOSLICE_SIGNING_SECRET", wrong.format(**SECRETS))
+    with pytest.raises(InvalidInput, match="PROTOSLICE_SIGNING_SECRET: invalid value: use secrets of at least 32 char"):
+        read_settings({})

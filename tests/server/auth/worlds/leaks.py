@@ -1,0 +1,182 @@
+"""Holes in the wall between spaces, to be planted: each is what a hurried change might do."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
+
+import pytest
+
+from protoslice.catalog.artifacts import ArtifactTable
+from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.mlflow import MlflowTable
+from protoslice.catalog.spaces import Account
+from protoslice.catalog.syntax import Digest
+from protoslice.catalog.webhooks import WebhookTable
+from protoslice.errors import NotFound
+from protoslice.repositories.staging import StagedFiles
+from protoslice.server.auth import records, rules
+from protoslice.server.auth.decision import EVERY_SPACE, Decision, Scope
+from protoslice.server.auth.rules import Rule
+from protoslice.stores import ResultPage
+from protoslice.stores.names import DEFAULT_SPACE
+from protoslice.stores.open_stores import OpenStores
+from protoslice.stores.uploads.records import UploadRecords
+
+Planting = Callable[[pytest.MonkeyPatch], None]
+
+
+class Leak(NamedTuple):
+    """A hole, and routes through which it shows."""
+
+    plant: Planting
+    routes: tuple[str, ...]
+
+
+_known: Final = WeakKeyDictionary[asyncio.AbstractEventLoop, dict[object, Any]]()
+
+
+def _of_this_world() -> dict[object, Any]:
+    """Memory of one service: each world has a loop of its own."""
+    return _known.setdefault(asyncio.get_running_loop(), {})
+
+
+def _remember(kind: type, method: str, key: Callable[..., object]) -> Planting:
+    """A cache of what a method found, by a key that says nothing of the space."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        plain = getattr(kind, method)
+
+        async def remembering(self: object, *given: Any) -> object:
+            known = _of_this_world()
+            with suppress(NotFound):
+                known[key(*given)] = await plain(self, *given)
+            return known[key(*given)] if key(*given) in known else await plain(self, *given)
+
+        patch.setattr(kind, method, remembering)
+
+    return plant
+
+
+def _staged_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """Files that were sent to a repository count as sent to any."""
+    keep = StagedFiles.keep
+
+    async def keeping(self: StagedFiles, upload: Any) -> None:
+        _of_this_world()[upload.sha256] = upload
+        await keep(self, upload)
+
+    async def finding(self: StagedFiles, digest: str) -> Any:
+        return _of_this_world().get(digest)
+
+    patch.setattr(StagedFiles, "keep", keeping)
+    patch.setattr(StagedFiles, "find", finding)
+
+
+def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
+    """Blobs that came to a repository are found from any."""
+    change, find = ArtifactTable.change_blob, ArtifactTable.blob
+
+    async def changing(self: ArtifactTable, digest: Digest, blob: KeptFile, seen: KeptFile | None) -> None:
+        _of_this_world()[digest] = blob
+        await change(self, digest, blob, seen)
+
+    async def finding(self: ArtifactTable, digest: Digest) -> KeptFile:
+        with suppress(NotFound):
+            return await find(self, digest)
+        return _of_this_world()[digest] if digest in _of_this_world() else await find(self, digest)
+
+    patch.setattr(ArtifactTable, "change_blob", changing)
+    patch.setattr(ArtifactTable, "blob", finding)
+
+
+def _artifacts_of_all(patch: pytest.MonkeyPatch) -> None:
+    """MLflow's files are listed from the default space, whichever is asked."""
+    plain = MlflowTable.entries
+
+    def entries(self: MlflowTable, folder: str) -> Any:
+        return plain(MlflowTable(self._database, Account(DEFAULT_SPACE)), folder)
+
+    patch.setattr(MlflowTable, "entries", entries)
+
+
+def _opened_by_id(patch: pytest.MonkeyPatch) -> None:
+    """An opened store is found by its id alone."""
+    plain = OpenStores.get_fresh
+
+    def found(self: OpenStores, space: str, store_id: str) -> Any:
+        rows = [row for (_, id), row in self._rows.items() if id == store_id]
+        return next(filter(None, (self._results.find((row, "store")) for row in rows)), plain(self, space, store_id))
+
+    patch.setattr(OpenStores, "get_fresh", found)
+
+
+def _any_grant(patch: pytest.MonkeyPatch) -> None:
+    """A grant holds in every space."""
+
+    def decide(principal: Any, space: str, need: Any) -> Decision:
+        return Decision.ALLOWED
+
+    for module in ("credentials", "decision"):
+        patch.setattr(f"protoslice.server.auth.{module}.decide", decide)
+
+
+def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
+    """A page of tokens ends at one of another space."""
+
+    async def page(self: records.Tokens, space: str, limit: int, cursor: str | None) -> Any:
+        sql = f"SELECT {records._COLUMNS} FROM tokens WHERE id > :after ORDER BY id LIMIT 100"
+        rows = await self._database.read(lambda tx: tx.all(sql, after=cursor or ""))
+        listed = [records._record(row) for row in rows]
+        own = [each for each in listed if each.grant.space == space]
+        others = [each.id for each in listed if each.grant.space not in (space, EVERY_SPACE)]
+        return ResultPage(own[:limit], others[0] if others else None)
+
+    patch.setattr(records.Tokens, "page", page)
+
+
+def _hooks_of_all(patch: pytest.MonkeyPatch) -> None:
+    """Webhooks of all spaces are listed."""
+
+    async def of(self: WebhookTable, space: str) -> list[Any]:
+        return await self.all()
+
+    patch.setattr(WebhookTable, "of", of)
+
+
+def _readers(row: str) -> Planting:
+    """A reader of one space is told what concerns all."""
+
+    def plant(patch: pytest.MonkeyPatch) -> None:
+        patch.setattr(rules, "RULES", {**rules.RULES, row: Rule(Scope.READ)})
+        patch.setattr("protoslice.server.services.RULES", rules.RULES)
+
+    return plant
+
+
+LEAKS: Final = {
+    "a file sent to another repository": Leak(
+        _staged_anywhere, ("POST /{name:repository}.git/info/lfs/objects/batch",)
+    ),
+    "blobs by digest alone": Leak(_blobs_anywhere, ("GET /v2/{name:path}/blobs/{digest}",)),
+    "uploads by id alone": Leak(
+        _remember(UploadRecords, "_read", lambda upload: upload), ("GET /v1/uploads/{upload}",)
+    ),
+    "sessions of Xet by id alone": Leak(
+        _remember(UploadRecords, "read", lambda upload: upload),
+        ("GET /v2/{name:path}/blobs/uploads/{upload}", "GET /v1/uploads/{upload}"),
+    ),
+    "artifacts of MLflow in one place": Leak(
+        _artifacts_of_all,
+        ("GET /api/2.0/mlflow-artifacts/artifacts", "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}"),
+    ),
+    "opened stores by id alone": Leak(_opened_by_id, ("GET /v1/stores/{ref}/summary", "GET /v1/stores/{ref}/tree")),
+    "a grant for every space": Leak(_any_grant, ("GET /v1/stores", "GET /v1/tags/{tag}")),
+    "pages of the tokens of all": Leak(_tokens_of_all, ("GET /v1/tokens",)),
+    "webhooks of all": Leak(_hooks_of_all, ("GET /v1/webhooks",)),
+    "metrics for all": Leak(_readers("GET /metrics"), ("GET /metrics",)),
+    "spaces for all": Leak(_readers("GET /v1/spaces"), ("GET /v1/spaces",)),
+}

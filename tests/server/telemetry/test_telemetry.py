@@ -1,0 +1,216 @@
+"""Spans, as a collector of OTLP over HTTP gets them."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
+from tests.support.serve import ServiceProcess, service_process
+from tests.support.serving import in_a_thread
+
+from protoslice.server.auth.rules import RULES
+
+TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+
+
+@dataclass(slots=True)
+class Collector:
+    """Collector of spans that answers with `status`, and keeps all that it receives."""
+
+    status: int = 200
+    url: str = ""
+    bodies: list[bytes] = field(default_factory=list)
+    paths: set[str] = field(default_factory=set)
+    came: Event = field(default_factory=Event)
+
+    @property
+    def spans(self) -> list[Span]:
+        """All spans, in no order."""
+        return [
+            span
+            for body in self.bodies
+            for resource in ExportTraceServiceRequest.FromString(body).resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+@contextmanager
+def collecting(status: int = 200) -> Iterator[Collector]:
+    collector = Collector(status)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            collector.bodies.append(self.rfile.read(int(self.headers["content-length"])))
+            collector.paths.add(self.path)
+            collector.came.set()
+            self.send_response(collector.status)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Handler)) as address:
+        collector.url = f"http://{address}"
+        yield collector
+
+
+@contextmanager
+def serving(storage: Path, settings: Mapping[str, str]) -> Iterator[ServiceProcess]:
+    common = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    with service_process("--storage", storage.as_uri(), settings={**common, **settings}) as running:
+        yield running
+
+
+def ended(service: ServiceProcess) -> list[dict[str, Any]]:
+    """The log lines of all requests; the service has ended, and has sent what was left to send."""
+    service.running.terminate()
+    service.running.wait(20)
+    lines = [json.loads(line) for line in service.log.read_text().splitlines()]
+    return [line for line in lines if line["event"] == "request"]
+
+
+def attributes(span: Span) -> dict[str, Any]:
+    return {each.key: getattr(each.value, each.value.WhichOneof("value") or "") for each in span.attributes}
+
+
+def test_ids_of_uploads_are_in_no_line_and_no_span(tmp_path: Path) -> None:
+    """Who knows the id of an upload may write to it on an open service."""
+    upload, session = "0068d1e2f3-5b0c8d7e9f1a2b3c4d5e", "c0ffee4217a9b8d6e5f40312233445ab"
+    rows = [row.replace("{upload}", upload) for row in RULES if "{upload}" in row]
+    rows += [row.replace("{session}", session if "/parts/" in row else upload) for row in RULES if "{session}" in row]
+    assert len(rows) >= 10
+    with collecting() as collector, serving(tmp_path, {"PROTOSLICE_OTEL_ENDPOINT": collector.url}) as service:
+        with httpx.Client(base_url=service.url) as client:
+            for row in rows:
+                method, _, template = row.partition(" ")
+                path = template.replace("{kind}", "models").replace(":repository}", "}/b")
+                client.request(method, re.sub(r"{(\w+)(:\w+)?}", "x", path), content=b"")
+            client.get(f"/{'a' * 440}/{upload}/{upload}")  # cut inside of the second id
+        assert len([line for line in ended(service) if "..." in line["path"]]) > len(rows)
+        texts = [service.log.read_bytes(), *collector.bodies]
+    for rest in (upload[11:], session[10:]):
+        assert not any(rest[:8].encode() in text for text in texts), rest
+
+
+def test_each_request_is_a_span_with_the_ids_of_its_log_line(tmp_path: Path) -> None:
+    with collecting() as collector, serving(tmp_path, {"PROTOSLICE_OTEL_ENDPOINT": f"{collector.url}/"}) as service:
+        with httpx.Client(base_url=service.url, headers={"user-agent": "tester/1"}) as client:
+            store = client.put("/v1/stores?tag=traced&filename=hush.pb", content=b"\x0a\x06traced").json()["id"]
+            for _ in range(3):
+                client.get(f"/v1/stores/{store}/chunks/0", headers={"range": "bytes=2-4", "authorization": "hush"})
+            client.head("/v1/stores/traced/merge?path=1&hush=hush")
+            client.get("/v1/stores/traced/files/none")
+            client.get("/no/such/path")
+            client.delete("/v1/tags/traced")
+            client.get("/livez")
+        lines = ended(service)
+        spans = {span.span_id.hex(): span for span in collector.spans}
+    assert collector.paths == {"/v1/traces"}
+    assert len(spans) == len(lines) == 9
+    for line in lines:
+        span = spans[line["span_id"]]
+        told = attributes(span)
+        assert span.trace_id.hex() == line["trace_id"]
+        assert span.kind == Span.SPAN_KIND_SERVER
+        assert not span.parent_span_id
+        assert span.end_time_unix_nano > span.start_time_unix_nano
+        known = line["route"] != "unmatched"
+        assert span.name == (f"{line['method']} {line['route']}" if known else line["method"])
+        assert told.get("http.route") == (line["route"] if known else None)
+        assert told["http.request.method"] == line["method"]
+        assert told["http.response.status_code"] == line["status"]
+        assert told["url.path"] == line["path"]
+        assert told["protoslice.request_id"] == line["request_id"]
+        assert told["http.request.body.size"] == line["received"]
+        assert told["http.response.body.size"] == line["sent"]
+        assert told.get("protoslice.store") == line.get("store")
+        assert (told["client.address"], told["server.port"]) == (line["client"], service.server.port)
+        assert told["user_agent.original"] == "tester/1"
+        assert span.status.code == Status.STATUS_CODE_UNSET
+    assert {span.name for span in spans.values()} == {
+        "PUT /v1/stores",
+        "GET /v1/stores/{ref}/chunks/{n}",
+        "HEAD /v1/stores/{ref}/merge",
+        "GET /v1/stores/{ref}/files/{path:path}",
+        "GET",
+        "DELETE /v1/tags/{tag}",
+        "GET /livez",
+    }
+    assert b"hush" not in b"".join(collector.bodies), "queries and headers stay here"
+    first = ExportTraceServiceRequest.FromString(collector.bodies[0]).resource_spans[0].resource
+    assert {each.key: each.value.string_value for each in first.attributes}["service.name"] == "protoslice"
+
+
+def test_the_callers_trace_goes_on(tmp_path: Path) -> None:
+    with collecting() as collector, serving(tmp_path, {"PROTOSLICE_OTEL_ENDPOINT": collector.url}) as service:
+        for sent in (f"00-{TRACE}-{PARENT}-01", "00-0-0-01", "garbage"):
+            assert httpx.get(f"{service.url}/livez", headers={"traceparent": sent}).status_code == 200
+        # The caller has decided that this trace is not kept. The log still says which it was.
+        httpx.get(f"{service.url}/livez", headers={"traceparent": f"00-{TRACE}-{PARENT}-00"})
+        first, *others, last = ended(service)
+        spans = {span.span_id.hex(): span for span in collector.spans}
+    assert first["trace_id"] == last["trace_id"] == TRACE
+    assert spans[first["span_id"]].parent_span_id.hex() == PARENT
+    assert not [line for line in others if spans[line["span_id"]].parent_span_id or line["trace_id"] == TRACE]
+    assert len(spans) == 3
+
+
+def test_a_fault_is_an_error(tmp_path: Path) -> None:
+    with collecting() as collector, serving(tmp_path, {"PROTOSLICE_OTEL_ENDPOINT": collector.url}) as service:
+        store = httpx.put(f"{service.url}/v1/stores", content=b"\x0a\x07damaged\x12\x80\x28" + bytes(5120)).json()["id"]
+        (damaged,) = (path for path in tmp_path.rglob("*") if path.is_file() and b"damaged" in path.read_bytes()[:20])
+        damaged.write_bytes(damaged.read_bytes().replace(b"damaged", b"Damaged"))
+        assert httpx.get(f"{service.url}/v1/stores/{store}/merge").status_code == 500
+        ended(service)
+        (failed,) = (span for span in collector.spans if span.status.code == Status.STATUS_CODE_ERROR)
+    assert failed.name == "GET /v1/stores/{ref}/merge"
+    assert attributes(failed)["error.type"] == "IntegrityError"
+    assert attributes(failed)["http.response.status_code"] == 500
+
+
+def test_nothing_is_sent_unless_we_are_told_where(tmp_path: Path) -> None:
+    with collecting() as collector:
+        general = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "FASTAPI_OTEL_AUTO_CONFIGURE": "true"}
+        with serving(tmp_path, {**general, "OTEL_BSP_SCHEDULE_DELAY": "10"}) as service:
+            httpx.get(f"{service.url}/livez", headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
+            (line,) = ended(service)
+        assert collector.bodies == []
+    assert "trace_id" not in line
+
+
+@pytest.mark.parametrize("fault", ["answers 500", "refuses", "is silent"])
+@pytest.mark.long
+def test_a_collector_that_fails_hurts_nobody(tmp_path: Path, fault: str) -> None:
+    with (
+        collecting(status=500) as collector,
+        socket.create_server(("127.0.0.1", 0)) as silent,
+    ):
+        _, port = silent.getsockname()
+        if fault == "refuses":
+            silent.close()
+        url = collector.url if fault.startswith("answers") else f"http://127.0.0.1:{port}"
+        settings = {"PROTOSLICE_OTEL_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "300", "OTEL_BSP_MAX_QUEUE_SIZE": "512"}
+        with serving(tmp_path, settings) as service, httpx.Client(base_url=service.url) as client:
+            store = client.put("/v1/stores", content=b"\x0a\x05spans").json()["id"]
+            assert {client.get(f"/v1/stores/{store}/merge").content for _ in range(700)} == {b"\x0a\x05spans"}
+            if fault.startswith("answers"):
+                assert collector.came.wait(10)
+            lines = ended(service)
+            log = service.log.read_text().splitlines()
+    assert len(lines) == 701
+    others = [json.loads(line) for line in log if json.loads(line)["event"] != "request"]
+    assert len(others) < len(lines) // 2, "the log is flooded"
