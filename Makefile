@@ -192,8 +192,8 @@ fmt: .venv/ready .venv/core ## rewrite everything as the formatters want it
 
 docs: .venv/ready .venv/core ## regenerate the OpenAPI document, the reference pages and the list of modules
 	@mkdir -p .make
-	$(BIN)/python -m protoslice.server.api.documentation.openapi_file > .make/openapi.json && mv .make/openapi.json openapi/openapi.json
-	$(BIN)/python -m protoslice.server.api.documentation.reference docs
+	$(BIN)/python -m tools.openapi > .make/openapi.json && mv .make/openapi.json openapi/openapi.json
+	$(BIN)/python -m tools.reference docs
 	$(BIN)/python -m tests.house.module_map
 
 protos: .venv/ready ## compile protos/ into the descriptor set that the package carries

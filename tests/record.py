@@ -31,12 +31,12 @@ from tests.support.receiver import running_receiver
 from tests.support.serve import service_process
 from tests.support.streams import FRAMED, example
 from tests.support.things import Filling
+from tools.openapi import document_text
 from typer.main import get_command
 from typer.testing import CliRunner
 
 import protoslice
 from protoslice.cli.app import app as program
-from protoslice.server.api.documentation.openapi_file import document_text
 from protoslice.server.auth.decision import EVERY_SPACE, Scope
 from protoslice.server.pages import built
 

@@ -141,7 +141,8 @@ def _help() -> Iterator[Message]:
 
 def _application() -> Iterator[Message]:
     """Collect the problems, the settings and the description of the HTTP API."""
-    from protoslice.server.api.documentation.openapi_file import document_text
+    from tools.openapi import document_text
+
     from protoslice.server.problems import PROBLEMS
     from protoslice.server.settings import Settings, environment_name
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from protoslice.server.api.documentation.openapi_file import document_text
-from protoslice.server.api.documentation.reference import PAGES
+from tools.openapi import document_text
+from tools.reference import PAGES
 
 ROOT = Path(__file__).resolve().parents[2]
 STALE = "is stale: run `make docs`"

@@ -70,7 +70,6 @@ SERVICES: Final = "protoslice.services"
 
 _PING_SECONDS: Final = 2
 _GZIPPED_ROOM: Final = 16 << 20
-_TURNS: Final = 20
 
 
 @dataclass(slots=True)
@@ -384,15 +383,11 @@ def _verifier(trust: tuple[Issuer, ...], stack: AsyncExitStack) -> Verifier:
 
 
 async def _ping(database: Database) -> None:
-    answer = asyncio.ensure_future(database.ping())
-    await asyncio.wait({answer}, timeout=_PING_SECONDS)
-    for _ in range(_TURNS):  # a busy loop is no reason to doubt the database: the answer may be on its way
-        if answer.done():
-            await answer
-            return
-        await asyncio.sleep(0)
-    answer.cancel()
-    raise DatabaseUnavailable(f"The database gave no answer within {_PING_SECONDS} seconds")
+    try:
+        async with asyncio.timeout(_PING_SECONDS):
+            await database.ping()
+    except TimeoutError:
+        raise DatabaseUnavailable(f"The database gave no answer within {_PING_SECONDS} seconds") from None
 
 
 async def _stop(task: asyncio.Task[None]) -> None:

@@ -1,4 +1,4 @@
-"""Clients: told apart by address, proxy or proof; limits of one leave room for others."""
+"""Clients: found by address or proxy; limits of one leave room for others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.types import Scope
 from tests.support.live import LiveServer, RawAnswer, exchange, read_answer
 from tests.support.logs import logs_to
 from tests.support.problems import assert_problem
@@ -356,16 +355,6 @@ def test_what_counts_as_one_client() -> None:
     assert network_of("fe80::1%eth0") == network_of("fe80::2")
     assert network_of(None) == "" == pseudonym("")
     assert "192.0.2.1" not in pseudonym("192.0.2.1") != pseudonym("192.0.2.2")
-
-
-def test_who_proves_a_name_is_known_by_it_wherever_it_comes_from() -> None:
-    def principal(scope: Scope) -> str | None:
-        return dict(scope["headers"]).get(b"x-who", b"").decode() or None
-
-    clients = Clients(Settings(storage="memory://"), principal)
-    named = {"headers": [(b"x-who", b"ada")]}
-    assert clients.key(named, "192.0.2.1") == clients.key(named, "192.0.2.2") == "principal ada"
-    assert clients.key({"headers": []}, "192.0.2.1") == "192.0.2.1"
 
 
 @pytest.mark.parametrize("proxies", ["10.0.0.1/8", "proxy.example", "10.0.0.0/8, unix, x"])

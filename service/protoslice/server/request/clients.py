@@ -1,22 +1,16 @@
-"""Clients: recognised by proof, proxy or address; each has a limited share of the service."""
+"""Clients: recognised by their address, or by that which a trusted proxy names; each has a limited share."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import IPv4Address, IPv6Network, ip_network
-from typing import Final, TypeAlias
-
-from starlette.types import Scope
+from typing import Final
 
 from protoslice.concurrency.shares import QueuedShares, Shares
 from protoslice.server.http.headers import Headers
 from protoslice.server.request.forwarded import Address, client_of, parse_address
 from protoslice.server.settings import UNIX, Settings
-
-Principal: TypeAlias = Callable[[Scope], str | None]
-"""Client that a request proves to be; None without a proof, in which case the address counts."""
 
 SMALL: Final = 4
 """So many times as many small uploads may be under way at once."""
@@ -25,9 +19,9 @@ _V6_PREFIX: Final = 64
 
 
 class Clients:
-    """Recognises clients by a request's proof, by the word of trusted proxies, else by the peer's address."""
+    """Find the addresses of clients, and count what each has under way."""
 
-    def __init__(self, settings: Settings, principal: Principal | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self.connections = Shares(0, settings.connections_per_client(), "connections")
         self.requests = Shares(0, settings.requests_per_client(), "concurrent requests")
         most, each = settings.max_uploads, settings.uploads_per_client()
@@ -36,7 +30,6 @@ class Clients:
         """Those whose whole body comes at once."""
         self.readers = Shares(settings.max_waiting_readers, settings.waiting_readers_per_client(), "waiting readers")
         self.principals = Shares(0, settings.requests_per_principal(), "requests under way")
-        self._principal = principal
         self._trusts_unix = UNIX in settings.trusted_proxies
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]
 
@@ -46,12 +39,6 @@ class Clients:
             return peer
         found = client_of(headers, self._is_trusted)
         return peer if found is None else str(found)
-
-    def key(self, scope: Scope, address: str | None) -> str:
-        """Key that a client counts under: its proof, else its address, or for IPv6 its network."""
-        # One machine has a whole network of IPv6.
-        proven = self._principal(scope) if self._principal is not None else None
-        return network_of(address) if proven is None else f"principal {proven}"
 
     def is_proxy(self, peer: str | None) -> bool:
         """True if the peer of a connection is a trusted proxy."""
@@ -70,7 +57,7 @@ def _uploads(settings: Settings, most: int, each: int, what: str) -> QueuedShare
 
 
 def network_of(address: str | None) -> str:
-    """Key of an address, the network for IPv6; "" for None."""
+    """Return the key that a client at `address` counts under: for IPv6 its network; "" for None."""
     return "" if address is None else _network(address)
 
 

@@ -16,7 +16,7 @@ from protoslice.server.http.disconnect import CLIENT_GONE, CancelOnDisconnect, C
 from protoslice.server.http.failures import send_failure
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.safety import secured
-from protoslice.server.request.clients import Clients
+from protoslice.server.request.clients import Clients, network_of
 from protoslice.server.request.forwarded import scheme_of
 from protoslice.server.telemetry.metrics import Metrics
 from protoslice.server.telemetry.recorder import Recorder
@@ -74,7 +74,7 @@ class RequestMiddleware:
             if scheme is not None:  # URLs in answers, and cookies, are for the address that the proxy was asked by
                 scope["scheme"] = scheme
             context.client = self._clients.address(context.client, scope["headers"])
-            context.key = self._clients.key(scope, context.client)
+            context.key = network_of(context.client)
 
     async def _run(self, scope: Scope, watched: _Watched) -> None:
         try:

@@ -1,7 +1,4 @@
-"""Prints the OpenAPI document, as it is committed.
-
-`python -m protoslice.server.api.documentation.openapi_file > openapi/openapi.json`
-"""
+"""Print the OpenAPI document as it is committed: `python -m tools.openapi > openapi/openapi.json`."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from protoslice.server.settings import Settings
 
 
 def document_text() -> str:
-    """The document as it is committed, with the version of the release, which few commits change."""
+    """Return the document with the version of the release, not of the build, so that it rarely changes."""
     document = create_app(Settings(storage="memory://")).openapi()
     document["info"]["version"] = release()
     return json.dumps(document, indent=1, ensure_ascii=False) + "\n"

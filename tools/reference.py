@@ -1,7 +1,4 @@
-"""Reference pages in docs/, made of the tables in the code.
-
-`python -m protoslice.server.api.documentation.reference docs` writes them.
-"""
+"""Write the reference pages of docs/ from the tables in the code: `python -m tools.reference docs`."""
 
 from __future__ import annotations
 
@@ -22,7 +19,7 @@ from protoslice.sizes import format_size
 
 _PROBLEMS: Final = Template("""# Problems
 
-<!-- Made by `python -m protoslice.server.api.documentation.reference docs`; a test compares. -->
+<!-- Made by `python -m tools.reference docs`; a test compares. -->
 
 Every error response is `application/problem+json` (RFC 9457). `type` is a path at which the service explains the
 problem, the same on every installation, or a type registered with IANA; programs should compare it literally. `detail`
@@ -48,7 +45,7 @@ clients can tell that the response is incomplete.
 
 _CONFIGURATION: Final = Template("""# Configuration
 
-<!-- Made by `python -m protoslice.server.api.documentation.reference docs`; a test compares. -->
+<!-- Made by `python -m tools.reference docs`; a test compares. -->
 
 Every setting is an environment variable. `protoslice config` shows their values, without secrets; `protoslice serve`
 also has the options `--host`, `--port` and `--storage`. The service does not start with an unknown `PROTOSLICE_…`
@@ -62,7 +59,7 @@ $settings
 
 _VERSIONS: Final = Template("""# Versions of the API
 
-<!-- Made by `python -m protoslice.server.api.documentation.reference docs`; a test compares. -->
+<!-- Made by `python -m tools.reference docs`; a test compares. -->
 
 The version of the API is the beginning of its paths, `/v1`. Paths of any other version are `404`.
 
