@@ -298,6 +298,11 @@ def test_if_range(client: httpx.Client) -> None:
     assert client.get("/plain", headers={"if-range": '"other"'}).status_code == 200
 
 
+def test_dates_are_ignored_without_a_modification_date(client: httpx.Client) -> None:
+    assert client.get("/plain", headers={"if-modified-since": "Fri, 31 Dec 2100 10:00:00 GMT"}).status_code == 200
+    assert client.get("/plain", headers={"if-unmodified-since": "Sun, 06 Nov 1994 08:49:37 GMT"}).status_code == 200
+
+
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_not_modified(client: httpx.Client, method: str) -> None:
     for listed in ('"sha256-fake"', 'W/"sha256-fake"', "*", '"a", "sha256-fake"'):

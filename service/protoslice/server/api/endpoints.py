@@ -13,7 +13,7 @@ from protoslice.errors import NotFound
 from protoslice.server.api.documentation.openapi_fragments import EXPERIMENTAL, SEEN, problems
 from protoslice.server.auth.decision import Scope
 from protoslice.server.auth.rules import Rule, add_rule
-from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, failure
+from protoslice.server.http.conditions import EntityTag, Preconditions, Verdict, evaluate, failure
 from protoslice.server.http.headers import read_fields
 from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.services import Given, Services
@@ -108,9 +108,8 @@ def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
         found: Current | None = None
         with suppress(NotFound):
             found = await find(request, services)
-        fields = read_fields(request.scope)  # of several lines, the parameters hold the first
-        asked = Preconditions(if_match=fields.get(b"if-match"), if_none_match=fields.get(b"if-none-match"))
-        if evaluate(asked, None if found is None else Validators(found.etag), reads=False) is not Verdict.PROCEED:
+        asked = Preconditions.of(read_fields(request.scope))  # of several lines, the parameters hold the first
+        if evaluate(asked, None if found is None else found.etag, reads=False) is not Verdict.PROCEED:
             shown = {}
             if found is not None and services.may(Scope.READ):
                 shown = {"etag": str(found.etag), **found.shown}

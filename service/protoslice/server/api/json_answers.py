@@ -22,9 +22,9 @@ from protoslice.server.api.encoding import encode_fact, encode_items, has_secret
 from protoslice.server.auth.decision import Scope as AccessScope
 from protoslice.server.auth.places import asked_url, url_of
 from protoslice.server.context import context_of
-from protoslice.server.http.conditions import EntityTag, Preconditions, Validators, Verdict, evaluate, failure
+from protoslice.server.http.conditions import EntityTag, Preconditions, Verdict, evaluate, failure
 from protoslice.server.http.digests import format_digest
-from protoslice.server.http.headers import Fields, read_fields
+from protoslice.server.http.headers import read_fields
 from protoslice.server.http.negotiation import takes_gzip
 from protoslice.server.http.parameters import SIGNATURE, Time, with_parameter
 from protoslice.server.problems import PRECONDITION, HttpProblem
@@ -107,10 +107,8 @@ def json_answer(
     if request.method == "GET":
         coded = len(body) >= _LEAST_GZIPPED and _takes_gzip(request)
         # A client that takes gzip may still have the plain form, whose tag is then as good.
-        asked = _conditions(read_fields(request.scope))
-        verdicts = {
-            each: evaluate(asked, Validators(each), reads=True) for each in ((tag.gzipped, tag) if coded else (tag,))
-        }
+        asked = Preconditions.of(read_fields(request.scope))
+        verdicts = {each: evaluate(asked, each, reads=True) for each in ((tag.gzipped, tag) if coded else (tag,))}
         for known, verdict in verdicts.items():
             if verdict is Verdict.NOT_MODIFIED:
                 return Response(status_code=304, headers=said | {"etag": str(known)})
@@ -284,7 +282,3 @@ def next_page(scope: Scope, after: str | None, *, name: str = "cursor", absolute
         return {}
     query = with_parameter(scope["query_string"], name, after)
     return {"link": f'<{asked_url(scope, absolute=absolute)}?{query}>; rel="next"'}
-
-
-def _conditions(fields: Fields) -> Preconditions:
-    return Preconditions(if_match=fields.get(b"if-match"), if_none_match=fields.get(b"if-none-match"))

@@ -1,19 +1,19 @@
 """Conditional requests (RFC 9110, section 13), as pure functions of headers and validators.
 
 A list of entity tags that does not parse never lets a request through that a correct list could stop: If-Match fails,
-and If-None-Match fails for a method that changes something but is ignored for a method that reads. A date that does
-not parse is ignored, as the RFC says.
+and If-None-Match fails for a method that changes something but is ignored for a method that reads. Representations have
+no modification date: If-Modified-Since and If-Unmodified-Since are ignored, and a date in If-Range never matches.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from protoslice.errors import InvalidInput
+from protoslice.server.http.headers import Fields
 
 _GZIPPED: Final = "-gzip"
 """End of strong tags of compressed representations."""
@@ -22,18 +22,6 @@ _ESCAPED: Final = re.compile(r"[^A-Za-z0-9!#$&'*+\-./:;=?@^_`|~]+")
 """Characters escaped in a storage's tag: any not allowed in entity tags, the escape, separators."""
 _LIST: Final = re.compile(r'[ \t,]*(?:(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"(?:[ \t]*,[ \t,]*|[ \t]*\Z))*+')
 """Longest valid prefix of a list of entity tags, in one match: 64 KiB of header may hold 16,000 tags."""
-
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-_TIME: Final = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2}):(?P<second>[0-9]{2})"
-_MONTH: Final = f"(?P<month>{'|'.join(_MONTHS)})"
-_DATES: Final = tuple(
-    re.compile(form)
-    for form in (
-        rf"[A-Z][a-z]{{2}}, (?P<day>[0-9]{{2}}) {_MONTH} (?P<year>[0-9]{{4}}) {_TIME} GMT",
-        rf"[A-Z][a-z]{{5,8}}, (?P<day>[0-9]{{2}})-{_MONTH}-(?P<year>[0-9]{{2}}) {_TIME} GMT",
-        rf"[A-Z][a-z]{{2}} {_MONTH} (?P<day>[ 0-9][0-9]) {_TIME} (?P<year>[0-9]{{4}})",
-    )
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,22 +52,17 @@ class EntityTag:
         return not self.weak and not other.weak and self.opaque == other.opaque
 
 
-@dataclass(frozen=True, slots=True)
-class Validators:
-    """Validators of the current representation: entity tag and modification time, None if unknown."""
-
-    etag: EntityTag
-    modified: datetime | None = None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preconditions:
-    """Values of the precondition headers; several lines of one header are joined by commas."""
+    """Values of If-Match and If-None-Match; several lines of one header are joined by commas."""
 
     if_match: str | None = None
-    if_unmodified_since: str | None = None
     if_none_match: str | None = None
-    if_modified_since: str | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Preconditions:
+        """Take both from the headers of a request."""
+        return cls(if_match=fields.get(b"if-match"), if_none_match=fields.get(b"if-none-match"))
 
 
 class Verdict(Enum):
@@ -92,22 +75,18 @@ class Verdict(Enum):
     """412: a precondition is false."""
 
 
-def evaluate(headers: Preconditions, current: Validators | None, *, reads: bool) -> Verdict:
+def evaluate(headers: Preconditions, current: EntityTag | None, *, reads: bool) -> Verdict:
     """Evaluate the preconditions in the order of section 13.2.2.
 
     `current` is None when no representation exists yet; `reads` is True for GET and HEAD. For a write, the tag of a
     compressed representation is as good as that of the plain one.
     """
+    if_match, if_none_match = headers.if_match, headers.if_none_match
     if not reads:
-        if_match, if_none_match = map(_uncompressed, (headers.if_match, headers.if_none_match))
-        headers = replace(headers, if_match=if_match, if_none_match=if_none_match)
-    if _stops_a_change(headers, current):
+        if_match, if_none_match = map(_uncompressed, (if_match, if_none_match))
+    if if_match is not None and (current is None or not _is_named(if_match, current)):
         return Verdict.FAILED
-    if headers.if_none_match is not None:
-        unmodified = _is_listed(headers.if_none_match, current, malformed=not reads)
-    else:
-        unmodified = reads and _not_after(current, headers.if_modified_since)
-    if not unmodified:
+    if if_none_match is None or not _is_listed(if_none_match, current, malformed=not reads):
         return Verdict.PROCEED
     return Verdict.NOT_MODIFIED if reads else Verdict.FAILED
 
@@ -122,44 +101,16 @@ def failure(headers: Preconditions) -> str:
     return "The resource has changed, or does not meet If-Match or If-None-Match"
 
 
-def range_applies(if_range: str | None, current: Validators) -> bool:
-    """True when Range applies (section 13.1.5): If-Range is absent or names this representation."""
+def range_applies(if_range: str | None, current: EntityTag) -> bool:
+    """Return True if Range applies (section 13.1.5): If-Range is absent or names this representation."""
     if if_range is None:
         return True
     match = _TAG.fullmatch(if_range.strip(" \t"))
-    if match is not None:
-        return _tag(match).matches_strongly(current.etag)
-    date = parse_http_date(if_range)
-    return date is not None and current.modified is not None and date == _whole_seconds(current.modified)
-
-
-def parse_http_date(text: str) -> datetime | None:
-    """Time of an HTTP-date in any of its three forms (section 5.6.7); None for other text."""
-    match = next((found for form in _DATES if (found := form.fullmatch(text.strip(" \t")))), None)
-    if match is None:
-        return None
-    year, day, hour, minute, second = (int(match[name]) for name in ("year", "day", "hour", "minute", "second"))
-    if len(match["year"]) == 2:
-        year += 2000 if year < 70 else 1900
-    month = _MONTHS.index(match["month"]) + 1
-    try:
-        # `datetime` has no leap seconds: the second before stands in.
-        return datetime(year, month, day, hour, minute, 59 if second == 60 else second, tzinfo=UTC)
-    except ValueError:
-        return None
+    return match is not None and _tag(match).matches_strongly(current)
 
 
 def _uncompressed(tags: str | None) -> str | None:
     return None if tags is None else tags.replace(f'{_GZIPPED}"', '"')
-
-
-def _stops_a_change(headers: Preconditions, current: Validators | None) -> bool:
-    if headers.if_match is not None:
-        return current is None or not _is_named(headers.if_match, current.etag)
-    date = None if headers.if_unmodified_since is None else parse_http_date(headers.if_unmodified_since)
-    if date is None or current is None or current.modified is None:
-        return False
-    return _whole_seconds(current.modified) > date
 
 
 def _is_named(header: str, etag: EntityTag) -> bool:
@@ -171,7 +122,7 @@ def _is_named(header: str, etag: EntityTag) -> bool:
     return pairs is None or (not etag.weak and ("", etag.opaque) in pairs)
 
 
-def _is_listed(header: str, current: Validators | None, *, malformed: bool) -> bool:
+def _is_listed(header: str, current: EntityTag | None, *, malformed: bool) -> bool:
     """True when If-None-Match lists the representation.
 
     A list that does not parse counts as `malformed`.
@@ -182,18 +133,7 @@ def _is_listed(header: str, current: Validators | None, *, malformed: bool) -> b
         return malformed
     if current is None:
         return False
-    return pairs is None or any((weak, current.etag.opaque) in pairs for weak in ("", "W/"))
-
-
-def _not_after(current: Validators | None, if_modified_since: str | None) -> bool:
-    date = None if if_modified_since is None else parse_http_date(if_modified_since)
-    if date is None or current is None or current.modified is None:
-        return False
-    return _whole_seconds(current.modified) <= date
-
-
-def _whole_seconds(moment: datetime) -> datetime:
-    return moment.astimezone(UTC).replace(microsecond=0)
+    return pairs is None or any((weak, current.opaque) in pairs for weak in ("", "W/"))
 
 
 def _tag(match: re.Match[str]) -> EntityTag:

@@ -12,7 +12,6 @@ from protoslice.server.http.answers.disposition import attachment
 from protoslice.server.http.conditions import (
     EntityTag,
     Preconditions,
-    Validators,
     Verdict,
     evaluate,
     failure,
@@ -29,9 +28,7 @@ from protoslice.tensors.omitted import Omitted
 _IMMUTABLE: Final = b"public, max-age=31536000, immutable, no-transform"
 _VERSIONED: Final = b"public, max-age=3600, no-transform"
 _REVALIDATED: Final = b"no-cache, no-transform"
-_CONDITIONAL: Final = frozenset(
-    {b"if-match", b"if-none-match", b"if-modified-since", b"if-unmodified-since", b"if-range"}
-)
+_CONDITIONAL: Final = frozenset({b"if-match", b"if-none-match", b"if-range"})
 
 
 class Facts(Protocol):
@@ -123,7 +120,7 @@ class AnswerPlanner:
         self._facts = facts
         self._size = facts.size
         self._terms = terms
-        self._current = Validators(EntityTag(facts.etag))
+        self._current = EntityTag(facts.etag)
         self._described: SharedHeaders | None = None
 
     def answer(self, method: str, fields: Fields) -> Answer:
@@ -131,10 +128,10 @@ class AnswerPlanner:
         facts, terms, size = self._facts, self._terms, self._size
         wanted = fields.get(b"range") if method == "GET" else None
         if not _CONDITIONAL.isdisjoint(fields):
-            asked = _preconditions(fields)
+            asked = Preconditions.of(fields)
             verdict = evaluate(asked, self._current, reads=True)
             if verdict is Verdict.FAILED:
-                raise HttpProblem(PRECONDITION, failure(asked), etag=str(self._current.etag))
+                raise HttpProblem(PRECONDITION, failure(asked), etag=str(self._current))
             if verdict is Verdict.NOT_MODIFIED:
                 return Answer(304, SharedHeaders(secured(_validators(facts.etag, terms), private=terms.private)), [])
             if not range_applies(fields.get(b"if-range"), self._current):
@@ -216,15 +213,6 @@ def _shared_headers(
     if media_type is not None:
         headers.append((b"content-type", media_type.encode("latin-1")))
     return SharedHeaders(secured(headers, private=terms.private))
-
-
-def _preconditions(fields: Fields) -> Preconditions:
-    return Preconditions(
-        if_match=fields.get(b"if-match"),
-        if_unmodified_since=fields.get(b"if-unmodified-since"),
-        if_none_match=fields.get(b"if-none-match"),
-        if_modified_since=fields.get(b"if-modified-since"),
-    )
 
 
 def _multipart(shared: SharedHeaders, facts: Facts, ranges: tuple[ByteRange, ...]) -> Answer:
