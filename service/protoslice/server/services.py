@@ -61,7 +61,7 @@ from protoslice.stores.spaces import Spaces
 from protoslice.stores.uploads import UploadOptions, Uploads
 
 if TYPE_CHECKING:
-    from protoslice.server.auth.oidc.trust import Issuer
+    from protoslice.server.auth.oidc.issuers import Issuer
     from protoslice.server.auth.oidc.verification import Verifier
     from protoslice.webhooks.webhooks import Webhooks
 
@@ -367,9 +367,9 @@ async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStac
 
 async def _trust(file: Path) -> tuple[Issuer, ...]:
     """Return the issuers of a file; an open service reads it too, so that no mistake waits for a change of the mode."""
-    from protoslice.server.auth.oidc.trust import read_trust
+    from protoslice.server.auth.oidc.issuers import read_issuers
 
-    return await asyncio.to_thread(read_trust, file)
+    return await asyncio.to_thread(read_issuers, file)
 
 
 def _verifier(trust: tuple[Issuer, ...], stack: AsyncExitStack) -> Verifier:

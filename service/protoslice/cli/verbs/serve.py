@@ -81,9 +81,9 @@ def _told_issuers(file: Path | None) -> list[str]:
     """Rules of a file of issuers, one a line; `InvalidInput` for mistakes in it."""
     if file is None:
         return []
-    from protoslice.server.auth.oidc.trust import read_trust
+    from protoslice.server.auth.oidc.issuers import read_issuers
 
-    return [line for issuer in read_trust(file) for line in issuer.told()]
+    return [line for issuer in read_issuers(file) for line in issuer.describe()]
 
 
 def _plain(value: Any) -> str:

@@ -19,7 +19,7 @@ from protoslice.server.auth.signatures import Signer, UrlSignature
 from protoslice.server.auth.tokens import PREFIX, Token, is_token_id, parse_token
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
-    from protoslice.server.auth.oidc.statements import Statement
+    from protoslice.server.auth.oidc.sign_in import SealedIdentity
     from protoslice.server.auth.oidc.verification import Verifier
 
 KNOWN_SECONDS: Final = 5.0
@@ -50,13 +50,13 @@ class KnownCaller:
         self,
         principal: Principal,
         until: float,
-        origin: TokenRecord | Statement,
+        origin: TokenRecord | SealedIdentity,
         keys: Sequence[bytes] = (),
     ) -> None:
         self.principal = principal
         self.until = until
         self.origin = origin
-        """The record of the caller's token, or the statement about its JWT."""
+        """The record of the caller's token, or the identity from its JWT."""
         self._keys = keys
         """Keys of the signatures that the caller comes with; none for one who came with a token or JWT."""
         self._decided: dict[tuple[str, Need], Decision] = {}
@@ -178,7 +178,7 @@ class Callers:
     async def _ask_signer(self, id: str) -> KnownCaller | None:
         asked = time.monotonic()
         if not is_token_id(id):
-            return await self._restate(id, asked)
+            return await self._restore(id, asked)
         if self._key is None:
             return None
         record, keys = await both(lambda: self._tokens.get(id), self._key.all)
@@ -186,19 +186,19 @@ class Callers:
             return None
         return KnownCaller(record.principal, _until(record, asked), record, [record.signer(each).key for each in keys])
 
-    async def _restate(self, text: str, asked: float) -> KnownCaller | None:
-        """The caller of a sealed statement; None for any other text, and once the JWT would not be taken."""
+    async def _restore(self, text: str, asked: float) -> KnownCaller | None:
+        """The caller of a sealed identity; None for any other text, and once the JWT would not be taken."""
         if self._verifier is None or self._key is None:
             return None
-        from protoslice.server.auth.oidc.statements import read_statement, statement_key
+        from protoslice.server.auth.oidc.sign_in import identity_key, read_identity
 
         keys = await self._key.all()
-        statement = read_statement(keys, text)
-        principal = None if statement is None else await self._verifier.restate(statement)
-        if statement is None or principal is None:
+        identity = read_identity(keys, text)
+        principal = None if identity is None else await self._verifier.restore(identity)
+        if identity is None or principal is None:
             return None
-        left = min(KNOWN_SECONDS, statement.end - time.time())
-        return KnownCaller(principal, asked + left, statement, [statement_key(each, text) for each in keys])
+        left = min(KNOWN_SECONDS, identity.end - time.time())
+        return KnownCaller(principal, asked + left, identity, [identity_key(each, text) for each in keys])
 
     async def _verify(self, text: str) -> KnownCaller | None:
         if self._verifier is None or not text:
@@ -207,7 +207,7 @@ class Callers:
         if verified is None:
             return None
         left = min(KNOWN_BY_JWT_SECONDS, verified.expires - time.time())
-        return KnownCaller(verified.principal, time.monotonic() + left, verified.statement())
+        return KnownCaller(verified.principal, time.monotonic() + left, verified.identity())
 
 
 def _until(record: TokenRecord, asked: float) -> float:

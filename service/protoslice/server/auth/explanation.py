@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
 from protoslice.server.auth.decision import EVERY_SPACE, Decision, Principal, decide, lacking
-from protoslice.server.auth.oidc.trust import Issuer, read_trust
+from protoslice.server.auth.oidc.issuers import Issuer, read_issuers
 from protoslice.server.auth.records import Tokens
 from protoslice.server.auth.rules import RULES, TagPlace
 from protoslice.server.auth.tokens import parse_token
@@ -79,7 +79,7 @@ async def _caller(settings: Settings, text: str) -> tuple[Principal | None, list
         return None, ["Not a Protoslice token, and PROTOSLICE_ISSUERS lists no issuers of JWTs"]
     from protoslice.server.auth.oidc.verification import NotValid, Verifier
 
-    verifier = Verifier(read_trust(settings.issuers))
+    verifier = Verifier(read_issuers(settings.issuers))
     try:
         verified = await verifier.verify(text)
     except NotValid as error:
@@ -94,5 +94,5 @@ def _matches(issuer: Issuer, claims: Mapping[str, Any]) -> list[str]:
     found = [f"a JWT of {issuer.url}"]
     for rule in issuer.rules:
         wrong = rule.mismatch(claims)
-        found.append(f"{'matches' if wrong is None else f'no match, by {wrong}'}: {rule.told()}")
+        found.append(f"{'matches' if wrong is None else f'no match, by {wrong}'}: {rule.describe()}")
     return found

@@ -1,6 +1,6 @@
 """Signatures: permissions of a caller until an end, as signed URLs and as sessions.
 
-Keys are made of the key of the service and of what is kept of the caller, the hash of a token or a sealed statement,
+Keys are made of the key of the service and of what is kept of the caller, the hash of a token or a sealed identity,
 so that neither is enough to sign; and each purpose has a key of its own. No signature is valid for longer than its
 purpose allows, even if it was made with a later end.
 """
@@ -51,7 +51,7 @@ class UrlSignature(NamedTuple):
     """Signature of a request: its signer, its end, what it covers, and the proof."""
 
     signer: str
-    """Id of a token, or the sealed statement about a JWT."""
+    """Id of a token, or the sealed identity of a JWT."""
     expires: int
     signed: bytes
     proof: str

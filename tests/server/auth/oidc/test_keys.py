@@ -17,15 +17,15 @@ from tests.support.issuer import FakeIssuer, curve, rsa, running_issuer
 
 from protoslice.errors import InvalidInput, StorageDenied
 from protoslice.server.auth.oidc import keys as module
+from protoslice.server.auth.oidc.issuers import read_issuers
 from protoslice.server.auth.oidc.keys import IssuerKeys, public_keys
-from protoslice.server.auth.oidc.trust import read_trust
 
 
 @asynccontextmanager
 async def issuer_keys(folder: Path, more: str = "") -> AsyncIterator[tuple[IssuerKeys, FakeIssuer]]:
     """Open the keys of an issuer, before anything was fetched; give both."""
     with running_issuer() as issuer:
-        keys = IssuerKeys(read_trust(trust_file(folder, issuer, more=more))[0])
+        keys = IssuerKeys(read_issuers(trust_file(folder, issuer, more=more))[0])
         try:
             yield keys, issuer
         finally:
@@ -98,7 +98,7 @@ async def test_private_addresses_are_not_visited_unless_listed(tmp_path: Path) -
     with running_issuer() as issuer:
         path = trust_file(tmp_path, issuer)
         path.write_text(path.read_text().replace("networks = ['127.0.0.1']", ""))
-        keys = IssuerKeys(read_trust(path)[0])
+        keys = IssuerKeys(read_issuers(path)[0])
         assert await keys.find("first") is None
         with pytest.raises(StorageDenied, match="private address"):
             await keys._document()
@@ -136,7 +136,7 @@ async def test_an_issuer_with_a_private_certificate_needs_its_ca_file(
 
     async def run(issuer: FakeIssuer) -> None:
         more = "" if trusted is None else f"ca_file = '{files[trusted]}'"
-        keys = IssuerKeys(read_trust(trust_file(tmp_path, issuer, more=more))[0])
+        keys = IssuerKeys(read_issuers(trust_file(tmp_path, issuer, more=more))[0])
         assert (await keys.find("first") is not None) is found
         await keys.close()
 

@@ -22,8 +22,8 @@ from protoslice.server.app import Application
 from protoslice.server.auth import credentials, service_key
 from protoslice.server.auth.decision import Scope
 from protoslice.server.auth.oidc import keys as issuer_keys
-from protoslice.server.auth.oidc.sealing import seal, unseal
-from protoslice.server.auth.oidc.trust import read_trust
+from protoslice.server.auth.oidc.issuers import read_issuers
+from protoslice.server.auth.oidc.sign_in import seal, unseal
 from protoslice.server.auth.oidc.verification import Verifier
 
 
@@ -49,7 +49,7 @@ async def readable_store(folder: Path) -> AsyncIterator[tuple[Application, FakeI
 async def trusting_anew(app: Application, folder: Path, *issuers: FakeIssuer, **terms: Any) -> None:
     """Start the gate again, as a replica that reads the file of issuers now."""
     tokens = app.services.gate.tokens
-    verifier = Verifier(read_trust(trust_file(folder, *issuers, **terms)))
+    verifier = Verifier(read_issuers(trust_file(folder, *issuers, **terms)))
     await app.services.gate.start(tokens, verifier, service_key.ServiceKey(tokens._database))
 
 
@@ -100,7 +100,7 @@ async def _another_audience(app: Application, issuer: FakeIssuer, folder: Path) 
     path = trust_file(folder, issuer)
     path.write_text(path.read_text().replace("audience = '", "audience = 'x"))
     tokens = app.services.gate.tokens
-    await app.services.gate.start(tokens, Verifier(read_trust(path)), service_key.ServiceKey(tokens._database))
+    await app.services.gate.start(tokens, Verifier(read_issuers(path)), service_key.ServiceKey(tokens._database))
 
 
 async def _keyless(app: Application) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from protoslice.errors import InvalidInput
 from protoslice.server.auth.decision import Grant, Scope
-from protoslice.server.auth.oidc.trust import parse_trust, read_trust
+from protoslice.server.auth.oidc.issuers import parse_issuers, read_issuers
 
 GOOD = """
 [[issuer]]
@@ -60,19 +60,19 @@ def test_a_mistake_is_told_by_its_place(tmp_path: Path, text: str) -> None:
     path = tmp_path / "issuers.toml"
     path.write_text(text)
     with pytest.raises(InvalidInput, match=MISTAKES[text]) as output:
-        read_trust(path)
+        read_issuers(path)
     assert output.value.message.startswith(f"{path}: ")
 
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="No such file"):
-        read_trust(tmp_path / "none")
+        read_issuers(tmp_path / "none")
     (tmp_path / "odd").write_bytes(b"\xff")
     with pytest.raises(InvalidInput, match="not valid TOML"):
-        read_trust(tmp_path / "odd")
+        read_issuers(tmp_path / "odd")
     (tmp_path / "long").write_bytes(b"#" * (2 << 20))
     with pytest.raises(InvalidInput, match="at most"):
-        read_trust(tmp_path / "long")
+        read_issuers(tmp_path / "long")
 
 
 MATCHES: list[tuple[str, dict[str, Any], bool]] = [
@@ -98,14 +98,14 @@ MATCHES: list[tuple[str, dict[str, Any], bool]] = [
 
 @pytest.mark.parametrize(("rule", "claims", "matches"), MATCHES)
 def test_claims_match_as_rules_say(rule: str, claims: dict[str, Any], matches: bool) -> None:
-    (issuer,) = parse_trust(tomllib.loads(GOOD.replace('{ sub = "robot" }', rule)))
+    (issuer,) = parse_issuers(tomllib.loads(GOOD.replace('{ sub = "robot" }', rule)))
     expected = (Grant("team", frozenset({Scope.READ})),) if matches else ()
     assert tuple(rule.grant for rule in issuer.matching(claims)) == expected
 
 
 def test_a_secret_is_shown_to_nobody_and_the_command_line_has_none(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("s3cret\n")
-    (issuer,) = parse_trust(tomllib.loads(PAGE.replace("FILE", str(tmp_path / "secret"))))
+    (issuer,) = parse_issuers(tomllib.loads(PAGE.replace("FILE", str(tmp_path / "secret"))))
     assert (issuer.login_secret, issuer.device_client) == ("s3cret", None)
-    assert "s3cret" not in repr(issuer) + "".join(issuer.told())
-    assert "command line users sign in with tokens only" in "\n".join(issuer.told())
+    assert "s3cret" not in repr(issuer) + "".join(issuer.describe())
+    assert "command line users sign in with tokens only" in "\n".join(issuer.describe())

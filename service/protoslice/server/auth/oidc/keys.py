@@ -1,24 +1,28 @@
-"""Keys of issuers: fetched in the background, kept while an issuer is away."""
+"""Keys of issuers: fetched in the background within the address policy, and kept while an issuer is away."""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import math
 import ssl
 import time
-from collections.abc import Mapping
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, NoReturn
+from urllib.parse import quote_plus, urlencode, urlsplit
 from warnings import catch_warnings, simplefilter
 
+import httpcore
 from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import ECKey, JWKRegistry, Key, OKPKey, RSAKey
 
 from protoslice.concurrency.singleflight import SingleFlight
-from protoslice.errors import InvalidInput, ProtosliceError, StorageUnavailable
-from protoslice.server.auth.oidc.documents import Documents, endpoint, parse_object
-from protoslice.server.auth.oidc.trust import Issuer
+from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, StorageUnavailable
+from protoslice.server.auth.oidc.issuers import Issuer
+from protoslice.storage.web_guard import Networks, guarded_pool
 
 REFRESH_SECONDS: Final = 900.0
 """Age at which keys are fetched anew: a key that the issuer withdraws ends within it."""
@@ -28,6 +32,15 @@ _PATIENCE: Final = 3.0
 """Seconds that a request waits for a fetch."""
 _MOST_KEYS: Final = 64
 _RSA_BITS: Final = 2048
+_PUBLIC: Final = ("kty", "kid", "use", "alg", "n", "e", "crv", "x", "y")
+"""Members of a key that are read; the secret ones of a careless issuer are not."""
+_LARGEST: Final = 256 << 10
+_SECONDS: Final = 10.0
+_TIMEOUTS: Final = {"timeout": {"connect": 5.0, "read": 5.0, "write": 5.0, "pool": 5.0}}
+_FAILURES: Final = (
+    httpcore.NetworkError, httpcore.ProtocolError, httpcore.TimeoutException, httpcore.UnsupportedProtocol, OSError,
+    TimeoutError, ValueError,
+)  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -38,13 +51,13 @@ class IssuerKeys:
     def __init__(self, issuer: Issuer) -> None:
         self._issuer = issuer
         tls = None if issuer.ca_file is None else _trusting(issuer)
-        self.documents = Documents(issuer.networks, tls)
+        self.client = IssuerClient(issuer.networks, tls)
         self._keys: Mapping[str | None, Key] = {}
         self._tried = -math.inf
         self._fetching: SingleFlight[None, None] = SingleFlight()
 
     async def find(self, id: str | None) -> Key | None:
-        """The key of an id, or the only one for None. Keys are fetched for an unknown id, at most so often."""
+        """Return the key of an id, or the only one for None. Keys are fetched for an unknown id, at most so often."""
         found = self._known(id)
         if found is None:
             with suppress(TimeoutError):
@@ -61,7 +74,7 @@ class IssuerKeys:
     async def close(self) -> None:
         """Close the connections."""
         await self._fetching.idle()
-        await self.documents.close()
+        await self.client.close()
 
     def _known(self, id: str | None) -> Key | None:
         if id is None:
@@ -85,8 +98,8 @@ class IssuerKeys:
         issuer = self._issuer
         if issuer.keys_file is not None:
             return parse_object(await asyncio.to_thread(issuer.keys_file.read_bytes))
-        said = await self.documents.configuration(issuer.url)
-        return await self.documents.get(endpoint(said, "jwks_uri"))
+        said = await self.client.configuration(issuer.url)
+        return await self.client.get(endpoint(said, "jwks_uri"))
 
 
 def public_keys(document: Mapping[str, Any]) -> Mapping[str | None, Key]:
@@ -105,10 +118,6 @@ def public_keys(document: Mapping[str, Any]) -> Mapping[str | None, Key]:
     return found
 
 
-_PUBLIC: Final = ("kty", "kid", "use", "alg", "n", "e", "crv", "x", "y")
-"""Members of a key that are read; the secret ones of a careless issuer are not."""
-
-
 def _bits(key: RSAKey) -> int:
     return key.public_key.key_size
 
@@ -119,3 +128,82 @@ def _trusting(issuer: Issuer) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=issuer.ca_file)
     except OSError as error:  # an SSLError is one
         raise InvalidInput(f"Issuer {issuer.url}: no certificates in ca_file {issuer.ca_file}: {error}") from error
+
+
+class IssuerClient:
+    """HTTP client for small JSON documents of an issuer, at public addresses and in `networks`; follows no redirect."""
+
+    def __init__(self, networks: Sequence[str], tls: ssl.SSLContext | None = None) -> None:
+        self._pool = guarded_pool(Networks(*networks), tls)
+
+    async def get(self, url: str) -> Mapping[str, Any]:
+        """Return the JSON object at `url`; `StorageUnavailable` or `StorageDenied` without one."""
+        return await self._ask("GET", url)
+
+    async def post(self, url: str, form: Mapping[str, str], login: tuple[str, str] | None = None) -> Mapping[str, Any]:
+        """Post a form, as a client with its secret, and return the JSON object of the answer; see `get`."""
+        more = [] if login is None else [("Authorization", _basic(*login))]
+        return await self._ask("POST", url, urlencode(form).encode(), more)
+
+    async def configuration(self, issuer: str) -> Mapping[str, Any]:
+        """Return the configuration that `issuer` publishes; `StorageDenied` for that of another issuer."""
+        said = await self.get(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
+        if said.get("issuer") != issuer:
+            raise StorageDenied("it published the configuration of another issuer")
+        return said
+
+    async def _ask(
+        self, method: str, url: str, form: bytes | None = None, more: Sequence[tuple[str, str]] = ()
+    ) -> Mapping[str, Any]:
+        try:
+            async with asyncio.timeout(_SECONDS):
+                return parse_object(await self._body(method, url, form, more))
+        except _FAILURES as error:
+            raise StorageUnavailable(f"{url} could not be read ({type(error).__name__})") from None
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._pool.aclose()
+
+    async def _body(self, method: str, url: str, form: bytes | None, more: Sequence[tuple[str, str]]) -> bytes:
+        headers = [("Accept", "application/json"), ("Accept-Encoding", "identity"), *more]
+        if form is not None:
+            headers.append(("Content-Type", "application/x-www-form-urlencoded"))
+        async with self._pool.stream(method, url, headers=headers, content=form, extensions=_TIMEOUTS) as answer:
+            if answer.status != 200:
+                # Redirects are answers like any other: a document has one address, which the operator can write down.
+                raise StorageUnavailable(f"{url} responded with {answer.status}")
+            body = bytearray()
+            async for piece in answer.aiter_stream():
+                body += piece
+                if len(body) > _LARGEST:
+                    raise StorageDenied(f"{url} is larger than {_LARGEST} bytes")
+        return bytes(body)
+
+
+def _basic(client: str, secret: str) -> str:
+    """Return the value of Authorization for a client of OAuth; both parts are encoded as in forms."""
+    return "Basic " + b64encode(f"{quote_plus(client)}:{quote_plus(secret)}".encode()).decode()
+
+
+def endpoint(configuration: Mapping[str, Any], name: str) -> str:
+    """Return an address in the configuration of an issuer, as safe as the issuer's; `StorageDenied` without one."""
+    place, issuer = configuration.get(name), str(configuration.get("issuer"))
+    if not isinstance(place, str) or (urlsplit(issuer).scheme == "https" and not place.startswith("https:")):
+        raise StorageDenied(f"its configuration has no `{name}`, or one without https")
+    return place
+
+
+def parse_object(text: bytes) -> Mapping[str, Any]:
+    """Return the JSON object in `text`; `StorageDenied` for anything else, numbers that are none among it."""
+    try:
+        found = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        raise StorageDenied("not JSON") from None
+    if not isinstance(found, dict):
+        raise StorageDenied("not a JSON object")
+    return found
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(text)

@@ -1,4 +1,4 @@
-"""Sign-in of people: code flow with PKCE, bound to the browser by a sealed cookie."""
+"""Sealed texts that browsers and URLs carry: the state of a sign-in by the code flow, and identities from JWTs."""
 
 from __future__ import annotations
 
@@ -8,22 +8,30 @@ import re
 import secrets
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hashlib import sha256
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from joserfc.util import urlsafe_b64encode
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from joserfc.util import urlsafe_b64decode, urlsafe_b64encode
 
-from protoslice.errors import ProtosliceError
-from protoslice.server.auth.oidc.documents import Documents, endpoint
-from protoslice.server.auth.oidc.sealing import seal, unseal
-from protoslice.server.auth.oidc.trust import Issuer
+from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.server.auth.oidc.issuers import Issuer
+from protoslice.server.auth.oidc.keys import IssuerClient, endpoint
+from protoslice.server.auth.signatures import Signer, signing_key
 
 BEGUN_SECONDS: Final = 600
 """Time in which a sign-in that was begun has to end."""
 _REMEMBERED_SECONDS: Final = 300.0
-_PURPOSE: Final = "login"
+_LONGEST: Final = 1100
+"""Bytes of an identity: sealed, it has to fit into a URL and a cookie."""
+_NONCE: Final = 12
+_TAG: Final = 16
+_LOGIN: Final = "login"
+_CALLER: Final = "caller"
 _CODE: Final = re.compile(r"[!-~]{1,2048}")
 _NAME: Final = re.compile(r"[a-z_]{1,64}")
 
@@ -47,15 +55,15 @@ class BegunSignIn:
 class SignIn:
     """Sign-in at one issuer, as a client of it."""
 
-    def __init__(self, issuer: Issuer, documents: Documents) -> None:
+    def __init__(self, issuer: Issuer, issuer_client: IssuerClient) -> None:
         self.issuer = issuer
         self.client = str(issuer.login_client)
-        self._documents = documents
+        self._issuer_client = issuer_client
         self._login = None if issuer.login_secret is None else (self.client, issuer.login_secret)
         self._known: tuple[float, Mapping[str, Any]] | None = None
 
     async def begin(self, key: bytes, callback: str, following: str) -> tuple[str, str]:
-        """Address at the issuer that the person goes to, and the sealed state that the browser keeps."""
+        """Return the address at the issuer that the person goes to, and the sealed state that the browser keeps."""
         end = time.time() + BEGUN_SECONDS
         state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
         begun = BegunSignIn(state, nonce, verifier, following, end)
@@ -67,12 +75,12 @@ class SignIn:
             "state": begun.state, "nonce": begun.nonce, "code_challenge": challenge, "code_challenge_method": "S256",
         }  # fmt: skip
         said = f"{place}{'&' if '?' in place else '?'}{urlencode(asked)}"
-        return said, seal(key, _PURPOSE, json.dumps(asdict(begun)).encode())
+        return said, seal(key, _LOGIN, json.dumps(asdict(begun)).encode())
 
     async def finish(
         self, keys: Sequence[bytes], callback: str, kept: str | None, said: Mapping[str, str]
     ) -> tuple[str, BegunSignIn]:
-        """The id token for the answer `said` of the issuer, unverified, and the sign-in; `SignInFailed`."""
+        """Return the unverified id token for the answer `said`, and the sign-in; raise `SignInFailed` otherwise."""
         begun = _begun(keys, kept)
         if not hmac.compare_digest(begun.state.encode(), said.get("state", "").encode(errors="replace")):
             raise SignInFailed("This is not the response to the last sign-in that was started in this browser")
@@ -91,7 +99,7 @@ class SignIn:
         }  # fmt: skip
         try:
             place = endpoint(await self._configuration(), "token_endpoint")
-            given = (await self._documents.post(place, form, self._login)).get("id_token")
+            given = (await self._issuer_client.post(place, form, self._login)).get("id_token")
         except ProtosliceError:
             raise SignInFailed("The identity provider rejected the code, or cannot be reached") from None
         if not isinstance(given, str):
@@ -112,16 +120,92 @@ class SignIn:
 
     async def _configuration(self) -> Mapping[str, Any]:
         if self._known is None or self._known[0] <= time.monotonic():
-            found = await self._documents.configuration(self.issuer.url)
+            found = await self._issuer_client.configuration(self.issuer.url)
             self._known = time.monotonic() + _REMEMBERED_SECONDS, found
         return self._known[1]
 
 
 def _begun(keys: Sequence[bytes], kept: str | None) -> BegunSignIn:
-    data = None if kept is None else unseal(keys, _PURPOSE, kept)
+    data = None if kept is None else unseal(keys, _LOGIN, kept)
     if data is None:
         raise SignInFailed("No sign-in was started in this browser, or its cookie is missing")
     begun = BegunSignIn(**json.loads(data))
     if begun.end <= time.time():
         raise SignInFailed("The sign-in took too long")
     return begun
+
+
+@dataclass(frozen=True, slots=True)
+class SealedIdentity:
+    """A caller whom a JWT named, and all that the JWT was believed by."""
+
+    issuer: str
+    """Fingerprint of the issuer's terms."""
+    key_id: str | None
+    caller: str
+    """Id of the principal."""
+    name: str
+    rules: tuple[str, ...]
+    """Fingerprints of the rules that matched."""
+    end: float
+    """End of the JWT, in seconds since the epoch."""
+
+    def sealed(self, key: bytes) -> str:
+        """Return the identity as a text that only the service reads; `Unsupported` for one that is too long."""
+        said = [self.issuer, self.key_id, self.caller, self.name, self.rules, self.end]
+        data = json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode(errors="replace")
+        if len(data) > _LONGEST:
+            raise Unsupported(
+                "Cannot sign URLs with this JWT, because it matches too many rules: use a token of this service"
+            )
+        return seal(key, _CALLER, data)
+
+    def signer(self, key: bytes) -> Signer:
+        """Return the caller as a signer, whose id is the sealed identity."""
+        text = self.sealed(key)
+        return Signer(text, identity_key(key, text), self.end)
+
+    @property
+    def expired(self) -> bool:
+        """True when the time of the JWT is over."""
+        return self.end <= time.time()
+
+
+def identity_key(key: bytes, text: str) -> bytes:
+    """Return the key of the signer with a sealed identity."""
+    return signing_key(key, "statement", text.encode())
+
+
+def read_identity(keys: Sequence[bytes], text: str) -> SealedIdentity | None:
+    """Return the identity in a text that `sealed` gave under one of these keys; None for any other text."""
+    data = unseal(keys, _CALLER, text)
+    if data is None:
+        return None
+    issuer, key_id, caller, name, rules, end = json.loads(data)
+    return SealedIdentity(issuer, key_id, caller, name, tuple(rules), end)
+
+
+def seal(key: bytes, purpose: str, data: bytes) -> str:
+    """Return `data` encrypted and authenticated by AES-256-GCM, in letters for URLs and cookies."""
+    nonce = secrets.token_bytes(_NONCE)
+    return urlsafe_b64encode(nonce + _cipher(key, purpose).encrypt(nonce, data, None)).decode()
+
+
+def unseal(keys: Sequence[bytes], purpose: str, text: str) -> bytes | None:
+    """Return the data of a text that `seal` made with one of these keys for this purpose; None for any other."""
+    try:
+        sealed = urlsafe_b64decode(text.encode("ascii"))
+        # A text has one spelling: bits behind the last byte would give it others.
+        if len(sealed) < _NONCE + _TAG or urlsafe_b64encode(sealed).decode() != text:
+            return None
+    except ValueError:
+        return None
+    for key in keys:
+        with suppress(InvalidTag):
+            return _cipher(key, purpose).decrypt(sealed[:_NONCE], sealed[_NONCE:], None)
+    return None
+
+
+def _cipher(key: bytes, purpose: str) -> AESGCM:
+    """Return the cipher of a purpose. Each has a different key: a text sealed for one does not open for another."""
+    return AESGCM(hmac.digest(key, f"protoslice sealed {purpose}".encode(), sha256))

@@ -17,12 +17,9 @@ from joserfc.util import urlsafe_b64decode
 from protoslice.concurrency.chores import keep_running
 from protoslice.errors import StorageDenied
 from protoslice.server.auth.decision import Grant, Principal
-from protoslice.server.auth.oidc.claims import Claims, texts_at
-from protoslice.server.auth.oidc.documents import parse_object
-from protoslice.server.auth.oidc.keys import IssuerKeys
-from protoslice.server.auth.oidc.sign_in import SignIn
-from protoslice.server.auth.oidc.statements import Statement
-from protoslice.server.auth.oidc.trust import Issuer
+from protoslice.server.auth.oidc.issuers import Claims, Issuer, texts_at
+from protoslice.server.auth.oidc.keys import IssuerKeys, parse_object
+from protoslice.server.auth.oidc.sign_in import SealedIdentity, SignIn
 
 LONGEST: Final = 16 << 10
 """Characters of a JWT; a longer one is none."""
@@ -32,7 +29,7 @@ _LONGEST_NAME: Final = 128
 
 
 class NotValid(Exception):
-    """A JWT that names nobody; the message says why, for whoever holds it."""
+    """A JWT that is not valid; the message says why, for its owner."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +42,11 @@ class VerifiedToken:
     principal: Principal
     expires: float
 
-    def statement(self) -> Statement:
-        """Statement by which the caller is known again, as long as the JWT would be."""
+    def identity(self) -> SealedIdentity:
+        """Return what the caller is known by again, as long as the JWT would be."""
         rules = tuple(rule.id for rule in self.issuer.matching(self.claims))
         caller = self.principal
-        return Statement(self.issuer.id, self.key_id, caller.id, caller.name, rules, self.expires)
+        return SealedIdentity(self.issuer.id, self.key_id, caller.id, caller.name, rules, self.expires)
 
 
 class _Trusted(NamedTuple):
@@ -68,7 +65,7 @@ class Verifier:
         self._issuers = {each.issuer.url: each for each in trusted}
         self._by_id = {each.issuer.id: each for each in trusted}
         login = next((each for each in trusted if each.issuer.login_client), None)
-        self.sign_in = None if login is None else SignIn(login.issuer, login.keys.documents)
+        self.sign_in = None if login is None else SignIn(login.issuer, login.keys.client)
         """Way in which people sign in; None where no issuer has a `login_client`."""
         self._at_end = AsyncExitStack()
 
@@ -85,7 +82,7 @@ class Verifier:
             await each.keys.close()
 
     async def find(self, text: str) -> VerifiedToken | None:
-        """The caller of a JWT; None for every text that is none, or not valid now."""
+        """Return the caller of a JWT; None for every text that is none, or not valid now."""
         try:
             return await self.verify(text)
         except NotValid:
@@ -114,20 +111,20 @@ class Verifier:
             raise NotValid("its signature is invalid") from None
         return VerifiedToken(issuer, id, verified, _principal(issuer, verified), _end_of(issuer, verified))
 
-    async def restate(self, statement: Statement) -> Principal | None:
-        """The caller of a statement, with the grants of those rules that still stand.
+    async def restore(self, identity: SealedIdentity) -> Principal | None:
+        """Return the caller of an identity, with the grants of those rules that still exist.
 
         None once its JWT would not be taken any more: its end, its issuer, the issuer's key.
         """
-        known = self._by_id.get(statement.issuer)
-        if known is None or statement.end <= time.time() or await known.keys.find(statement.key_id) is None:
+        known = self._by_id.get(identity.issuer)
+        if known is None or identity.end <= time.time() or await known.keys.find(identity.key_id) is None:
             return None
-        grants = tuple(grant for id, grant in known.grants.items() if id in statement.rules)
-        return Principal(statement.caller, statement.name, grants)
+        grants = tuple(grant for id, grant in known.grants.items() if id in identity.rules)
+        return Principal(identity.caller, identity.name, grants)
 
 
 def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Header and claims of a JWT, which nobody has verified yet; `NotValid`."""
+    """Return header and claims of a JWT, unverified; or raise `NotValid`."""
     parts = text.split(".", 3) if len(text) <= LONGEST else ()
     if len(parts) != 3:
         raise NotValid(f"it is not a JWT with three parts and at most {LONGEST} characters")
@@ -138,7 +135,7 @@ def parts_of(text: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _end_of(issuer: Issuer, claims: Claims) -> float:
-    """The end of a JWT whose claims are right now."""
+    """Return the end of a JWT whose claims are valid now."""
     registry = jwt.JWTClaimsRegistry(
         leeway=SKEW_SECONDS,
         iss={"essential": True, "value": issuer.url},

@@ -1,4 +1,4 @@
-"""The file of trusted issuers: which JWTs name callers, and the grants that their claims bring."""
+"""Trusted issuers: the file that lists them, and rules that turn claims of their JWTs into grants."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from protoslice.errors import InvalidInput
 from protoslice.server.auth.decision import EVERY_SPACE, Grant, Scope
-from protoslice.server.auth.oidc.claims import Claims, texts_at
 from protoslice.server.secret_files import secret_in
 from protoslice.storage.web_guard import Networks
 from protoslice.stores.spaces import is_space
 from protoslice.tensors.listing import pattern
 
+Claims: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
 ALGORITHMS: Final = (
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
@@ -48,15 +48,15 @@ class ClaimRule:
         grant = self.grant
         return _fingerprint([sorted(self.claims.items()), grant.space, sorted(grant.scopes), grant.tags])
 
-    def told(self) -> str:
-        """The rule as a line for people."""
+    def describe(self) -> str:
+        """Return the rule as a line for people."""
         asked = " and ".join(f"{name} is {' or '.join(patterns)}" for name, patterns in self.claims.items())
         space = "every space" if self.grant.space == EVERY_SPACE else f"the space {self.grant.space}"
         tags = f", on the tags {' '.join(self.grant.tags)}" if self.grant.tags else ""
         return f"tokens where {asked} get {' '.join(sorted(self.grant.scopes))} in {space}{tags}"
 
     def mismatch(self, claims: Claims) -> str | None:
-        """Name of the first claim that does not match; None when all do."""
+        """Return the name of the first claim that does not match; None when all do."""
         for name, patterns in self.claims.items():
             values = texts_at(claims, name)
             if not any(pattern(wanted)(value) for wanted in patterns for value in values):
@@ -90,28 +90,28 @@ class Issuer:
         """Fingerprint of the terms on which its JWTs are taken, without the rules."""
         return _fingerprint([self.url, self.audience, self.algorithms, str(self.keys_file)])
 
-    def told(self) -> list[str]:
-        """The issuer and its rules, as a line each for people."""
+    def describe(self) -> list[str]:
+        """Return the issuer and its rules, one line each, for people."""
         takes = f"JWTs for the audience {' or '.join(self.audience)}, signed with {' or '.join(self.algorithms)}"
         login = [f"  users sign in through the OpenID client {self.login_client}"] if self.login_client else []
         if self.device_client != self.login_client:
             shown = f"through the OpenID client {self.device_client}" if self.device_client else "with tokens only"
             login.append(f"  command line users sign in {shown}")
-        return [f"{self.url}: {takes}", *login, *(f"  {rule.told()}" for rule in self.rules)]
+        return [f"{self.url}: {takes}", *login, *(f"  {rule.describe()}" for rule in self.rules)]
 
     def matching(self, claims: Claims) -> tuple[ClaimRule, ...]:
-        """Rules that match."""
+        """Return the rules that match."""
         return tuple(rule for rule in self.rules if rule.mismatch(claims) is None)
 
 
-def read_trust(path: Path) -> tuple[Issuer, ...]:
-    """The issuers of a file; `InvalidInput` says where the file is wrong."""
+def read_issuers(path: Path) -> tuple[Issuer, ...]:
+    """Read the issuers of a file; `InvalidInput` says where the file is wrong."""
     try:
         with path.open("rb") as file:
             text = file.read(_LARGEST + 1)
         if len(text) > _LARGEST:
             raise InvalidInput(f"the file is too large (at most {_LARGEST} bytes)")
-        return parse_trust(tomllib.loads(text.decode()))
+        return parse_issuers(tomllib.loads(text.decode()))
     except OSError as error:
         raise InvalidInput(f"{path}: {error.strerror}") from None
     except InvalidInput as error:
@@ -120,8 +120,8 @@ def read_trust(path: Path) -> tuple[Issuer, ...]:
         raise InvalidInput(f"{path}: not valid TOML: {error}") from None
 
 
-def parse_trust(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
-    """The issuers of a parsed file; `InvalidInput` names the entry that is wrong."""
+def parse_issuers(data: Mapping[str, Any]) -> tuple[Issuer, ...]:
+    """Return the issuers of a parsed file; `InvalidInput` names the entry that is wrong."""
     _check_names(data, _TOP, "the file")
     issuers = _each(data.get("issuer"), "issuer", _issuer)
     twice = {one.url for one in issuers if sum(other.url == one.url for other in issuers) > 1}
@@ -227,3 +227,31 @@ def _texts(value: object, where: str, least: int = 1) -> tuple[str, ...]:
     if len(found) < least or (least == 0 and not isinstance(value, list | str)):
         raise InvalidInput(f"{where}: use a string or a list of strings")
     return tuple(_text(each, where) for each in found)
+
+
+def texts_at(claims: Claims, name: str) -> tuple[str, ...]:
+    """Return the values of a claim as texts, one for each member of a list; empty for an absent claim or an object.
+
+    `name` is that of a claim, or with a leading `/` a JSON pointer (RFC 6901) into one.
+    """
+    if not name.startswith("/"):
+        return _values(claims.get(name))
+    value: object = claims
+    for word in name[1:].split("/"):
+        if not isinstance(value, Mapping):
+            return ()
+        value = value.get(word.replace("~1", "/").replace("~0", "~"))
+    return _values(value)
+
+
+def _values(value: object) -> tuple[str, ...]:
+    values = value if isinstance(value, list) else [value]
+    return tuple(text for each in values if (text := _value(each)) is not None)
+
+
+def _value(value: object) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value)
+    return value if isinstance(value, str) else None
