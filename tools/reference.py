@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from pydantic_core import PydanticUndefined
 
-from protoslice.errors import ProtosliceError
+from protoslice.errors import WITH_SLUG, ProtosliceError
 from protoslice.server.app import create_app
-from protoslice.server.problems import PROBLEMS, READING, UPLOADING, Problem
+from protoslice.server.problems import BY_SLUG, PROBLEMS
 from protoslice.server.registries.hub.paths import TAKEN
 from protoslice.server.settings import Settings, environment_name
 from protoslice.sizes import format_size
@@ -32,8 +32,8 @@ $problems
 
 ## Which error is which problem
 
-The table shows which problem an error of the library (`protoslice.errors`; for resumable uploads
-`protoslice.stores.uploads`) becomes, when stored data is read and during an upload:
+The table shows which problem an error of the library (`protoslice.errors`) becomes, when stored data is read and during
+an upload:
 
 | error | reading | upload |
 |---|---|---|
@@ -119,7 +119,7 @@ them for an hour at most. During an upgrade, ranges of one such view may be of t
 def problems_page() -> str:
     """Markdown of docs/problems.md."""
     rows = (f"| {each.status} | `{each.type}` | {each.title} | {each.advice} |" for each in PROBLEMS)
-    return _PROBLEMS.substitute(problems="\n".join(rows), errors="\n".join(map(_error_row, READING)))
+    return _PROBLEMS.substitute(problems="\n".join(rows), errors="\n".join(map(_error_row, WITH_SLUG)))
 
 
 def configuration_page() -> str:
@@ -149,11 +149,11 @@ def versions_page() -> str:
 
 
 def _error_row(kind: type[ProtosliceError]) -> str:
-    return f"| `{kind.__name__}` | {_brief(READING[kind])} | {_brief(UPLOADING[kind])} |"
+    return f"| `{kind.__name__}` | {_brief(kind.slug)} | {_brief(kind.upload_slug)} |"
 
 
-def _brief(problem: Problem) -> str:
-    return f"{problem.status} `{problem.slug}`"
+def _brief(slug: str) -> str:
+    return f"{BY_SLUG[slug].status} `{slug}`"
 
 
 def _default(name: str, value: Any) -> str:

@@ -1,22 +1,30 @@
 """Every error protoslice raises, by who must act.
 
+`slug` is the last part of the `type` of the HTTP problem that reports the error. `server/problems.py` has status and
+words of each slug, and the client raises the class again.
+
 ProtosliceError
 ├── InvalidInput          the caller: a path, slice, size or option that does not parse
 │   ├── InvalidIndex          an index that a tensor does not take; an `IndexError` too
-│   └── ChecksumMismatch      bytes that are not those the caller took a checksum of: send them again
+│   ├── ChecksumMismatch      bytes that are not those the caller took a checksum of: send them again
+│   ├── AlreadyComplete       bytes for an upload that is complete
+│   └── InconsistentLength    statements about the length of an upload that contradict each other
 ├── NotFound              the caller: a well-formed name or path that matches nothing here
 │   ├── Gone                  it was here, and is no more
 │   ├── NoTensor              a tensor that an opened model does not have; a `KeyError` too
 │   └── NoRoot                a store of files alone, of which a view of its root is asked
 ├── Conflict              the caller: somebody else was first, or a source has changed
 │   ├── Changed               it is not what the caller has seen, and was to be changed only if it is
-│   └── StillNamed            names refer to a store that is to be removed
+│   ├── StillNamed            names refer to a store that is to be removed
+│   └── WrongOffset           a request for an upload that continues elsewhere
+├── SpaceRemoved          the caller: the space of the request was removed
 ├── LimitExceeded         the caller or the operator: ask for less, or raise the limit
 │   └── TooMany               for now
 │       ├── ClientLimit           by one client
 │       └── SpaceLimit            by all clients of a space
 ├── Unsupported           the caller: understood, but not possible
-│   └── UnsupportedMediaType  a body of a kind that is not taken
+│   ├── UnsupportedMediaType  a body of a kind that is not taken
+│   └── JoinedUpload          bytes for an upload that was joined from others
 ├── CorruptModel          the file: bytes that are not what they should be
 │   ├── InconsistentChunks    a chunked proto whose metadata and chunks do not fit together
 │   └── UnsoundModel          a model that lacks files, or fails checksums of its own, where only a sound one is taken
@@ -36,7 +44,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, wraps
 from inspect import Parameter, iscoroutinefunction, isfunction, signature, unwrap
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, ClassVar, Final, TypeVar, get_args
 
 _C = TypeVar("_C", bound=Callable[..., object])
 _POSITIONAL: Final = {Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD}
@@ -130,6 +138,12 @@ def extra_of(module: str) -> str | None:
 class ProtosliceError(Exception):
     """An error with, where they are known, the byte `offset` and the field `path` it happened at."""
 
+    slug: ClassVar[str] = "internal"
+    """Last part of the `type` of the problem that reports it; subclasses without one inherit it."""
+
+    upload_slug: ClassVar[str] = "internal"
+    """The same where the bytes at fault are those of the request that is answered."""
+
     request_id: str | None = None
     """The id of the request that failed, where a service said so: its operator finds the cause by it."""
 
@@ -138,6 +152,11 @@ class ProtosliceError(Exception):
 
     service: str | None = None
     """URL of the service whose response, or whose silence, is the error; None for errors of local causes."""
+
+    def __init_subclass__(cls, *, slug: str | None = None, upload_slug: str | None = None) -> None:
+        super().__init_subclass__()
+        if slug is not None:
+            cls.slug, cls.upload_slug = slug, upload_slug or slug
 
     def __init__(self, message: str, offset: int | None = None, path: str | None = None) -> None:
         super().__init__(message, offset, path)
@@ -151,7 +170,7 @@ class ProtosliceError(Exception):
         return f"{self.message} ({place})" if place else self.message
 
 
-class InvalidInput(ProtosliceError, ValueError):
+class InvalidInput(ProtosliceError, ValueError, slug="invalid-input"):
     """A path, slice, size or option that does not parse."""
 
 
@@ -159,19 +178,27 @@ class InvalidIndex(InvalidInput, IndexError):
     """An index that a tensor does not take."""
 
 
-class ChecksumMismatch(InvalidInput):
+class ChecksumMismatch(InvalidInput, slug="checksum-mismatch", upload_slug="digest-mismatch"):
     """Bytes that are not those the caller took a checksum of."""
 
 
-class NotFound(ProtosliceError, LookupError):
+class AlreadyComplete(InvalidInput, slug="completed-upload"):
+    """Bytes were sent to a complete upload."""
+
+
+class InconsistentLength(InvalidInput, slug="inconsistent-upload-length"):
+    """Statements about the total length of an upload contradict each other."""
+
+
+class NotFound(ProtosliceError, LookupError, slug="not-found", upload_slug="invalid-input"):
     """A well-formed name or path that matches nothing here."""
 
 
-class SpaceRemoved(ProtosliceError):
+class SpaceRemoved(ProtosliceError, slug="not-found"):
     """A request would change a space that was removed: unlike `NotFound`, no other way to do it helps."""
 
 
-class Gone(NotFound):
+class Gone(NotFound, slug="gone"):
     """A name or path that matched something earlier and matches nothing now."""
 
 
@@ -179,19 +206,19 @@ class NoTensor(NotFound, KeyError):
     """A model has no tensor of that name."""
 
 
-class NoRoot(NotFound):
+class NoRoot(NotFound, slug="no-root"):
     """A store has no root proto: its files are all that it has."""
 
 
-class Conflict(ProtosliceError):
+class Conflict(ProtosliceError, slug="conflict"):
     """Somebody else was first, or a source has changed."""
 
 
-class Changed(Conflict):
+class Changed(Conflict, slug="precondition-failed"):
     """Something is not, or no longer, what the caller has seen; nothing was done."""
 
 
-class StillNamed(Conflict):
+class StillNamed(Conflict, slug="still-named"):
     """Names refer to a store that is to be removed, and the caller did not list them."""
 
     names: tuple[tuple[str, str], ...] = ()
@@ -201,11 +228,18 @@ class StillNamed(Conflict):
     """True when there are more of them."""
 
 
-class LimitExceeded(ProtosliceError):
+class WrongOffset(Conflict, slug="mismatching-upload-offset"):
+    """The offset of a request is not that of its upload."""
+
+    expected: int | None = None
+    provided: int | None = None
+
+
+class LimitExceeded(ProtosliceError, slug="limit-exceeded"):
     """More than a limit allows."""
 
 
-class TooMany(LimitExceeded):
+class TooMany(LimitExceeded, slug="too-busy"):
     """More at the same time than a limit allows, which is `limit` where it is known."""
 
     def __init__(
@@ -215,72 +249,83 @@ class TooMany(LimitExceeded):
         self.limit = limit
 
 
-class ClientLimit(TooMany):
+class ClientLimit(TooMany, slug="client-limit"):
     """More at the same time than one client may have."""
 
 
-class SpaceLimit(TooMany):
+class SpaceLimit(TooMany, slug="space-limit"):
     """More at the same time than a space may have."""
 
 
-class Unsupported(ProtosliceError):
+class Unsupported(ProtosliceError, slug="unsupported"):
     """Understood, but not possible."""
 
 
-class UnsupportedMediaType(Unsupported):
+class UnsupportedMediaType(Unsupported, slug="unsupported-media-type"):
     """A body of a kind that is not taken."""
 
 
-class CorruptModel(ProtosliceError):
+class JoinedUpload(Unsupported, slug="joined-upload"):
+    """Bytes were sent to an upload that was joined from others."""
+
+
+class CorruptModel(ProtosliceError, slug="corrupt-part", upload_slug="corrupt-model"):
     """Bytes that are not what they should be."""
 
 
-class InconsistentChunks(CorruptModel):
+class InconsistentChunks(CorruptModel, slug="inconsistent-chunks"):
     """A chunked proto whose metadata and chunks do not fit together."""
 
 
-class UnsoundModel(CorruptModel):
+class UnsoundModel(CorruptModel, slug="unsound-model"):
     """A model that lacks files or fails its own checksums, where only a sound one is taken."""
 
 
-class IntegrityError(ProtosliceError):
+class IntegrityError(ProtosliceError, slug="damaged-object"):
     """Damage of stored or sent bytes, found by a checksum or length of ours, not by those of the model."""
 
     object: str | None = None
     """Name of the damaged stored object, or None."""
 
 
-class StorageError(ProtosliceError):
+class StorageError(ProtosliceError, slug="storage-error"):
     """Storage that fails."""
 
 
-class StorageUnavailable(StorageError):
+class StorageUnavailable(StorageError, slug="storage-unavailable"):
     """Storage, or a service, that does not answer now."""
 
 
-class DatabaseUnavailable(StorageUnavailable):
+class DatabaseUnavailable(StorageUnavailable, slug="database-unavailable"):
     """The catalogue's database does not answer in time, or is closed."""
 
 
-class StorageDenied(StorageError):
+class StorageDenied(StorageError, slug="storage-denied"):
     """Storage that refuses."""
 
 
-class UnknownCaller(StorageDenied):
+class UnknownCaller(StorageDenied, slug="unauthorized"):
     """Service that asks for credentials, or does not know those that it was given."""
 
 
-class SourceDenied(StorageDenied):
+class SourceDenied(StorageDenied, slug="source-denied"):
     """Source of an object registered in place that refuses."""
 
 
-class StorageFull(StorageError):
+class StorageFull(StorageError, slug="out-of-space"):
     """Storage that has no room left."""
 
 
-class QuotaExceeded(StorageFull):
+class QuotaExceeded(StorageFull, slug="quota-exceeded"):
     """Space that has used up its quota."""
 
 
 OF_MODELS = (InvalidInput, NotFound, LimitExceeded, Unsupported, CorruptModel)
 """Errors that a model, or a request about one, can cause; others come from its storage and may pass."""
+
+WITH_SLUG: Final = tuple(
+    each
+    for each in [*globals().values()]
+    if isinstance(each, type) and issubclass(each, ProtosliceError) and "slug" in each.__dict__
+)[1:]
+"""Every class below `ProtosliceError` with a problem that no more general class has, the most general first."""

@@ -1,4 +1,4 @@
-"""Problems (RFC 9457). The tables here feed the answers, the OpenAPI document and `docs/problems.md`."""
+"""Problems (RFC 9457) by slug: status, title and advice, for answers, the OpenAPI document and `docs/problems.md`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from protoslice import errors
-from protoslice.stores import uploads
 
 MEDIA_TYPE: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 5
@@ -199,49 +198,6 @@ QUOTA = Problem(
     refuses=True,
 )
 
-READING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
-    errors.InvalidInput: INVALID,
-    errors.ChecksumMismatch: CHECKSUM,
-    errors.NotFound: NOT_FOUND,
-    errors.SpaceRemoved: NOT_FOUND,
-    errors.Gone: GONE,
-    errors.NoRoot: NO_ROOT,
-    errors.Conflict: CONFLICT,
-    errors.Changed: PRECONDITION,
-    errors.StillNamed: NAMED,
-    errors.LimitExceeded: LIMIT,
-    errors.TooMany: BUSY,
-    errors.ClientLimit: SHARE,
-    errors.SpaceLimit: SPACE,
-    errors.Unsupported: UNSUPPORTED,
-    errors.UnsupportedMediaType: MEDIA,
-    errors.CorruptModel: CORRUPT,
-    errors.InconsistentChunks: CHUNKS,
-    errors.UnsoundModel: UNSOUND,
-    errors.IntegrityError: DAMAGED,
-    errors.StorageError: STORAGE,
-    errors.StorageUnavailable: UNAVAILABLE,
-    errors.DatabaseUnavailable: DATABASE,
-    errors.StorageDenied: DENIED,
-    errors.UnknownCaller: UNAUTHORIZED,
-    errors.SourceDenied: SOURCE_DENIED,
-    errors.StorageFull: FULL,
-    errors.QuotaExceeded: QUOTA,
-    uploads.WrongOffset: OFFSET,
-    uploads.AlreadyComplete: COMPLETE,
-    uploads.InconsistentLength: LENGTH,
-    uploads.JoinedUpload: JOINED,
-}
-"""Problems of errors while something stored is read or changed."""
-
-UPLOADING: Final[Mapping[type[errors.ProtosliceError], Problem]] = {
-    **READING,
-    errors.NotFound: INVALID,
-    errors.ChecksumMismatch: DIGEST,
-    errors.CorruptModel: CORRUPT_UPLOAD,
-}
-"""Problems of errors while an upload is taken in: the bytes at fault are the client's."""
-
 STATUSES: Final[Mapping[int, Problem]] = {
     problem.status: problem
     for problem in (
@@ -268,20 +224,13 @@ STATUSES: Final[Mapping[int, Problem]] = {
 
 PROBLEMS: Final = tuple(
     sorted(
-        {
-            *READING.values(),
-            *UPLOADING.values(),
-            *STATUSES.values(),
-            CROSS_SITE,
-            DRAINING,
-            FORBIDDEN,
-            MISDIRECTED,
-            UNAUTHORIZED,
-        },
-        key=lambda p: (p.status, p.slug),
+        (each for each in [*globals().values()] if isinstance(each, Problem)), key=lambda each: (each.status, each.slug)
     )
 )
 """Every problem there is."""
+
+BY_SLUG: Final[Mapping[str, Problem]] = {each.slug: each for each in PROBLEMS}
+"""Problems by the slugs of `protoslice.errors`, among others."""
 
 
 class HttpProblem(HTTPException):
@@ -302,8 +251,7 @@ def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) 
 
     Those of a quota and of a limit are ours, and are told.
     """
-    table = UPLOADING if uploading else READING
-    problem = next((table[kind] for kind in type(error).__mro__ if kind in table), INTERNAL)
+    problem = BY_SLUG[error.upload_slug if uploading else error.slug]
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}
     members = {"path": error.path, "offset": error.offset, "object": getattr(error, "object", None)}
     members["limit"] = getattr(error, "limit", None)

@@ -14,9 +14,9 @@ from tests.stores.simulation.replica import Unreachable, Violation
 from protoslice.catalog.histories import BranchMoved, Commit, History
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import RepositoryExists, RepositoryTable
-from protoslice.errors import Conflict, Gone, NotFound, StorageUnavailable
+from protoslice.errors import AlreadyComplete, Conflict, Gone, NotFound, StorageUnavailable, WrongOffset
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.uploads import AlreadyComplete, Body, NewUpload, WrongOffset
+from protoslice.stores.uploads import Body, NewUpload
 from protoslice.stores.uploads.model import Upload
 
 TRIES = 25

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 from tests.support.stores import assert_whole, collect_garbage, onnx, open_stores
 
-from protoslice.errors import ChecksumMismatch, CorruptModel, Gone, InvalidInput, LimitExceeded
+from protoslice.errors import ChecksumMismatch, CorruptModel, Gone, InvalidInput, LimitExceeded, WrongOffset
 from protoslice.storage import FileStorage, MemoryStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload, UploadOptions, WrongOffset
+from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload, UploadOptions
 
 T = TypeVar("T")
 CONTENTS = [onnx(70_000, 300, seed=1), onnx(10, seed=2), onnx(200_000, seed=3)[:-7], b""]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -17,74 +18,33 @@ from protoslice.json_text import parse_json
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
 
-BY_PROBLEM: Final[Mapping[str, type[errors.ProtosliceError]]] = {
-    "invalid-input": errors.InvalidInput,
-    "corrupt-model": errors.CorruptModel,
-    "bad-request": errors.InvalidInput,
-    "digest-mismatch": errors.ChecksumMismatch,
-    "not-found": errors.NotFound,
-    "no-resource": errors.NotFound,
-    "no-root": errors.NoRoot,
-    "gone": errors.Gone,
-    "conflict": errors.Conflict,
-    "still-named": errors.StillNamed,
-    "cross-site": errors.StorageDenied,
-    "unauthorized": errors.UnknownCaller,
-    "forbidden": errors.StorageDenied,
-    "joined-upload": errors.Conflict,
-    "mismatching-upload-offset": errors.Conflict,
-    "completed-upload": errors.InvalidInput,
-    "inconsistent-upload-length": errors.InvalidInput,
-    "misdirected-request": errors.InvalidInput,
-    "checksum-mismatch": errors.ChecksumMismatch,
-    "precondition-failed": errors.Changed,
-    "precondition-required": errors.Conflict,
-    "limit-exceeded": errors.LimitExceeded,
-    "header-too-large": errors.LimitExceeded,
-    "unsupported-media-type": errors.UnsupportedMediaType,
-    "range-not-satisfiable": errors.InvalidInput,
-    "method-not-allowed": errors.Unsupported,
-    "not-acceptable": errors.Unsupported,
-    "unsupported": errors.Unsupported,
-    "inconsistent-chunks": errors.InconsistentChunks,
-    "unsound-model": errors.UnsoundModel,
-    "corrupt-part": errors.CorruptModel,
-    "request-timeout": errors.StorageUnavailable,
-    "internal": errors.StorageError,
-    "damaged-object": errors.IntegrityError,
-    "storage-unavailable": errors.StorageUnavailable,
-    "storage-circuit-open": errors.StorageUnavailable,
-    "database-unavailable": errors.DatabaseUnavailable,
-    "storage-error": errors.StorageError,
-    "storage-denied": errors.StorageDenied,
-    "source-denied": errors.SourceDenied,
-    "too-busy": errors.TooMany,
-    "client-limit": errors.ClientLimit,
-    "space-limit": errors.SpaceLimit,
-    "not-ready": errors.StorageUnavailable,
-    "out-of-space": errors.StorageFull,
-    "quota-exceeded": errors.QuotaExceeded,
+_BY_SLUG: Final[Mapping[str, type[errors.ProtosliceError]]] = {
+    slug: kind for kind in reversed(errors.WITH_SLUG) for slug in (kind.upload_slug, kind.slug)
 }
-"""Class of each problem in `docs/problems.md`, by the last part of its type."""
+"""The most general class of each problem; problems that no class has are told apart by their status."""
 
 BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
     401: errors.UnknownCaller,
     403: errors.StorageDenied,
     404: errors.NotFound,
+    405: errors.Unsupported,
+    406: errors.Unsupported,
     408: errors.StorageUnavailable,
     409: errors.Conflict,
     412: errors.Conflict,
     413: errors.LimitExceeded,
     415: errors.UnsupportedMediaType,
     422: errors.Unsupported,
+    428: errors.Conflict,
     429: errors.StorageUnavailable,
+    431: errors.LimitExceeded,
     500: errors.StorageError,
     502: errors.StorageUnavailable,
     503: errors.StorageUnavailable,
     504: errors.StorageUnavailable,
     507: errors.StorageFull,
 }
-"""Class for each status of an intermediary, whose response holds no problem of ours."""
+"""Class for each status: of problems without a class, and of responses of intermediaries."""
 
 MISTAKES: Final = (
     errors.InvalidInput,
@@ -123,8 +83,8 @@ def retried_if_blamed(attempt: Callable[[], T]) -> T:
 def error_of_answer(status: int, headers: Mapping[str, str], body: bytes) -> errors.ProtosliceError:
     """Exception for a response without success."""
     problem = _problem(headers, body)
-    slug = str(problem.get("type", "")).rpartition("/")[2]
-    kind = BY_PROBLEM.get(slug) or BY_STATUS.get(status)
+    slug = re.split("[/#]", str(problem.get("type", "")))[-1]  # IANA's end in `#slug`
+    kind = _BY_SLUG.get(slug) or BY_STATUS.get(status)
     if kind is None:
         kind = errors.InvalidInput if 400 <= status < 500 else errors.StorageError
     said = str(problem.get("detail") or problem.get("title") or f"The service responded with status {status}")

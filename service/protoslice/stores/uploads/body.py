@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from protoslice.errors import ChecksumMismatch, Conflict, InvalidInput, Unsupported
+from protoslice.errors import ChecksumMismatch, Conflict
 
 
 class Hash(Protocol):
@@ -64,35 +64,8 @@ class Body:
             raise ChecksumMismatch("The upload does not match its SHA-256: the body of this request was not stored")
 
 
-class WrongOffset(Conflict):
-    """Request whose offset is not the upload's."""
-
-    def __init__(self, expected: int, provided: int) -> None:
-        super().__init__(f"The upload continues at byte {expected}, not {provided}")
-        self.expected = expected
-        self.provided = provided
-
-
 class Superseded(Conflict):
     """Request ended because a newer one continues the same upload."""
 
     def __init__(self) -> None:
         super().__init__("Another request has taken over this upload")
-
-
-class AlreadyComplete(InvalidInput):
-    """Bytes sent to a complete upload."""
-
-    def __init__(self) -> None:
-        super().__init__("This upload is complete: it accepts no more bytes")
-
-
-class JoinedUpload(Unsupported):
-    """Bytes sent to an upload that was joined from others."""
-
-    def __init__(self) -> None:
-        super().__init__("This upload was concatenated from others: it accepts no bytes")
-
-
-class InconsistentLength(InvalidInput):
-    """Contradicting statements on the upload's total length."""

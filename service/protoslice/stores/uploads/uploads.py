@@ -12,14 +12,18 @@ from types import MappingProxyType
 
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import (
+    AlreadyComplete,
     ClientLimit,
     Conflict,
+    InconsistentLength,
     InvalidInput,
+    JoinedUpload,
     LimitExceeded,
     ProtosliceError,
     SpaceRemoved,
     StorageError,
     TooMany,
+    WrongOffset,
 )
 from protoslice.facts import File
 from protoslice.file_names import check_file_path
@@ -35,7 +39,7 @@ from protoslice.stores.schemas import Types
 from protoslice.stores.shared import Space
 from protoslice.stores.uploads.append import Appender
 from protoslice.stores.uploads.arriving import Arriving
-from protoslice.stores.uploads.body import AlreadyComplete, Body, InconsistentLength, JoinedUpload, WrongOffset
+from protoslice.stores.uploads.body import Body
 from protoslice.stores.uploads.lock import LockHolder, UploadLocks
 from protoslice.stores.uploads.model import Failure, NewUpload, Upload
 from protoslice.stores.uploads.parts import Composer, bytes_of, change, compact, feed_parts, resumed_inspection
@@ -86,7 +90,7 @@ class Uploads:
             length = self._check_place(held.upload, body)
             if held.upload.state != "open":
                 async for _ in holder.pieces(body.pieces):
-                    raise AlreadyComplete
+                    raise AlreadyComplete("This upload is complete: it accepts no more bytes")
                 return held.upload
             if length != held.upload.length:
                 held = await change(self._space, self._records, held, replace(held.upload, length=length))
@@ -218,9 +222,11 @@ class Uploads:
     def _check_place(self, upload: Upload, body: Body) -> int | None:
         """Total length as far as known with this body, or None; raises unless the body fits the upload."""
         if upload.joined:
-            raise JoinedUpload
+            raise JoinedUpload("This upload was concatenated from others: it accepts no bytes")
         if body.offset != upload.offset:
-            raise WrongOffset(upload.offset, body.offset)
+            error = WrongOffset(f"The upload continues at byte {upload.offset}, not {body.offset}")
+            error.expected, error.provided = upload.offset, body.offset
+            raise error
         length = upload.length if body.length is None else body.length
         if length is not None and length != upload.length:
             if upload.length is not None:

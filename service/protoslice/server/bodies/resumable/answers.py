@@ -8,14 +8,14 @@ from typing import Final, TypeVar
 
 from starlette.types import Scope, Send
 
-from protoslice.errors import Conflict, ProtosliceError
+from protoslice.errors import Conflict, ProtosliceError, WrongOffset
 from protoslice.server.auth.places import url_of
 from protoslice.server.bodies.resumable.checksums import ALGORITHMS
 from protoslice.server.http.failures import failing_as
 from protoslice.server.http.headers import with_headers
 from protoslice.server.problems import HttpProblem, problem_of_error
 from protoslice.server.settings import Settings
-from protoslice.stores.uploads import Upload, WrongOffset
+from protoslice.stores.uploads import Upload
 
 T = TypeVar("T")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protoslice.errors import InvalidInput
+from protoslice.errors import InconsistentLength, InvalidInput
 from protoslice.server.bodies.paths import file_path
 from protoslice.server.bodies.raw import raw_path
 from protoslice.server.bodies.resumable.headers import flag, number
@@ -14,7 +14,7 @@ from protoslice.server.http.parameters import Query
 from protoslice.server.http.upload_metadata import pairs
 from protoslice.sizes import parse_size
 from protoslice.stores import IngestRequest
-from protoslice.stores.uploads import InconsistentLength, NewUpload
+from protoslice.stores.uploads import NewUpload
 
 
 def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
