@@ -24,15 +24,12 @@ from tests.support.stores import onnx
 
 PUSH = Path(__file__).with_name("push.mjs")
 DATA = onnx(3_000_000, 1_500_000, *[20_000] * 30, seed=11)
-DRAFT: dict[str, object] = {"protocol": "ietf-draft-05"}
 WAYS: dict[str, dict[str, object]] = {
     "in one request": {},
     "in chunks": {"chunkSize": 300_000},
     "in parallel": {"parallelUploads": 3},
     "with creation": {"uploadDataDuringCreation": True},
     "by POST alone": {"overridePatchMethod": True, "chunkSize": 1_000_000},
-    "draft in one request": DRAFT,
-    "draft in chunks": DRAFT | {"chunkSize": 300_000},
 }
 
 

@@ -71,9 +71,9 @@ class Call:
 
 
 _NAMES: Final = (
-    "word", "file", "store", "piece", "removed", "tus", "part", "draft", "commit", "lfs_staged", "lfs_open", "session",
-    "xorb", "oid_open", "size_open", "oid_lfs", "stream", "half", "blob", "manifest", "referrer", "oci", "mpu", "etag",
-    "token", "place", "mine", "name", "node", "field",
+    "word", "file", "store", "piece", "removed", "tus", "part", "deferred", "commit", "lfs_staged", "lfs_open",
+    "session", "xorb", "oid_open", "size_open", "oid_lfs", "stream", "half", "blob", "manifest", "referrer", "oci",
+    "mpu", "etag", "token", "place", "mine", "name", "node", "field",
 )  # fmt: skip
 
 
@@ -253,7 +253,7 @@ READING: Final = [
     GET /v1/uploads/{tus}
     HEAD /v1/uploads/{tus}
     GET /v1/uploads/{part}
-    GET /v1/uploads/{draft}
+    GET /v1/uploads/{deferred}
     GET /v1/uploads/{oci}
     GET /v1/uploads/{lfs_open}
     GET /v1/uploads/{session}
@@ -408,15 +408,15 @@ WRITING: Final = [
     ),
     Call(
         "PATCH",
-        "/v1/uploads/{draft}",
+        "/v1/uploads/{deferred}",
         lambda _: b"more",
-        {"upload-complete": "?1", "upload-offset": "{offset_draft}", "content-type": "application/partial-upload"},
+        TUS | BYTES | {"upload-offset": "{offset_deferred}", "upload-length": "{length_deferred}"},
     ),
     Call("POST", "/v1/uploads/{tus}", lambda _: b"", TUS | {"x-http-method-override": "DELETE"}),
     Call("POST", "/v1/uploads/{tus}", lambda _: b"", TUS | {"x-http-method-override": "HEAD"}),
     *(
         Call("DELETE", f"/v1/uploads/{{{name}}}", lambda _: b"", TUS)
-        for name in ("tus", "draft", "session", "lfs_open")
+        for name in ("tus", "deferred", "session", "lfs_open")
     ),
     # The hub.
     _json("POST", "/api/validate-yaml", content="{word}"),

@@ -147,10 +147,10 @@ class Filling:
         recipe = recipe_of(found["store"], word + self._salt)
         whole = part | {"upload-length": str(len(recipe))}
         found["recipe"] = _id((await self.ask("POST", "/v1/uploads", recipe, whole)).headers["location"])
-        draft = {"upload-complete": "?0", "content-type": "application/partial-upload"}
-        begun = await self.ask("POST", "/v1/uploads", self._text(word, "draft"), draft)
-        found["draft"] = _id(begun.headers["location"])
-        found |= {f"offset_{what}": str(len(self._text(word, what))) for what in ("tus", "draft")}
+        deferred, data = TUS | BYTES | {"upload-defer-length": "1"}, self._text(word, "deferred")
+        found["deferred"] = _id((await self.ask("POST", "/v1/uploads", data, deferred)).headers["location"])
+        found |= {"offset_tus": str(len(self._text(word, "tus"))), "offset_deferred": str(len(data))}
+        found["length_deferred"] = str(len(data + b"more"))
 
     async def _repository(self, word: str, found: Things) -> None:
         name, kind = f"team/{word}", LINES

@@ -67,10 +67,6 @@ def asked(client: httpx.Client, uri: str, tags: list[str]) -> httpx.Response:
     return whole(client, client.post(f"/v1/uploads?{query(tags)}", headers=TUS))
 
 
-def drafted(client: httpx.Client, uri: str, tags: list[str]) -> httpx.Response:
-    return client.post(f"/v1/uploads?{query(tags)}", content=MODEL, headers={"upload-complete": "?1"})
-
-
 def assembled(client: httpx.Client, uri: str, tags: list[str]) -> httpx.Response:
     part = whole(client, client.post("/v1/uploads", headers=TUS | {"upload-concat": "partial"}))
     return client.post("/v1/stores/assemble", json={"uploads": {"model.onnx": part.headers["location"]}, "tags": tags})
@@ -88,7 +84,7 @@ def whole(client: httpx.Client, begun: httpx.Response) -> httpx.Response:
 
 
 @pytest.mark.parametrize(
-    "make", [raw, form, tar, recipe, registered, told, asked, drafted, assembled], ids=lambda make: make.__name__
+    "make", [raw, form, tar, recipe, registered, told, asked, assembled], ids=lambda make: make.__name__
 )
 def test_a_request_sets_only_so_many(serving: Any, tmp_path: Path, make: Make) -> None:
     (tmp_path / "model.onnx").write_bytes(MODEL)

@@ -50,11 +50,9 @@ async def archive(call: Caller) -> str:
     return await part(call, TarInfo("x").tobuf() + bytes(1024))
 
 
-async def draft(call: Caller) -> str:
-    """Id of an open upload of the IETF draft."""
-    begun = await call(
-        "POST", "/v1/uploads?filename=f", b"", {"upload-complete": "?0", "content-type": "application/partial-upload"}
-    )
+async def deferred(call: Caller) -> str:
+    """Id of an empty upload whose length is not known yet."""
+    begun = await call("POST", "/v1/uploads?filename=f", b"", TUS | {"upload-defer-length": "1"})
     return begun.headers["location"].rpartition("/")[2]
 
 
@@ -120,13 +118,13 @@ USES: Final = {
         "POST /v1/uploads/{upload}", tus, "/v1/uploads/{}", b"", TUS | {"x-http-method-override": "DELETE"}
     ),
     "tus, ended": Use("DELETE /v1/uploads/{upload}", tus, "/v1/uploads/{}", b"", TUS),
-    "the draft, asked": Use("GET /v1/uploads/{upload}", draft, "/v1/uploads/{}"),
-    "the draft, appended to": Use(
+    "tus without a length, asked": Use("GET /v1/uploads/{upload}", deferred, "/v1/uploads/{}"),
+    "tus without a length, appended to": Use(
         "PATCH /v1/uploads/{upload}",
-        draft,
+        deferred,
         "/v1/uploads/{}",
         DATA,
-        {"upload-complete": "?1", "upload-offset": "0", "content-type": "application/partial-upload"},
+        TUS | BYTES | {"upload-offset": "0", "upload-length": str(len(DATA))},
     ),
     "a part, asked": Use("GET /v1/uploads/{upload}", part, "/v1/uploads/{}"),
     "parts, joined": Use("POST /v1/uploads", part, "/v1/uploads", b"", TUS | {"upload-concat": "final;/v1/uploads/{}"}),

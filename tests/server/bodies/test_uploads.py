@@ -273,7 +273,7 @@ def test_json_bodies_that_do_not_parse(client: httpx.Client, content: bytes) -> 
 @pytest.mark.parametrize("asked", ["PUT /v1/stores", "PUT /v1/tags/x", "PUT /v1/schemas/x", "POST /v1/uploads"])
 def test_a_coded_body_is_refused(client: httpx.Client, asked: str) -> None:
     """The service would store the coded bytes, and serve them as if they were the model."""
-    body, headers = gzip.compress(b"\x0a\x01a"), {"content-encoding": "gzip", "upload-complete": "?1"}
+    body, headers = gzip.compress(b"\x0a\x01a"), {"content-encoding": "gzip", "tus-resumable": "1.0.0"}
     answer = client.request(*asked.split(), content=body, headers=headers)
     assert_problem(answer.status_code, answer.headers, answer.content, expected=415, slug="unsupported-media-type")
     assert answer.headers["accept-encoding"] == "identity"

@@ -137,7 +137,7 @@ def test_whose_it_is_is_told_to_nobody() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         found = await stores.uploads.create(wanted("203.0.113.77"))
         settings = Settings(storage="memory://")
-        said = encode_fact(state_of(found)).decode() + str(about(found, settings, {"app": create_app(settings)}))
+        said = encode_fact(state_of(found)).decode() + str(about(found, {"app": create_app(settings)}))
         assert "203.0.113.77" not in said
 
     in_memory(work)

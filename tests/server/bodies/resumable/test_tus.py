@@ -56,6 +56,17 @@ def test_other_versions_are_refused_and_nothing_is_done(tus: TusClient, version:
     assert tus.offset(url) == 0
 
 
+def test_the_ietf_draft_is_refused_with_the_header_to_send(tus: TusClient) -> None:
+    draft: dict[str, str | None] = {"tus_resumable": None, "upload_complete": "?1"}
+    url = tus.url(len(DATA))
+    for answer in (tus.begin(len(DATA), DATA, **draft), tus.patch(url, 0, DATA, **draft)):
+        failed(answer, 412)
+        assert "Tus-Resumable: 1.0.0" in answer.json()["detail"]
+    options = tus.send("OPTIONS", "/v1/uploads")
+    assert options.headers["accept-patch"] == BODY
+    assert not {"upload-complete", "upload-limit"} & {*tus.head(url).headers, *options.headers}
+
+
 def test_an_upload_in_one_go_is_a_store(tus: TusClient) -> None:
     begun = tus.begin(len(DATA), upload_metadata=NAMED)
     assert begun.status_code == 201
@@ -271,6 +282,14 @@ def test_checksums_are_compared(tus: TusClient, checksum: str) -> None:
     assert tus.offset(url) == 0
     answer = tus.patch(url, 0, DATA, upload_checksum=checksum)
     assert tus.file(answer.headers["protoslice-store"], "model.onnx") == DATA
+
+
+def test_content_digest_is_compared_as_a_checksum_is(tus: TusClient) -> None:
+    url = tus.url(len(DATA), upload_metadata=NAMED)
+    digest = f"sha-256=:{base64(hashlib.sha256(DATA).digest())}:"
+    failed(tus.patch(url, 0, DATA[::-1], content_digest=digest), 460, "checksum-mismatch")
+    assert tus.offset(url) == 0
+    assert tus.patch(url, 0, DATA, content_digest=digest).status_code == 204
 
 
 def test_a_checksum_covers_one_body_and_what_came_before_stays(tus: TusClient) -> None:

@@ -134,7 +134,7 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
             {"name": "audit", "description": "Changes, and who made them."},
             {"name": "sessions", "description": "Browser sign-in."},
             {"name": "stores", "description": "Immutable sets of files, one of which may be the root proto."},
-            {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0 and the IETF draft."},
+            {"name": "uploads", "description": "Uploads that survive interruptions: tus 1.0."},
             {"name": "views", "description": "What can be read from a store."},
             {
                 "name": "chunks",

@@ -69,7 +69,10 @@ async def get_arriving_records(
     async with AsyncExitStack() as opened:
         with services.clients.readers.one(context_of(request.scope).key) if wait else nullcontext():
             found = await opened.enter_async_context(services.stores.uploads.arriving.after(upload, wanted))
-        headers = about(found.upload, services.settings, request.scope) | {"content-length": str(found.records.size)}
+        headers = about(found.upload, request.scope) | {
+            "content-length": str(found.records.size),
+            "upload-complete": "?0" if found.upload.state == "open" else "?1",
+        }
         if found.next is not None:
             query = with_parameter(request.scope["query_string"], "after", str(found.next))
             links = [headers.get("link"), f'<{url_of(request.scope, PREFIX)}/{upload}/records?{query}>; rel="next"']

@@ -19,16 +19,10 @@ from protoslice.server.auth.decision import Scope
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import OPEN, WRITE, Rule, TagPlace
 from protoslice.server.bodies.resumable.answers import PREFIX, abilities, about, answering, failure_of, joining
-from protoslice.server.bodies.resumable.begin import new_draft_upload, new_tus_upload
+from protoslice.server.bodies.resumable.begin import new_upload
 from protoslice.server.bodies.resumable.checksums import checksum_of
-from protoslice.server.bodies.resumable.dialects import (
-    check_type,
-    check_version,
-    has_body,
-    joined_uploads,
-    speaks_draft,
-)
-from protoslice.server.bodies.resumable.headers import flag, number
+from protoslice.server.bodies.resumable.dialects import check_type, check_version, has_body, joined_uploads
+from protoslice.server.bodies.resumable.headers import number
 from protoslice.server.bodies.uploads import counted, pieces_of
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields, read_fields
@@ -45,12 +39,9 @@ router = GuardedRouter(tags=["uploads"])
 
 
 _TUS_BODY: Final = "application/offset+octet-stream"
-_DRAFT_BODY: Final = "application/partial-upload"
 _SAID: Final = {
     "upload-offset": header("How many bytes are durable.", "integer"),
     "upload-expires": header("When the upload, or its result, expires."),
-    "upload-complete": header("`?1` if the upload is complete."),
-    "upload-limit": header("Limits of the service."),
     "protoslice-store": header("Id of the store, once it exists."),
     "link": header("The store, with `rel=related`."),
     "tus-resumable": header("1.0.0"),
@@ -58,10 +49,7 @@ _SAID: Final = {
 _TEXT: Final = {"type": "string"}
 _BYTES: Final = {"type": "integer", "minimum": 0, "maximum": (1 << 63) - 1}
 _REQUEST_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
-    "Tus-Resumable": (
-        "`1.0.0`, unless the request uses the IETF draft.",
-        {"type": "string", "pattern": r"^1\.0\.0$"},
-    ),
+    "Tus-Resumable": ("`1.0.0`.", {"type": "string", "pattern": r"^1\.0\.0$"}),
     "Upload-Offset": ("Offset of the body in the upload; required to continue.", _BYTES),
     "Upload-Length": ("Total number of bytes.", _BYTES),
     "Upload-Defer-Length": ("`1`: the length will be sent later.", _TEXT),
@@ -72,10 +60,6 @@ _REQUEST_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     ),
     "Upload-Concat": ("`partial`, or `final;` and the URLs of partial uploads.", _TEXT),
     "Upload-Checksum": ("`sha256`, `crc32c` or `sha1`, and the digest of the body in base64.", _TEXT),
-    "Upload-Complete": (
-        "IETF draft (experimental): `?1` if the upload ends with this body, otherwise `?0`.",
-        {"type": "string", "pattern": r"^\?[01]$"},
-    ),
     "Repr-Digest": ("Digest of the whole upload, which the service verifies: `sha-256=:<base64>:`.", _TEXT),
 }
 _STORE: Final = (
@@ -124,8 +108,8 @@ def _documented(*names: str, body: bool = False, query: Sequence[dict[str, Any]]
             if name in names
         ),
     ]
-    content = {_TUS_BODY: {"schema": BINARY}}  # generators make clients that send one type; the draft has the other
-    return {"parameters": parameters} | ({"requestBody": {"required": False, "content": content}} if body else {})
+    content = {"requestBody": {"required": False, "content": {_TUS_BODY: {"schema": BINARY}}}}
+    return {"parameters": parameters} | (content if body else {})
 
 
 @endpoint(
@@ -155,11 +139,10 @@ async def upload_abilities(request: Request, services: Given) -> Response:
 @takes_body(PART_BODY)
 @answering
 async def create_upload(request: Request, services: Given) -> Response:
-    """Start an upload by tus 1.0 or the IETF draft; the body may contain the first bytes."""
+    """Start an upload by tus 1.0; the body may contain the first bytes."""
     fields = read_fields(request.scope)
-    draft = speaks_draft(fields)
-    query = _QUERY.read(request.scope["query_string"])
-    wanted = (new_draft_upload if draft else new_tus_upload)(fields, query)
+    check_version(fields, required=True)
+    wanted = new_upload(fields, _QUERY.read(request.scope["query_string"]))
     wanted = replace(wanted, client=pseudonym(context_of(request.scope).key))
     uploads = services.uploads
     concat = fields.get(b"upload-concat", "")
@@ -167,11 +150,11 @@ async def create_upload(request: Request, services: Given) -> Response:
         async with counted(services, request):
             upload = await joining(uploads.join(joined_uploads(concat), wanted))
     else:
-        if not draft and has_body(fields):
+        if has_body(fields):
             check_type(fields, _TUS_BODY)
         checksum_of(fields)  # a mistake in it is told before anything is begun
         upload = await uploads.create(wanted)
-        if draft or has_body(fields):
+        if has_body(fields):
             upload = await _append(request, services, upload.id, fields, offset=0)
     services.metrics.resumable.labels("begun").inc()
     return _tell(
@@ -216,7 +199,8 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
 async def append_to_upload(request: Request, services: Given, upload: str) -> Response:
     """Append the body at `Upload-Offset`; the last byte creates the store."""
     fields = read_fields(request.scope)
-    check_type(fields, _DRAFT_BODY if speaks_draft(fields) else _TUS_BODY)
+    check_version(fields, required=True)
+    check_type(fields, _TUS_BODY)
     offset = number(fields, "upload-offset")
     if offset is None:
         raise InvalidInput("The header Upload-Offset is missing: send the offset of the first byte in the body")
@@ -262,7 +246,6 @@ async def _append(request: Request, services: Services, upload_id: str, fields: 
         offset=offset,
         size=number(fields, "content-length"),
         length=number(fields, "upload-length"),
-        last=flag(fields, "upload-complete") is True,
         checksum=checksum_of(fields),
     )
     async with counted(services, request):
@@ -292,7 +275,7 @@ def _tell(
     content: bytes | None = None,
 ) -> Response:
     """The answer about an upload; raises the problem for which no store could be made of it."""
-    said = about(upload, services.settings, request.scope) | (headers or {})
+    said = about(upload, request.scope) | (headers or {})
     context_of(request.scope).store = upload.store
     if request.method != "GET" and upload.state in {"stored", "failed"}:
         services.metrics.resumable.labels(upload.state).inc()

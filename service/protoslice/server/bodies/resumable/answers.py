@@ -1,4 +1,4 @@
-"""Answers about uploads, in both dialects, and the problems of failed requests."""
+"""Answers about uploads, and the problems of failed requests."""
 
 from __future__ import annotations
 
@@ -39,27 +39,18 @@ def abilities(settings: Settings) -> dict[str, str]:
         "tus-extension": ",".join(EXTENSIONS),
         "tus-max-size": str(settings.max_upload_bytes),
         "tus-checksum-algorithm": ",".join(ALGORITHMS),
-        "accept-patch": "application/offset+octet-stream, application/partial-upload",
-        "upload-limit": limits(settings),
+        "accept-patch": "application/offset+octet-stream",
         "cache-control": "no-store",
     }
 
 
-def limits(settings: Settings) -> str:
-    """The limits as the draft writes them."""
-    return f"max-size={settings.max_upload_bytes}, max-age={int(settings.upload_lifetime_seconds)}"
-
-
-def about(upload: Upload, settings: Settings, scope: Scope) -> dict[str, str]:
+def about(upload: Upload, scope: Scope) -> dict[str, str]:
     """Everything the headers say of an upload; URLs are in the space of the request."""
     root = url_of(scope, PREFIX)
-    done = upload.state != "open"
     found = {
         "cache-control": "no-store",
         "upload-offset": str(upload.offset),
-        "upload-complete": "?1" if done else "?0",
         "upload-expires": format_datetime(upload.expires, usegmt=True),
-        "upload-limit": limits(settings),
     }
     if upload.length is None:
         found["upload-defer-length"] = "1"
@@ -80,7 +71,7 @@ def about(upload: Upload, settings: Settings, scope: Scope) -> dict[str, str]:
 
 
 def failure_of(error: ProtosliceError, *, uploading: bool = False) -> HttpProblem:
-    """Problem of a failed request for an upload, with the headers and members of both dialects."""
+    """Problem of a failed request for an upload, with the headers of tus."""
     failure = problem_of_error(error, uploading=uploading)
     if isinstance(error, WrongOffset):
         failure.members |= {"expected-offset": error.expected, "provided-offset": error.provided}
@@ -96,7 +87,7 @@ def speaking_tus(send: Send) -> Send:
 
 
 answering = failing_as(failure_of)
-"""Decorator of handlers whose failures look as both dialects want them."""
+"""Decorator of handlers whose failures have the headers of tus."""
 
 
 async def joining(work: Awaitable[T]) -> T:

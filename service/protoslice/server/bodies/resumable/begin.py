@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from protoslice.errors import InconsistentLength, InvalidInput
+from protoslice.errors import InvalidInput
 from protoslice.server.bodies.paths import file_path
-from protoslice.server.bodies.raw import raw_path
-from protoslice.server.bodies.resumable.headers import flag, number
+from protoslice.server.bodies.resumable.headers import number
 from protoslice.server.http.digests import parse_digest
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.parameters import Query
@@ -17,7 +16,7 @@ from protoslice.stores import IngestRequest
 from protoslice.stores.uploads import NewUpload
 
 
-def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
+def new_upload(fields: Fields, query: Query) -> NewUpload:
     """An upload as tus begins one."""
     client_metadata = fields.get(b"upload-metadata", "")
     words = pairs(client_metadata)
@@ -39,27 +38,6 @@ def new_tus_upload(fields: Fields, query: Query) -> NewUpload:
         path=file_path(name) if name else None,
         request=_request(words, query),
         partial=concat == "partial",
-        sha256=parse_digest(fields.get(b"repr-digest")),
-        client_metadata=client_metadata,
-    )
-
-
-def new_draft_upload(fields: Fields, query: Query) -> NewUpload:
-    """An upload as the IETF draft begins one."""
-    length, size = number(fields, "upload-length"), number(fields, "content-length")
-    if flag(fields, "upload-complete") and size is not None:
-        if length not in {None, size}:
-            raise InconsistentLength(
-                "Upload-Length must equal the length of the body, because the body is the whole upload"
-            )
-        length = size
-    client_metadata = fields.get(b"upload-metadata", "")
-    words = pairs(client_metadata)
-    name, disposition = words.get("filename") or query.one("filename"), fields.get(b"content-disposition")
-    return NewUpload(
-        length=length,
-        path=raw_path(disposition, name) if name or disposition else None,
-        request=_request(words, query),
         sha256=parse_digest(fields.get(b"repr-digest")),
         client_metadata=client_metadata,
     )

@@ -1,4 +1,4 @@
-"""Dialects of resumable uploads: tus 1.0 and the IETF draft, told apart and checked by their headers."""
+"""Checks of the headers of tus 1.0."""
 
 from __future__ import annotations
 
@@ -8,23 +8,12 @@ from protoslice.server.http.headers import Fields, media_type_of
 from protoslice.server.problems import PRECONDITION, HttpProblem
 
 
-def speaks_draft(fields: Fields) -> bool:
-    """True for a request of the IETF draft, False for one of tus 1.0; `HttpProblem` for any other."""
-    if b"upload-complete" in fields and b"tus-resumable" not in fields:
-        return True
-    if b"tus-resumable" not in fields:
-        raise HttpProblem(
-            PRECONDITION,
-            "Send the header Tus-Resumable (tus) or Upload-Complete (IETF draft)",
-            headers={"tus-version": VERSION},
-        )
-    check_version(fields)
-    return False
-
-
-def check_version(fields: Fields) -> None:
-    """Raise `HttpProblem` for another version of tus."""
-    if fields.get(b"tus-resumable", VERSION) != VERSION:
+def check_version(fields: Fields, *, required: bool = False) -> None:
+    """Raise `HttpProblem` for another version of tus, and for none if it is `required`."""
+    version = fields.get(b"tus-resumable")
+    if version is None and required:
+        raise HttpProblem(PRECONDITION, f"Send the header Tus-Resumable: {VERSION}", headers={"tus-version": VERSION})
+    if version not in {None, VERSION}:
         raise HttpProblem(PRECONDITION, f"Only tus version {VERSION} is supported", headers={"tus-version": VERSION})
 
 

@@ -19,13 +19,3 @@ def number(fields: Fields, name: str) -> int | None:
     if not _NUMBER.fullmatch(text):
         raise InvalidInput(f"Invalid {name} {text[:40]!r}: use a number of bytes")
     return int(text)
-
-
-def flag(fields: Fields, name: str) -> bool | None:
-    """The boolean that a structured field gives; none when it is not there."""
-    text = fields.get(name.encode())
-    if text is None:
-        return None
-    if text not in {"?0", "?1"}:
-        raise InvalidInput(f"Invalid {name} {text[:40]!r}: use ?0 or ?1")
-    return text == "?1"
