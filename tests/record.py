@@ -37,7 +37,7 @@ from typer.testing import CliRunner
 
 import protoslice
 from protoslice.cli.app import app as program
-from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.pages import built
 
 LONGEST: Final = 20_000

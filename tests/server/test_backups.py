@@ -69,8 +69,8 @@ def served(site: Site, token: str | None = None) -> Iterator[tuple[httpx.Client,
     app = create_app(settings)
     with serve(app=app) as live:
         if token is None:
-            assert app.services.first_token is not None
-            token = app.services.first_token.text
+            assert app.services.initial_admin_token is not None
+            token = app.services.initial_admin_token.text
         bearer = {"authorization": f"Bearer {token}"}
         with httpx.Client(base_url=live.url, timeout=60, headers=bearer) as client:
             yield client, token

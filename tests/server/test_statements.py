@@ -38,8 +38,8 @@ def test_warm_range_read_executes_no_statement(
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth=auth, trust_seconds=60)
     app = create_app(settings)
     with serve(app=app) as live, httpx.Client(base_url=live.url, timeout=30) as client:
-        if app.services.first_token is not None:
-            client.headers["authorization"] = f"Bearer {app.services.first_token.text}"
+        if app.services.initial_admin_token is not None:
+            client.headers["authorization"] = f"Bearer {app.services.initial_admin_token.text}"
         data = bytes(range(256)) * 64
         made = client.put("/v1/stores?filename=a.bin&tag=m:1", content=data)
         assert made.status_code == 201, made.text

@@ -29,15 +29,14 @@ from protoslice.database.transactions import ACTOR, NOBODY, Actor
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.mlflow import AutoCommit, MlflowArtifacts
 from protoslice.repositories import Repositories
-from protoslice.server.auth.decision import Need
-from protoslice.server.auth.decision import Scope as AccessScope
 from protoslice.server.auth.gate import Admission, Gate
 from protoslice.server.auth.mode import log_access, settle_mode
+from protoslice.server.auth.permissions import Need
+from protoslice.server.auth.permissions import Scope as AccessScope
 from protoslice.server.auth.places import space_of
-from protoslice.server.auth.records import Tokens
 from protoslice.server.auth.rules import RULES
-from protoslice.server.auth.service_key import ServiceKey, fingerprints
-from protoslice.server.auth.tokens import Token
+from protoslice.server.auth.signatures import SigningKey, fingerprints
+from protoslice.server.auth.tokens import Token, Tokens
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields
 from protoslice.server.problems import DRAINING, HttpProblem
@@ -90,7 +89,7 @@ class Services:
     draining: bool = False
     admission: Admission | None = None
     """Permission of the request; None where nobody is asked."""
-    first_token: Token | None = None
+    initial_admin_token: Token | None = None
     """Admin token of a storage that had none, until it has been told."""
     gate: Gate = field(init=False)
     clients: Clients = field(init=False)
@@ -179,7 +178,7 @@ class Services:
             verifier = None if trust is None else _verifier(trust, stack)
             secrets = settings.signing_secrets()
             await settle_secrets(database, fingerprints(secrets))
-            self.first_token = await self.gate.start(Tokens(database), verifier, ServiceKey(database, secrets))
+            self.initial_admin_token = await self.gate.start(Tokens(database), verifier, SigningKey(database, secrets))
         log_access(settings, mode)
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ from tests.support.issuer import running_issuer
 from tests.support.stores import onnx
 
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 
 
 async def changes(app: Application, token: str, path: str = "/spaces/own/v1/audit") -> list[dict[str, Any]]:

@@ -161,7 +161,7 @@ def test_every_answer_with_a_secret_says_so() -> None:
 
 async def test_a_list_of_a_type_with_secrets_is_not_compressed() -> None:
     async with open_app(auth="tokens") as app:
-        token = app.services.first_token
+        token = app.services.initial_admin_token
         assert token is not None
         headers = {"authorization": f"Bearer {token.text}", "content-type": "application/json", **GZIP}
         for number in range(20):

@@ -12,7 +12,7 @@ import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 HOSTILE = [
     "<script>alert(1)",

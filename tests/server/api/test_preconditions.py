@@ -18,7 +18,7 @@ from tests.support.things import DESCRIPTORS, Filling, Things, dumped
 
 from protoslice.database import snapshots
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.auth.rules import RULES
 from protoslice.server.request.guarded_route import GuardedRoute, routes_of
 

@@ -20,7 +20,7 @@ from tests.support.stores import onnx
 
 from protoslice.client import Client
 from protoslice.server.app import create_app
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.settings import Settings
 
 Shown = TypeVar("Shown")

@@ -10,8 +10,7 @@ from typing import Any
 from tests.support.serve import open_app
 
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Grant, Scope
-from protoslice.server.auth.records import NewToken
+from protoslice.server.auth.permissions import Scope
 
 
 @asynccontextmanager
@@ -29,7 +28,7 @@ async def token_for(
 ) -> str:
     """The text of a new token; one that has ended where `seconds` is below zero."""
     expires = None if seconds is None else time.time() + seconds
-    token, _ = await app.services.gate.tokens.create(NewToken("t", Grant(space, frozenset(scopes), tags), expires))
+    token, _ = await app.services.gate.tokens.create("t", space, scopes, tags=tags, expires=expires)
     return token.text
 
 

@@ -98,8 +98,8 @@ def running_site(folder: Path, *, tls: bool = False) -> Iterator[Site]:
         if pair is not None:
             config.ssl_context_factory = lambda _, __: pair.context
         with live_server(config) as live:
-            assert app.services.first_token is not None
-            made = Site(live, trusted, issuer, app.services.first_token.text, "", "", "", "")
+            assert app.services.initial_admin_token is not None
+            made = Site(live, trusted, issuer, app.services.initial_admin_token.text, "", "", "", "")
             with made.http(made.admin) as http:
                 stores = {space: filled(http, space, *what) for space, what in _CONTENT.items()}
                 reader, writer = (

@@ -16,8 +16,8 @@ from tests.support.serve import open_app
 from protoslice.database import connect
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import EVERY_SPACE, Grant, Scope
-from protoslice.server.auth.records import NewToken, Tokens
+from protoslice.server.auth.permissions import Scope
+from protoslice.server.auth.tokens import Tokens
 
 TRUST: Final = """
 [[issuer]]
@@ -70,7 +70,7 @@ async def test_open_is_not_inferred_where_the_database_has_tokens(tmp_path: Path
     database = connect(catalogue, "memory://")
     async with started(tmp_path, catalogue) as app:
         assert await is_open(app)
-    await Tokens(database).create(NewToken("t", Grant(EVERY_SPACE, frozenset({Scope.READ}))))
+    await Tokens(database).create("t", None, [Scope.READ])
     await database.close()
     with pytest.raises(InvalidInput, match="the database has tokens: set PROTOSLICE_AUTH=tokens"):
         async with started(tmp_path, catalogue):

@@ -46,8 +46,8 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Closed]:
         return given
 
     with serve(app=app, answerer=answer) as live:
-        assert app.services.first_token is not None
-        yield Closed(live, app.services.first_token.text, at_once)
+        assert app.services.initial_admin_token is not None
+        yield Closed(live, app.services.initial_admin_token.text, at_once)
 
 
 @pytest.fixture(scope="module")

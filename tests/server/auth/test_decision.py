@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from protoslice.server.auth.decision import EVERY_SPACE, Decision, Grant, Need, Principal, Scope, decide, lacking
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Grant, Need, Principal, Scope, decide, lacking
 
 OWN, OTHER = "team", "rivals"
 
@@ -17,7 +17,7 @@ def robot(*scopes: Scope, tags: tuple[str, ...] = (), space: str = OWN) -> Princ
 
 @pytest.mark.parametrize("scope", Scope)
 def test_a_caller_without_a_name_is_asked_for_one(scope: Scope) -> None:
-    assert decide(None, OWN, Need(scope)) is Decision.UNNAMED
+    assert decide(None, OWN, Need(scope)) is Decision.UNAUTHENTICATED
 
 
 @pytest.mark.parametrize(("held", "needed"), list(product(Scope, Scope)))
@@ -25,11 +25,11 @@ def test_a_scope_gives_itself_and_admin_gives_all(held: Scope, needed: Scope) ->
     expected = Decision.ALLOWED if held in (needed, Scope.ADMIN) else Decision.FORBIDDEN
     assert decide(robot(held), OWN, Need(needed)) is expected
     assert decide(robot(held, space=EVERY_SPACE), OWN, Need(needed)) is expected
-    assert decide(robot(held), OTHER, Need(needed)) is Decision.HIDDEN, "as if there were no such space"
+    assert decide(robot(held), OTHER, Need(needed)) is Decision.INVISIBLE, "as if there were no such space"
 
 
 def test_a_grant_of_nothing_shows_nothing() -> None:
-    assert decide(robot(), OWN, Need(Scope.READ)) is Decision.HIDDEN
+    assert decide(robot(), OWN, Need(Scope.READ)) is Decision.INVISIBLE
 
 
 @pytest.mark.parametrize(

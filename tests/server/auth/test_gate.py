@@ -17,7 +17,7 @@ from protoslice.errors import InvalidInput
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.server.api.views import VIEWS
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.auth.rules import RULES, Rule, check_rules
 from protoslice.server.request.guarded_route import rows_of
 

@@ -8,7 +8,7 @@ from tests.server.auth.closed import bearer, token_for
 from tests.support.asgi import ask
 
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 
 async def test_a_refusal_says_why_in_the_header_that_clients_show(app: Application) -> None:

@@ -9,7 +9,7 @@ from tests.server.auth.closed import bearer, token_for
 from tests.support.asgi import ask
 
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 
 @pytest.mark.parametrize(("scopes", "status"), [((Scope.WRITE, Scope.READ), 201), ((Scope.WRITE,), 403)])

@@ -15,7 +15,7 @@ from tests.support.asgi import Asked, ask
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import RULES
 
 JSON: Final = {"content-type": "application/json"}

@@ -20,7 +20,7 @@ from tests.support.xet import shard_of, xorb_of
 
 from protoslice.catalog.spaces import Quota
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.auth.rules import RULES
 from protoslice.server.context import RequestContext
 from protoslice.server.registries.hub import lfs_parts
@@ -202,8 +202,8 @@ async def test_requests_under_way_have_limits_of_their_space_and_of_their_princi
 
 async def test_quotas_are_set_and_usage_is_told_to_admins_and_in_metrics() -> None:
     async with closed_service(space_quota_requests=9) as app:
-        assert app.services.first_token is not None
-        admin, local = bearer(app.services.first_token.text), bearer(await token_for(app, Scope.ADMIN))
+        assert app.services.initial_admin_token is not None
+        admin, local = bearer(app.services.initial_admin_token.text), bearer(await token_for(app, Scope.ADMIN))
         body = b'{"quota_bytes": 1000000, "quota_stores": 3}'
         assert (await ask(app, "PUT", "/v1/spaces/own", body, local | JSON)).status == 404, (
             "an admin of the space alone"

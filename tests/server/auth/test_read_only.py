@@ -21,7 +21,7 @@ from protoslice.database.transactions import OF_STORAGE, Transaction
 from protoslice.errors import Unsupported
 from protoslice.mlflow import AutoCommit
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, backups
 from protoslice.stores.collection import collect_garbage

@@ -13,11 +13,13 @@ from protoslice.database import Database
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound
 from protoslice.server.auth import credentials
 from protoslice.server.auth.credentials import KNOWN_SECONDS, Callers, secret_in
-from protoslice.server.auth.decision import EVERY_SPACE, Decision, Grant, Need, Scope
-from protoslice.server.auth.records import NewToken, Tokens
-from protoslice.server.auth.tokens import Token, parse_token
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Grant, Need, Scope
+from protoslice.server.auth.tokens import Token, TokenRecord, Tokens, parse_token
 
-READER = NewToken("ci", Grant("team", frozenset({Scope.READ}), ()))
+
+async def reader(tokens: Tokens, space: str | None = "team", expires: float | None = None) -> tuple[Token, TokenRecord]:
+    """Create a token that reads in a space."""
+    return await tokens.create("ci", space, [Scope.READ], expires=expires)
 
 
 class Clock:
@@ -48,18 +50,18 @@ async def database(catalogue: str) -> AsyncIterator[Database]:
 
 
 async def test_of_many_replicas_one_makes_the_first_token(database: Database) -> None:
-    made = await asyncio.gather(*(Tokens(database).first() for _ in range(8)))
+    made = await asyncio.gather(*(Tokens(database).create_initial_admin() for _ in range(8)))
     (token,) = [each for each in made if each is not None]
     page = await Tokens(database).page(EVERY_SPACE, 100, None)
     assert [record.id for record in page.items] == [token.id], "the others took theirs back"
     record = await Tokens(database).find(token)
     assert record is not None
     assert record.grant == Grant(EVERY_SPACE, frozenset({Scope.ADMIN}))
-    assert await Tokens(database).first() is None
+    assert await Tokens(database).create_initial_admin() is None
 
 
 async def test_no_secret_is_kept(database: Database) -> None:
-    token, _ = await Tokens(database).create(READER)
+    token, _ = await reader(Tokens(database))
     row = await database.read(lambda tx: tx.first("SELECT * FROM tokens"))
     assert token.secret not in str(row)
     assert bytes.fromhex(token.hash) in (row or ())
@@ -67,14 +69,14 @@ async def test_no_secret_is_kept(database: Database) -> None:
 
 async def test_a_token_of_another_secret_is_not_found(database: Database) -> None:
     tokens = Tokens(database)
-    token, _ = await tokens.create(READER)
+    token, _ = await reader(tokens)
     assert await tokens.find(Token(token.id, "x" * len(token.secret))) is None
     assert await tokens.find(Token("0" * 10, token.secret)) is None
 
 
 async def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock, database: Database) -> None:
     here, there = Tokens(database), Tokens(database)
-    token, record = await here.create(READER)
+    token, record = await reader(here)
     sent, callers = f"Bearer {token.text}", Callers(there)
     assert await callers.find(sent) is not None
     await here.revoke(record.id, "team")
@@ -88,9 +90,9 @@ async def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: C
 async def test_a_token_ends_when_its_time_is_over_though_it_is_known(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    monkeypatch.setattr("protoslice.server.auth.records.time", clock)
+    monkeypatch.setattr("protoslice.server.auth.tokens.time", clock)
     tokens = Tokens(database)
-    token, _ = await tokens.create(NewToken("ci", READER.grant, clock.now + 1))
+    token, _ = await reader(tokens, expires=clock.now + 1)
     sent, callers = f"Bearer {token.text}", Callers(tokens)
     assert await callers.find(sent) is not None
     clock.now += 1
@@ -101,10 +103,10 @@ async def test_a_token_ends_when_its_time_is_over_though_it_is_known(
 async def test_callers_are_believed_for_a_minute_while_the_database_is_away(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, database: Database
 ) -> None:
-    monkeypatch.setattr("protoslice.server.auth.records.time", clock)
+    monkeypatch.setattr("protoslice.server.auth.tokens.time", clock)
     tokens = Tokens(database)
-    lasting, _ = await tokens.create(READER)
-    ending, _ = await tokens.create(NewToken("ci", READER.grant, clock.now + 30))
+    lasting, _ = await reader(tokens)
+    ending, _ = await reader(tokens, expires=clock.now + 30)
     callers, known = Callers(tokens), [f"Bearer {token.text}" for token in (lasting, ending)]
     for sent in known:
         assert await callers.find(sent) is not None
@@ -116,7 +118,7 @@ async def test_callers_are_believed_for_a_minute_while_the_database_is_away(
     clock.now += 29
     for sent in known:
         assert await callers.find(sent) is not None
-    other, _ = await tokens.create(READER)
+    other, _ = await reader(tokens)
     with pytest.raises(DatabaseUnavailable):
         await callers.find(f"Bearer {other.text}")
     clock.now += 2
@@ -130,7 +132,7 @@ async def test_callers_are_believed_for_a_minute_while_the_database_is_away(
 
 async def test_only_its_own_space_lists_and_revokes_a_token(database: Database) -> None:
     tokens = Tokens(database)
-    _, record = await tokens.create(READER)
+    _, record = await reader(tokens)
     assert (await tokens.page("other", 100, None)).items == []
     for space, id in (("other", record.id), ("team", "x"), ("team", "../a/b/c/d"), ("team", "0" * 10)):
         with pytest.raises(NotFound):
@@ -142,9 +144,9 @@ async def test_only_its_own_space_lists_and_revokes_a_token(database: Database) 
 
 async def test_a_page_tells_nothing_of_the_tokens_of_other_spaces(database: Database) -> None:
     tokens = Tokens(database)
-    own = sorted([(await tokens.create(READER))[1].id for _ in range(3)])
-    for space in (*["other"] * 20, EVERY_SPACE):
-        await tokens.create(NewToken("ci", Grant(space, frozenset({Scope.READ}))))
+    own = sorted([(await reader(tokens))[1].id for _ in range(3)])
+    for space in (*["other"] * 20, None):
+        await reader(tokens, space)
     found, cursor = list[str](), None
     for left in (2, 1, 0):
         page = await tokens.page("team", 1, cursor)
@@ -162,34 +164,37 @@ def test_a_credential_has_a_longest_length() -> None:
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    ("name", "scopes", "tags", "words"),
     [
-        NewToken("", READER.grant),
-        NewToken("a\nb", READER.grant),
-        NewToken("a" * 129, READER.grant),
-        NewToken("a", Grant("team", frozenset())),
-        NewToken("a", Grant("team", frozenset({Scope.READ}), ("x",) * 65)),
-        NewToken("a", Grant("team", frozenset({Scope.READ}), ("",))),
+        ("", ["read"], (), "Invalid token name"),
+        ("a\nb", ["read"], (), "Invalid token name"),
+        ("a" * 129, ["read"], (), "Invalid token name"),
+        ("a", [], (), "at least one scope"),
+        ("a", ["read", "fly"], (), "Unknown scope fly: use read, write"),
+        ("a", ["read"], ("x",) * 65, "Invalid tag patterns"),
+        ("a", ["read"], ("",), "Invalid tag patterns"),
     ],
 )
-async def test_terms_that_no_token_may_have(wanted: NewToken, database: Database) -> None:
-    with pytest.raises(InvalidInput):
-        await Tokens(database).create(wanted)
+async def test_terms_that_no_token_may_have(
+    name: str, scopes: list[str], tags: tuple[str, ...], words: str, database: Database
+) -> None:
+    with pytest.raises(InvalidInput, match=words):
+        await Tokens(database).create(name, "team", scopes, tags=tags)
 
 
 async def test_decisions_are_made_once_and_stay_the_same(clock: Clock, database: Database) -> None:
     tokens = Tokens(database)
-    token, _ = await tokens.create(READER)
+    token, _ = await reader(tokens)
     caller = await Callers(tokens).find(f"Bearer {token.text}")
     assert caller is not None
     for _ in range(2):
         assert caller.verdict("team", Need(Scope.READ)) is Decision.ALLOWED
         assert caller.verdict("team", Need(Scope.WRITE)) is Decision.FORBIDDEN
-        assert caller.verdict("other", Need(Scope.READ)) is Decision.HIDDEN
+        assert caller.verdict("other", Need(Scope.READ)) is Decision.INVISIBLE
 
 
 async def test_credentials_are_read_as_clients_send_them(database: Database) -> None:
-    token, _ = await Tokens(database).create(READER)
+    token, _ = await reader(Tokens(database))
     basic = b64encode(f"any:{token.text}".encode()).decode()
     for sent in (f"Bearer {token.text}", f"bearer  {token.text} ", f"Basic {basic}", f"BASIC {basic}"):
         assert parse_token(secret_in(sent)) == token

@@ -17,7 +17,7 @@ from protoslice.database import Database
 from protoslice.database.snapshots import tables
 from protoslice.database.transactions import AUDITED, Transaction, Unaudited
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.stores.collection import collect_garbage
 from protoslice.stores.uploads import uploads
 

@@ -11,12 +11,12 @@ from tests.support.postgres import TestServer
 from protoslice.catalog import open_database
 from protoslice.database import Database, connect
 from protoslice.errors import IntegrityError
-from protoslice.server.auth.service_key import ServiceKey
+from protoslice.server.auth.signatures import SigningKey
 
 
 async def test_replicas_agree_on_one_key(catalogue: str) -> None:
     async with open_database(catalogue, "memory://") as one, open_database(catalogue, "memory://") as other:
-        keys = await asyncio.gather(*(ServiceKey(each).get() for each in (one, other) * 4))
+        keys = await asyncio.gather(*(SigningKey(each).get() for each in (one, other) * 4))
         assert len(set(keys)) == 1
         assert len(keys[0]) == 32
 
@@ -28,7 +28,7 @@ async def test_key_of_a_replica_that_dies_before_its_commit_is_not_used(postgres
         dying, living = connect(url, "memory://"), connect(url, "memory://")
         with psycopg.connect(url) as connection:
             connection.execute("UPDATE meta SET service_key = %s", (lost,))
-            waiting = asyncio.create_task(ServiceKey(living).get())
+            waiting = asyncio.create_task(SigningKey(living).get())
             await _until_blocked(dying)
             pid = connection.info.backend_pid
             await dying.write(lambda tx: tx.all("SELECT pg_terminate_backend(:pid)", pid=pid))
@@ -54,4 +54,4 @@ async def test_damaged_key_is_refused(catalogue: str, damaged: bytes) -> None:
     async with open_database(catalogue, "memory://") as database:
         await database.write(lambda tx: tx.run("UPDATE meta SET service_key = :key", key=damaged))
         with pytest.raises(IntegrityError, match="service key"):
-            await ServiceKey(database).get()
+            await SigningKey(database).get()

@@ -23,8 +23,8 @@ from tests.support.serve import open_app
 
 from protoslice.server.app import Application
 from protoslice.server.auth import credentials
-from protoslice.server.auth.decision import Scope
 from protoslice.server.auth.oidc import sign_in
+from protoslice.server.auth.permissions import Scope
 
 PEOPLE = f"login_client = '{AUDIENCE}'"
 OWN = {"sec-fetch-site": "same-origin"}

@@ -20,10 +20,9 @@ from tests.support.stores import onnx
 
 from protoslice.server.app import Application
 from protoslice.server.auth.credentials import KNOWN_SECONDS
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import RULES
-from protoslice.server.auth.service_key import ServiceKey
-from protoslice.server.auth.signatures import Purpose, Signer, UrlSignature, signed_alone
+from protoslice.server.auth.signatures import Purpose, Signer, SigningKey, UrlSignature, signed_alone
 from protoslice.server.registries.hub import lfs_parts
 
 DATA = onnx(300)
@@ -175,7 +174,7 @@ def test_no_signature_outlives_its_purpose(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(time, "time", lambda: now)
     for purpose, longest in ((Purpose.URL, 7 * 24 * 3600), (Purpose.SESSION, 8 * 3600)):
         for end, valid in ((now + longest, True), (now + longest + 1, False), (1_893_456_000, False), (now, False)):
-            proof = Signer("0123456789", key).prove(purpose, f"until {end}")
+            proof = Signer("0123456789", key).hmac(purpose, f"until {end}")
             other = Purpose.SESSION if purpose is Purpose.URL else Purpose.URL
             said = ("0123456789", end, f"until {end}".encode(), proof)
             assert UrlSignature(*said, purpose).proves(key) is valid
@@ -191,7 +190,7 @@ async def test_a_reader_of_a_record_cannot_forge(it: Signed) -> None:
     kept = bytes.fromhex(record.hash)
     for key in (kept, record.hash.encode(), b"", hmac.digest(kept, b"protoslice signed URLs", "sha256")):
         for signer in (Signer(record.id, key), record.signer(key)):
-            proofs = {signer.prove(purpose, f"GET {said}") for purpose in Purpose}
+            proofs = {signer.hmac(purpose, f"GET {said}") for purpose in Purpose}
             proofs.add(hmac.digest(key, f"GET {said}".encode(), "sha256").hex())
             for proof in proofs:
                 assert (await it.get(f"{said}&psl-signature={proof}")).status == 401
@@ -203,7 +202,7 @@ async def test_a_reader_of_a_record_cannot_forge(it: Signed) -> None:
 async def test_service_key_depends_on_the_secret_of_the_operator(tmp_path: Path) -> None:
     async with shared_catalogue(tmp_path / "catalog.sqlite") as database:
         secrets: tuple[list[str], ...] = ([], ["one secret " * 4], ["another secret " * 4])
-        plain, one, other, again = [await ServiceKey(database, each).get() for each in (*secrets, secrets[1])]
+        plain, one, other, again = [await SigningKey(database, each).get() for each in (*secrets, secrets[1])]
         assert len({plain, one, other}) == 3
         assert one == again
         assert await database.read(lambda tx: tx.first("SELECT service_key FROM meta")) == (plain,)

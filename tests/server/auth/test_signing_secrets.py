@@ -25,7 +25,7 @@ from protoslice.catalog import open_database
 from protoslice.database import connect
 from protoslice.errors import Conflict, InvalidInput
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.settings import read_settings
 
 SECRETS: Final = {name: name * 40 for name in "ABC"}

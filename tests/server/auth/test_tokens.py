@@ -11,7 +11,7 @@ from tests.server.auth.closed import bearer, token_for
 from tests.support.asgi import ask
 
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.tokens import new_token, parse_token
 
 

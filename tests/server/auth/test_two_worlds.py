@@ -11,7 +11,7 @@ from tests.server.auth.worlds.world import Content, allowed, each_call, history,
 from tests.support.calls import CALLS, Call
 from tests.support.receiver import Receiver, running_receiver
 
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import RULES
 from protoslice.server.pages import built
 

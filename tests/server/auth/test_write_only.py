@@ -18,7 +18,7 @@ from tests.support.calls import CALLS
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import RULES
 
 OLD: Final = b"of somebody else " * 100

@@ -10,7 +10,7 @@ from tests.support.asgi import ask
 from tests.support.xet import xorb_of
 
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 
 async def test_a_session_is_opened_by_the_token_that_began_it_alone(app: Application) -> None:

@@ -22,7 +22,7 @@ from tests.support.things import Filling
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.concurrency.executor import Worker
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import RULES
 from protoslice.server.bodies.uploads import pieces_from
 from protoslice.server.http import disconnect

@@ -18,7 +18,7 @@ from tests.support.serve import serve
 from tests.support.things import lines
 
 from protoslice.server.app import create_app
-from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.auth.rules import RULES
 from protoslice.server.settings import Settings
 

@@ -18,7 +18,7 @@ from tests.support.serve import serve
 from protoslice.server.api.views import VIEWS
 from protoslice.server.app import Application, create_app
 from protoslice.server.auth import rules
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule
 from protoslice.server.http.safety import POLICY, secured
 from protoslice.server.request.guarded_route import GuardedRouter, rows_of
@@ -222,7 +222,7 @@ def test_a_careless_route_is_safe_by_default(closed: bool, monkeypatch: pytest.M
     app.include_router(router)
     wrong = []
     with serve(app=app) as live:
-        token = app.services.first_token
+        token = app.services.initial_admin_token
         headers = {} if token is None else {"authorization": f"Bearer {token.text}"}
         for name, sent in CARELESS.items():
             answer = httpx.get(f"{live.url}/v1/careless", params={"name": name}, headers=headers)

@@ -135,8 +135,8 @@ def closed(tmp_path: Path) -> Iterator[tuple[httpx.Client, dict[str, str]]]:
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth="tokens")
     app = create_app(settings)
     with serve(app=app) as live, httpx.Client(base_url=live.url) as client:
-        assert app.services.first_token is not None
-        yield client, bearer(app.services.first_token.text)
+        assert app.services.initial_admin_token is not None
+        yield client, bearer(app.services.initial_admin_token.text)
 
 
 def test_a_planned_download_is_a_signed_url_and_tells_no_credential(

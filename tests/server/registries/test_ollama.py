@@ -15,7 +15,7 @@ from tests.support.hub import commit, header, inline, lines_of
 
 from protoslice.artifacts import ManifestUnknown, ollama
 from protoslice.errors import Unsupported
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 AGENT = {"user-agent": "ollama/0.6.5 (amd64 linux) Go/go1.24.0"}
 

@@ -13,7 +13,7 @@ from tests.support.asgi import ask
 from tests.support.hub import commit
 from tests.support.stores import onnx
 
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 OLD, NEW = onnx(1000, 2000), onnx(1000, 3000)
 NAME = "team/resnet-one"

@@ -18,7 +18,7 @@ from tests.support.things import Filling
 from protoslice.database import snapshots
 from protoslice.errors import InvalidInput
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import RULES
 from protoslice.server.problems import CROSS_SITE
 from protoslice.server.request.origin_policy import OriginPolicy

@@ -19,7 +19,7 @@ from tests.support.stores import onnx
 
 from protoslice.catalog.spaces import Quota
 from protoslice.server.api.views import VIEWS
-from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.auth.rules import RULES
 from protoslice.server.context import RequestContext
 from protoslice.server.request.guarded_route import rows_of

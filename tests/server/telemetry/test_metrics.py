@@ -15,7 +15,7 @@ from tests.support.serve import open_app
 
 from protoslice.database import Transaction
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 
 async def value(app: Application, name: str, headers: dict[str, str] | None = None) -> float | None:
@@ -28,8 +28,8 @@ async def value(app: Application, name: str, headers: dict[str, str] | None = No
 
 async def test_credentials_that_are_not_valid_are_counted() -> None:
     async with closed_service() as app:
-        assert app.services.first_token is not None
-        admin = bearer(app.services.first_token.text)
+        assert app.services.initial_admin_token is not None
+        admin = bearer(app.services.initial_admin_token.text)
         sample = 'protoslice_failed_logins_total{credential="%s"}'
         assert [await value(app, sample % each, admin) for each in ("token", "signature")] == [0, 0]
         wrong = bearer(f"psl_{'x' * 40}")

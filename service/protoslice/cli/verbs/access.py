@@ -309,17 +309,12 @@ async def _restored(settings: Settings, name: str) -> bool:
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
     settings = service_settings(storage=uri)
     from protoslice.database.transactions import ACTOR, LOCAL, Actor
-    from protoslice.server.auth.decision import EVERY_SPACE, Grant, Scope
-    from protoslice.server.auth.records import NewToken, Tokens
+    from protoslice.server.auth.tokens import Tokens
 
-    known = {str(each): each for each in Scope}
-    if unknown := sorted(set(scopes) - known.keys()):
-        raise InvalidInput(f"Unknown scope {', '.join(unknown)}: use {', '.join(known)}")
-    grant = Grant(EVERY_SPACE, frozenset(known[scope] for scope in scopes), tuple(tags))
     async with opened(settings) as (_, database):
         ACTOR.set(Actor(LOCAL, system_user()))
         until = None if seconds is None else time.time() + seconds
-        token, _ = await Tokens(database).create(NewToken(name, grant, until))
+        token, _ = await Tokens(database).create(name, None, scopes, tags=tags, expires=until)
     return token.text
 
 

@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Request
 
 from protoslice.errors import NotFound
 from protoslice.server.api.documentation.openapi_fragments import EXPERIMENTAL, SEEN, problems
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, add_rule
 from protoslice.server.http.conditions import EntityTag, Preconditions, Verdict, evaluate, failure
 from protoslice.server.http.headers import read_fields

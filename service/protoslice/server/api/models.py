@@ -23,7 +23,7 @@ from protoslice.facts import (
     StoreName,
     TensorEntry,
 )
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 T = TypeVar("T")
 

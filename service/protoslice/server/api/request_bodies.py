@@ -17,7 +17,7 @@ from pydantic import (
 
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.http.parameters import plain_size
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 

@@ -12,11 +12,9 @@ from protoslice.concurrency.gather import both
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import DatabaseUnavailable
-from protoslice.server.auth.decision import Decision, Need, Principal, Scope, decide
-from protoslice.server.auth.records import TokenRecord, Tokens
-from protoslice.server.auth.service_key import ServiceKey
-from protoslice.server.auth.signatures import Signer, UrlSignature
-from protoslice.server.auth.tokens import PREFIX, Token, is_token_id, parse_token
+from protoslice.server.auth.permissions import Decision, Need, Principal, Scope, decide
+from protoslice.server.auth.signatures import Signer, SigningKey, UrlSignature
+from protoslice.server.auth.tokens import PREFIX, Token, TokenRecord, Tokens, is_token_id, parse_token
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
     from protoslice.server.auth.oidc.sign_in import SealedIdentity
@@ -105,7 +103,7 @@ class KnownCaller:
 class Callers:
     """Callers by the credentials that they send."""
 
-    def __init__(self, tokens: Tokens, verifier: Verifier | None = None, key: ServiceKey | None = None) -> None:
+    def __init__(self, tokens: Tokens, verifier: Verifier | None = None, key: SigningKey | None = None) -> None:
         self._tokens = tokens
         self._verifier = verifier
         self._key = key

@@ -6,18 +6,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
-from protoslice.server.auth.decision import EVERY_SPACE, Decision, Principal, decide, lacking
 from protoslice.server.auth.oidc.issuers import Issuer, read_issuers
-from protoslice.server.auth.records import Tokens
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, decide, lacking
 from protoslice.server.auth.rules import RULES, TagPlace
-from protoslice.server.auth.tokens import parse_token
+from protoslice.server.auth.tokens import Tokens, parse_token
 from protoslice.server.settings import Settings
 from protoslice.stores.marker import open_both
 
 _STATUS: Final = {
     Decision.ALLOWED: "allowed",
-    Decision.UNNAMED: "401",
-    Decision.HIDDEN: "404",
+    Decision.UNAUTHENTICATED: "401",
+    Decision.INVISIBLE: "404",
     Decision.FORBIDDEN: "403",
 }
 

@@ -9,14 +9,12 @@ from starlette.types import Scope as AsgiScope
 
 from protoslice.errors import NotFound
 from protoslice.server.auth.credentials import Callers, KnownCaller, is_empty
-from protoslice.server.auth.decision import EVERY_SPACE, Decision, Need, Principal, Scope, lacking
-from protoslice.server.auth.records import Tokens
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Need, Principal, Scope, lacking
 from protoslice.server.auth.rules import Rule, TagPlace
-from protoslice.server.auth.service_key import ServiceKey
 from protoslice.server.auth.sessions import session_of
-from protoslice.server.auth.signatures import Signer, UrlSignature, take_signature
+from protoslice.server.auth.signatures import Signer, SigningKey, UrlSignature, take_signature
 from protoslice.server.auth.tags import tags_of
-from protoslice.server.auth.tokens import Token
+from protoslice.server.auth.tokens import Token, Tokens
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields
 from protoslice.server.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
@@ -77,7 +75,7 @@ class Admission:
 
     def require_sight(self) -> None:
         """Raise `NotFound` unless the caller has a grant in its space."""
-        if self._caller.verdict(self._space, _READ) is Decision.HIDDEN:
+        if self._caller.verdict(self._space, _READ) is Decision.INVISIBLE:
             raise _hidden(self._space)
 
     def require(self, need: Need, space: str | None = None) -> None:
@@ -98,16 +96,16 @@ class Gate:
         self._tokens: Tokens | None = None
         self._callers: Callers | None = None
         self._verifier: Verifier | None = None
-        self.key: ServiceKey | None = None
+        self.key: SigningKey | None = None
         """Key of the service, from the start on."""
 
     async def start(
-        self, tokens: Tokens, verifier: Verifier | None = None, key: ServiceKey | None = None
+        self, tokens: Tokens, verifier: Verifier | None = None, key: SigningKey | None = None
     ) -> Token | None:
         """Know callers by `tokens` and JWTs from now on; return the first token of a new catalogue, else None."""
         self._tokens, self._callers = tokens, Callers(tokens, verifier, key)
         self._verifier, self.key = verifier, key
-        return await tokens.first()
+        return await tokens.create_initial_admin()
 
     async def enter(
         self, secret: str, check: Callable[[Mapping[str, Any]], None] | None = None

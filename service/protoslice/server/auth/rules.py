@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from protoslice.server.auth.decision import Need, Scope
+from protoslice.server.auth.permissions import Need, Scope
 
 
 class TagPlace(Enum):

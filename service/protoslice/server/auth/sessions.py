@@ -37,7 +37,7 @@ def session_of(scope: Scope, fields: Fields) -> UrlSignature | None:
 def session_cookie(scope: Scope, fields: Fields, signer: Signer) -> tuple[str, int]:
     """Value of Set-Cookie that begins a session, and its end in seconds since the epoch."""
     end = Purpose.SESSION.end(signer.end)
-    value = f"{end}.{signer.id}.{signer.prove(Purpose.SESSION, _said(fields, str(end), signer.id))}"
+    value = f"{end}.{signer.id}.{signer.hmac(Purpose.SESSION, _said(fields, str(end), signer.id))}"
     return set_cookie(scope, SESSION, value, max(0, int(end - time.time())), "Strict"), end
 
 

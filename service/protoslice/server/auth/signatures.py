@@ -1,4 +1,4 @@
-"""Signatures: permissions of a caller until an end, as signed URLs and as sessions.
+"""Signatures: permissions of a caller until an end, as signed URLs and as sessions, and the key that they depend on.
 
 Keys are made of the key of the service and of what is kept of the caller, the hash of a token or a sealed identity,
 so that neither is enough to sign; and each purpose has a key of its own. No signature is valid for longer than its
@@ -10,12 +10,18 @@ from __future__ import annotations
 import hmac
 import math
 import re
+import secrets
 import time
+from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 from starlette.types import Scope
+
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.database.transactions import Database, Row, Transaction
+from protoslice.errors import IntegrityError
 
 _PARAMETERS: Final = (
     rb"psl-expires=([0-9]{1,12})&psl-token=([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,1600})&psl-signature=([0-9a-f]{64})"
@@ -29,6 +35,9 @@ SESSION_SECONDS: Final = 8 * 3600
 URL_SECONDS: Final = 7 * 24 * 3600
 _SKEW_SECONDS: Final = 30
 """Time that signatures end before the longest allowed: the clock of another replica may be behind."""
+REMEMBERED_SECONDS: Final = 5.0
+"""Time until the key is read again: all that it vouched for ends with it."""
+_BYTES: Final = 32
 
 
 class Purpose(StrEnum):
@@ -89,16 +98,72 @@ class Signer(NamedTuple):
         """
         end = Purpose.URL.end(min(expires, self.end))
         said = f"{target}{'&' if '?' in target else '?'}psl-expires={end}&psl-token={self.id}"
-        return f"{said}&psl-signature={self.prove(Purpose.URL, f'{method} {said}')}", end
+        return f"{said}&psl-signature={self.hmac(Purpose.URL, f'{method} {said}')}", end
 
-    def prove(self, purpose: Purpose, said: str) -> str:
+    def hmac(self, purpose: Purpose, said: str) -> str:
         """Return the HMAC of `said` under the key for a purpose."""
         return _proof(self.key, purpose, said.encode())
 
 
-def signing_key(service_key: bytes, kind: str, known: bytes) -> bytes:
+def signer_key(service_key: bytes, kind: str, known: bytes) -> bytes:
     """Return the key of a signer, made of the service's and of what is kept of a `kind` of caller."""
     return hmac.digest(service_key, f"protoslice signer {kind}\0".encode() + known, sha256)
+
+
+class SigningKey:
+    """Key in the catalogue, made by the first replica that needs it, and bound to secrets outside it, if there are any.
+
+    With several secrets there are several keys: the first signs and seals, all of them verify.
+    """
+
+    def __init__(self, database: Database, secrets: Sequence[str] = ()) -> None:
+        self._database = database
+        self._secrets = secrets
+        self._found: tuple[bytes, ...] = ()
+        self._until = -math.inf
+        self._asking: SingleFlight[None, tuple[bytes, ...]] = SingleFlight()
+
+    async def get(self) -> bytes:
+        """Return the key that signs; see `all`."""
+        return (await self.all())[0]
+
+    async def all(self) -> tuple[bytes, ...]:
+        """Return the keys that verify, as they were some seconds ago or are now."""
+        if time.monotonic() < self._until:
+            return self._found
+        return await self._asking.get(None, self._ask)
+
+    async def _ask(self) -> tuple[bytes, ...]:
+        asked = time.monotonic()
+        self._found = await self._read()
+        self._until = asked + REMEMBERED_SECONDS
+        return self._found
+
+    async def _read(self) -> tuple[bytes, ...]:
+        def work(tx: Transaction) -> Row | None:
+            tx.run("UPDATE meta SET service_key = :made WHERE service_key IS NULL", made=secrets.token_bytes(_BYTES))
+            return tx.first("SELECT service_key FROM meta")
+
+        row = await self._database.read(
+            lambda tx: tx.first("SELECT service_key FROM meta WHERE service_key IS NOT NULL")
+        )
+        row = row or await self._database.write(work)
+        found = b"" if row is None else bytes(row[0])
+        if len(found) != _BYTES:
+            raise IntegrityError(
+                "The service key in the database is damaged: run UPDATE meta SET service_key = NULL, and sign in again"
+            )
+        # A reader of the whole database has this key: with a secret of the operator, it is not enough.
+        return tuple(hmac.digest(each.encode(), found, sha256) for each in self._secrets) or (found,)
+
+
+def fingerprints(secrets: Sequence[str]) -> list[str]:
+    """Return what the database keeps of the secrets of a process; `-` stands for none.
+
+    These 16 bits tell secrets apart that differ by mistake. They do not confirm a guess: one in 65 536 guesses
+    fits, so that a weak secret is no easier to find for those who read the database.
+    """
+    return [hmac.digest(each.encode(), b"protoslice signing secret", sha256).hex()[:4] for each in secrets] or ["-"]
 
 
 def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:

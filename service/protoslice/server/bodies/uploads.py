@@ -12,7 +12,7 @@ from starlette.types import Receive
 
 from protoslice.errors import InvalidInput, ProtosliceError
 from protoslice.recipes import MEDIA_TYPE as RECIPE
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.bodies import files_of
 from protoslice.server.context import context_of
 from protoslice.server.http.digests import BodyDigest

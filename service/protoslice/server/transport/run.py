@@ -96,7 +96,7 @@ class Server(uvicorn.Server):
         if self._certificate is not None:
             self._watching = asyncio.create_task(keep_running("the watch of the certificate", self._certificate.watch))
         gate = self._services.gate
-        token, self._services.first_token = self._services.first_token, None
+        token, self._services.initial_admin_token = self._services.initial_admin_token, None
         file = self._services.settings.admin_token_file
         if self.started and token is not None and file is not None:
             _write_token(token.text, file)  # before the address is printed, which others wait for

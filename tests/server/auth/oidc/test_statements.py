@@ -19,18 +19,18 @@ from tests.support.asgi import Asked, ask
 from tests.support.issuer import FakeIssuer, rsa, running_issuer
 
 from protoslice.server.app import Application
-from protoslice.server.auth import credentials, service_key
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth import credentials, signatures
 from protoslice.server.auth.oidc import keys as issuer_keys
 from protoslice.server.auth.oidc.issuers import read_issuers
 from protoslice.server.auth.oidc.sign_in import seal, unseal
 from protoslice.server.auth.oidc.verification import Verifier
+from protoslice.server.auth.permissions import Scope
 
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is remembered: each request is judged by what stands now."""
-    for module, name in ((credentials, "KNOWN_SECONDS"), (service_key, "REMEMBERED_SECONDS")):
+    for module, name in ((credentials, "KNOWN_SECONDS"), (signatures, "REMEMBERED_SECONDS")):
         monkeypatch.setattr(module, name, 0.0)
     monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)
 
@@ -50,7 +50,7 @@ async def trusting_anew(app: Application, folder: Path, *issuers: FakeIssuer, **
     """Start the gate again, as a replica that reads the file of issuers now."""
     tokens = app.services.gate.tokens
     verifier = Verifier(read_issuers(trust_file(folder, *issuers, **terms)))
-    await app.services.gate.start(tokens, verifier, service_key.ServiceKey(tokens._database))
+    await app.services.gate.start(tokens, verifier, signatures.SigningKey(tokens._database))
 
 
 async def got(app: Application, target: str) -> Asked:
@@ -100,7 +100,7 @@ async def _another_audience(app: Application, issuer: FakeIssuer, folder: Path) 
     path = trust_file(folder, issuer)
     path.write_text(path.read_text().replace("audience = '", "audience = 'x"))
     tokens = app.services.gate.tokens
-    await app.services.gate.start(tokens, Verifier(read_issuers(path)), service_key.ServiceKey(tokens._database))
+    await app.services.gate.start(tokens, Verifier(read_issuers(path)), signatures.SigningKey(tokens._database))
 
 
 async def _keyless(app: Application) -> None:

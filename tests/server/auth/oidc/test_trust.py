@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from protoslice.errors import InvalidInput
-from protoslice.server.auth.decision import Grant, Scope
 from protoslice.server.auth.oidc.issuers import parse_issuers, read_issuers
+from protoslice.server.auth.permissions import Grant, Scope
 
 GOOD = """
 [[issuer]]

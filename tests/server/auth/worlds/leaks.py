@@ -18,8 +18,8 @@ from protoslice.catalog.syntax import Digest
 from protoslice.catalog.webhooks import WebhookTable
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
-from protoslice.server.auth import records, rules
-from protoslice.server.auth.decision import EVERY_SPACE, Decision, Scope
+from protoslice.server.auth import rules, tokens
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Scope
 from protoslice.server.auth.rules import Rule
 from protoslice.stores import ResultPage
 from protoslice.stores.names import DEFAULT_SPACE
@@ -120,22 +120,22 @@ def _any_grant(patch: pytest.MonkeyPatch) -> None:
     def decide(principal: Any, space: str, need: Any) -> Decision:
         return Decision.ALLOWED
 
-    for module in ("credentials", "decision"):
+    for module in ("credentials", "permissions"):
         patch.setattr(f"protoslice.server.auth.{module}.decide", decide)
 
 
 def _tokens_of_all(patch: pytest.MonkeyPatch) -> None:
     """A page of tokens ends at one of another space."""
 
-    async def page(self: records.Tokens, space: str, limit: int, cursor: str | None) -> Any:
-        sql = f"SELECT {records._COLUMNS} FROM tokens WHERE id > :after ORDER BY id LIMIT 100"
+    async def page(self: tokens.Tokens, space: str, limit: int, cursor: str | None) -> Any:
+        sql = f"SELECT {tokens._COLUMNS} FROM tokens WHERE id > :after ORDER BY id LIMIT 100"
         rows = await self._database.read(lambda tx: tx.all(sql, after=cursor or ""))
-        listed = [records._record(row) for row in rows]
+        listed = [tokens._record(row) for row in rows]
         own = [each for each in listed if each.grant.space == space]
         others = [each.id for each in listed if each.grant.space not in (space, EVERY_SPACE)]
         return ResultPage(own[:limit], others[0] if others else None)
 
-    patch.setattr(records.Tokens, "page", page)
+    patch.setattr(tokens.Tokens, "page", page)
 
 
 def _hooks_of_all(patch: pytest.MonkeyPatch) -> None:

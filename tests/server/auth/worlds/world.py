@@ -20,7 +20,7 @@ from tests.support.things import Filling, Things
 from protoslice.database import snapshots
 from protoslice.database.transactions import UNAUDITED, Transaction
 from protoslice.server.app import Application
-from protoslice.server.auth.decision import EVERY_SPACE, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 
 OTHERS: Final = {"theirs": "other", "both": "other", "theirs too": "default"}
 """Spaces that the caller has no scope in, by the words of what they hold."""

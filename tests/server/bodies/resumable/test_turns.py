@@ -19,7 +19,7 @@ from tests.support.stores import onnx
 from tests.support.tus import BODY, TusClient, metadata, tus_client
 
 from protoslice.concurrency import shares
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.request.guarded_route import rows_of
 
 DATA = onnx(3_000_000, seed=4)

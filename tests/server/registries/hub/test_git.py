@@ -12,7 +12,7 @@ from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 from tests.support.hub import commit
 
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 Made = Callable[..., str]
 

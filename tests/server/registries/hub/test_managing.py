@@ -162,8 +162,8 @@ def test_a_closed_service_has_private_repositories(tmp_path: Path) -> None:
     settings = Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, auth="tokens")
     app = create_app(settings)
     with serve(app=app) as live, httpx.Client(base_url=live.url) as client:
-        assert app.services.first_token is not None
-        client.headers.update(bearer(app.services.first_token.text))
+        assert app.services.initial_admin_token is not None
+        client.headers.update(bearer(app.services.initial_admin_token.text))
         for number, (said, needs) in enumerate(READERS):
             body = {"organization": "Ann", "name": f"m{number}"}
             made = client.post("/api/repos/create", json=body | said)

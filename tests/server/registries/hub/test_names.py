@@ -17,7 +17,7 @@ from tests.support.serve import open_app
 
 from protoslice.database import connect, upgrade
 from protoslice.server.app import Application, create_app
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import RULES
 from protoslice.server.request.guarded_route import routes_of
 from protoslice.server.settings import Settings

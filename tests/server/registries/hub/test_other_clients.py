@@ -15,7 +15,7 @@ from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
 
 from protoslice.repositories.git_format import blob_id
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 
 Made = Callable[..., str]
 

@@ -12,7 +12,7 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Assemble
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, TagPlace
 from protoslice.server.bodies.resumable.answers import answering, joining
 from protoslice.server.bodies.resumable.dialects import upload_id

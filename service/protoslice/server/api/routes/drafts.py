@@ -10,7 +10,7 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.routes.intake import CREATED, Options
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, TagPlace
 from protoslice.server.bodies.uploads import counted
 from protoslice.server.request.guarded_route import GuardedRouter

@@ -14,7 +14,7 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Register
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, TagPlace
 from protoslice.server.bodies.uploads import counted, take_in
 from protoslice.server.http.disconnect import CancelOnDisconnect

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import json_answer
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url, url_of
 from protoslice.server.auth.rules import OPEN, Rule
 from protoslice.server.http.json_bodies import JsonAnswer

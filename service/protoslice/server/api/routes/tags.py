@@ -15,7 +15,7 @@ from protoslice.server.api.endpoints import Condition, Current, conditional, end
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import PutTag
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import READ, Rule, TagPlace
 from protoslice.server.http.conditions import EntityTag

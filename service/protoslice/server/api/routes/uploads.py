@@ -15,7 +15,7 @@ from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.models import UploadState
 from protoslice.server.api.view_parameters import query_parameter
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import OPEN, WRITE, Rule, TagPlace
 from protoslice.server.bodies.resumable.answers import PREFIX, abilities, about, answering, failure_of, joining

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from protoslice.errors import InvalidInput
-from protoslice.server.auth.decision import EVERY_SPACE, Grant, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Grant, Scope
 from protoslice.server.secret_files import secret_in
 from protoslice.storage.web_guard import Networks
 from protoslice.stores.spaces import is_space

@@ -21,7 +21,7 @@ from joserfc.util import urlsafe_b64decode, urlsafe_b64encode
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.server.auth.oidc.issuers import Issuer
 from protoslice.server.auth.oidc.keys import IssuerClient, endpoint
-from protoslice.server.auth.signatures import Signer, signing_key
+from protoslice.server.auth.signatures import Signer, signer_key
 
 BEGUN_SECONDS: Final = 600
 """Time in which a sign-in that was begun has to end."""
@@ -173,7 +173,7 @@ class SealedIdentity:
 
 def identity_key(key: bytes, text: str) -> bytes:
     """Return the key of the signer with a sealed identity."""
-    return signing_key(key, "statement", text.encode())
+    return signer_key(key, "statement", text.encode())
 
 
 def read_identity(keys: Sequence[bytes], text: str) -> SealedIdentity | None:

@@ -16,10 +16,10 @@ from joserfc.util import urlsafe_b64decode
 
 from protoslice.concurrency.chores import keep_running
 from protoslice.errors import StorageDenied
-from protoslice.server.auth.decision import Grant, Principal
 from protoslice.server.auth.oidc.issuers import Claims, Issuer, texts_at
 from protoslice.server.auth.oidc.keys import IssuerKeys, parse_object
 from protoslice.server.auth.oidc.sign_in import SealedIdentity, SignIn
+from protoslice.server.auth.permissions import Grant, Principal
 
 LONGEST: Final = 16 << 10
 """Characters of a JWT; a longer one is none."""

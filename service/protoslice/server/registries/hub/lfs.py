@@ -14,7 +14,7 @@ from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import MAIN, Repository
 from protoslice.repositories.git_history import GitHistory
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url, url_of
 from protoslice.server.auth.rules import HUB_SEND, READ, SHOWN
 from protoslice.server.bodies.uploads import counted, pieces_of

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from protoslice.errors import Unsupported
 from protoslice.repositories import Author
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import HUB_WRITE, READ, Rule, TagPlace
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.hub.bodies import MoveBody, SquashBody, VisibilityBody

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, TagPlace
 from protoslice.server.bodies.uploads import counted, pieces_of

@@ -19,7 +19,7 @@ from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, Since, Until, microseconds_of, page_answer
 from protoslice.server.api.models import PageOf
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import space_of
 from protoslice.server.auth.rules import ADMIN
 from protoslice.server.request.guarded_route import GuardedRouter

@@ -16,7 +16,7 @@ from protoslice.server.api.endpoints import Condition, Current, conditional, end
 from protoslice.server.api.json_answers import Cursor, Limit, etag_of, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import ChangeSpace, PutSpace
-from protoslice.server.auth.decision import Scope
+from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services

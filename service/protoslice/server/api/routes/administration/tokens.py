@@ -16,10 +16,10 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.request_bodies import CreateToken, SignUrl
-from protoslice.server.auth.decision import EVERY_SPACE, Grant, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.auth.places import service_url, space_of, url_of
-from protoslice.server.auth.records import NewToken, TokenRecord
 from protoslice.server.auth.rules import ADMIN, READ
+from protoslice.server.auth.tokens import TokenRecord
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 
@@ -42,8 +42,9 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
     """Create a token for the space in the URL, or for all spaces; only its hash is stored."""
     space = _where(request, services, body.every_space)
     expires = None if body.expires_seconds is None else time.time() + body.expires_seconds
-    grant = Grant(space, frozenset(body.scopes), tuple(body.tags))
-    token, record = await services.gate.tokens.create(NewToken(body.name, grant, expires))
+    token, record = await services.gate.tokens.create(
+        body.name, space, body.scopes, tags=tuple(body.tags), expires=expires
+    )
     return json_answer(request, _fact(record, token.text), status=201, headers=_NO_STORE)
 
 

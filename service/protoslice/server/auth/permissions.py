@@ -25,9 +25,9 @@ class Decision(Enum):
     """Outcome of a decision; each but the first is an answer of its own."""
 
     ALLOWED = auto()
-    UNNAMED = auto()
+    UNAUTHENTICATED = auto()
     """No principal: 401."""
-    HIDDEN = auto()
+    INVISIBLE = auto()
     """No grant in the space, which nothing tells apart from a space that does not exist: 404."""
     FORBIDDEN = auto()
     """Grants in the space, none of which suffices: 403."""
@@ -80,10 +80,10 @@ def decide(principal: Principal | None, space: str, need: Need) -> Decision:
     One grant has to suffice: scopes of one and tags of another do not add up.
     """
     if principal is None:
-        return Decision.UNNAMED
+        return Decision.UNAUTHENTICATED
     here = _grants_in(principal, space)
     if not any(grant.scopes for grant in here):
-        return Decision.HIDDEN
+        return Decision.INVISIBLE
     return Decision.ALLOWED if any(grant.covers(need) for grant in here) else Decision.FORBIDDEN
 
 
