@@ -374,18 +374,13 @@ def test_what_cannot_be_had_says_why() -> None:
 
 
 def test_computed_bytes_nest_and_say_what_is_missing() -> None:
-    inner = _core.Computed.cleaned(*_of(b"\xf7\x08\xff"), 4, signed=True)
+    inner = _core.Computed.cleaned(Rope.of(BytesSource(b"\xf7\x08\xff")), 4, signed=True)
     assert inner.read(0, 3) == b"\x07\xf8\xff"
-    outer = _core.Computed.packed(*_of(inner), 4)
+    outer = _core.Computed.packed(Rope.of(inner), 4)
     assert outer.read(0, outer.size) == b"\x87\x0f"
     for offset, length in [(0, 3), (3, 0), ((1 << 64) - 1, 5)]:
         with pytest.raises(CorruptModel, match="are needed"):
             outer.read(offset, length)
-
-
-def _of(source: bytes | _core.Computed) -> tuple[_core.Rope, list[Any]]:
-    held = BytesSource(source) if isinstance(source, bytes) else source
-    return _core.Rope([(0, 0, held.size)]), [held]
 
 
 # Slices in words mean what they mean to NumPy.

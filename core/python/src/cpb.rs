@@ -14,7 +14,7 @@ use crate::errors;
 use crate::limits::{self, Limits};
 use crate::rope::Rope;
 use crate::schema::Schema;
-use crate::source::{PySource, Sources, Watched};
+use crate::source::{PySource, RopeArgument, Sources, Watched};
 
 /// The chunks of a `.cpb` file. Source 0 of its ropes is the file, source 1 what was written to `side`.
 #[pyclass(frozen, module = "protoslice._core")]
@@ -119,12 +119,12 @@ impl ChunkHasher {
         Self(Mutex::new(Some(Box::new(cpb::Writing::hasher(size)))))
     }
 
-    /// Takes the next bytes of the chunk: those of `rope` over `sources`.
-    fn update(&self, py: Python<'_>, rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>) -> PyResult<()> {
-        let (sources, rope) = (Sources::new(&sources)?, &rope.get().0);
+    /// Takes the next bytes of the chunk.
+    fn update(&self, py: Python<'_>, data: RopeArgument<'_>) -> PyResult<()> {
+        let data = data.held()?;
         let done = py.detach(|| {
             let mut hasher = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            sources.with(Some(rope), |source| hasher.as_mut().map_or(Ok(()), |hasher| take(hasher, source)))
+            data.with(|source| hasher.as_mut().map_or(Ok(()), |hasher| take(hasher, source)))
         });
         done.map_err(|error| errors::raise(py, error))
     }

@@ -4,75 +4,62 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
-use wire::elements::{self, Cut, Digits, Float, Shared, Tile};
+use wire::elements::{self, Cut, Digits, Float, Tile};
 use wire::source::Source;
 use wire::{Kind, WireError};
 
 use crate::errors;
-use crate::rope::Rope;
-use crate::source::{Computed, Held, Sources};
+use crate::source::{Computed, RopeArgument};
 
-/// A tile: start, shape, strides, rope, sources.
-type TileArgument<'py> = (Vec<u64>, Vec<u64>, Vec<u64>, Bound<'py, Rope>, Vec<Bound<'py, PyAny>>);
+/// A tile: start, shape, strides, bytes.
+type TileArgument<'py> = (Vec<u64>, Vec<u64>, Vec<u64>, RopeArgument<'py>);
 
 #[pymethods]
 impl Computed {
     /// Elements of `width` bytes with their byte order reversed.
     #[staticmethod]
-    fn swapped(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, width: usize) -> PyResult<Self> {
-        let py = rope.py();
-        Self::made(py, elements::Computed::swapped(held(rope, &sources)?, width))
+    fn swapped(py: Python<'_>, data: RopeArgument<'_>, width: usize) -> PyResult<Self> {
+        Self::made(py, elements::Computed::swapped(data.held()?, width))
     }
 
     /// `count` elements of `bits`, unpacked from a bit stream to one byte each.
     #[staticmethod]
-    #[pyo3(signature = (rope, sources, bits, count, *, signed))]
-    fn unpacked(
-        rope: &Bound<'_, Rope>,
-        sources: Vec<Bound<'_, PyAny>>,
-        bits: u32,
-        count: u64,
-        signed: bool,
-    ) -> PyResult<Self> {
-        let py = rope.py();
-        Self::made(py, elements::Computed::unpacked(held(rope, &sources)?, bits, signed, count))
+    #[pyo3(signature = (data, bits, count, *, signed))]
+    fn unpacked(py: Python<'_>, data: RopeArgument<'_>, bits: u32, count: u64, signed: bool) -> PyResult<Self> {
+        Self::made(py, elements::Computed::unpacked(data.held()?, bits, signed, count))
     }
 
     /// Elements of `bits`, one to a byte; the upper bits are cleared, or sign-extended if `signed`.
     #[staticmethod]
-    #[pyo3(signature = (rope, sources, bits, *, signed))]
-    fn cleaned(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, bits: u32, signed: bool) -> PyResult<Self> {
-        let py = rope.py();
-        Self::made(py, elements::Computed::cleaned(held(rope, &sources)?, bits, signed))
+    #[pyo3(signature = (data, bits, *, signed))]
+    fn cleaned(py: Python<'_>, data: RopeArgument<'_>, bits: u32, signed: bool) -> PyResult<Self> {
+        Self::made(py, elements::Computed::cleaned(data.held()?, bits, signed))
     }
 
     /// The lowest `bits` of every byte, packed into a bit stream.
     #[staticmethod]
-    fn packed(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, bits: u32) -> PyResult<Self> {
-        let py = rope.py();
-        Self::made(py, elements::Computed::packed(held(rope, &sources)?, bits))
+    fn packed(py: Python<'_>, data: RopeArgument<'_>, bits: u32) -> PyResult<Self> {
+        Self::made(py, elements::Computed::packed(data.held()?, bits))
     }
 
     /// `count` elements of `width` bytes: those of the rope, padded with its last element, or with zeros if it is
     /// empty.
     #[staticmethod]
-    fn filled(rope: &Bound<'_, Rope>, sources: Vec<Bound<'_, PyAny>>, width: usize, count: u64) -> PyResult<Self> {
-        let py = rope.py();
-        Self::made(py, elements::Computed::filled(held(rope, &sources)?, width, count))
+    fn filled(py: Python<'_>, data: RopeArgument<'_>, width: usize, count: u64) -> PyResult<Self> {
+        Self::made(py, elements::Computed::filled(data.held()?, width, count))
     }
 
     /// `count` varints as elements of `width` bytes. `digits` is their encoding: `plain`, `zigzag` or `truth` (bool).
     #[staticmethod]
-    #[pyo3(signature = (rope, sources, digits, width, count, *, repeat = false))]
+    #[pyo3(signature = (data, digits, width, count, *, repeat = false))]
     fn varints(
-        rope: &Bound<'_, Rope>,
-        sources: Vec<Bound<'_, PyAny>>,
+        py: Python<'_>,
+        data: RopeArgument<'_>,
         digits: &str,
         width: usize,
         count: u64,
         repeat: bool,
     ) -> PyResult<Self> {
-        let py = rope.py();
         let digits = match digits {
             "plain" => Ok(Digits::Plain),
             "zigzag" => Ok(Digits::ZigZag),
@@ -83,27 +70,26 @@ impl Computed {
             )),
         };
         let digits = digits.map_err(|error| errors::raise(py, error))?;
-        Self::made(py, elements::Computed::varints(held(rope, &sources)?, digits, width, count, repeat))
+        Self::made(py, elements::Computed::varints(data.held()?, digits, width, count, repeat))
     }
 
     /// `count` numbers of type `source_type` as floats of type `to`. Types of GGUF's blocks have scales, which are
     /// `big_endian` or not.
     #[staticmethod]
-    #[pyo3(signature = (rope, sources, source_type, to, count, *, big_endian = false))]
+    #[pyo3(signature = (data, source_type, to, count, *, big_endian = false))]
     fn converted(
-        rope: &Bound<'_, Rope>,
-        sources: Vec<Bound<'_, PyAny>>,
+        py: Python<'_>,
+        data: RopeArgument<'_>,
         source_type: &str,
         to: &str,
         count: u64,
         big_endian: bool,
     ) -> PyResult<Self> {
-        let py = rope.py();
         let to = Float::named(to).ok_or_else(|| {
             let message = format!("invalid float type {to}: use F64, F32, F16 or BF16");
             errors::raise(py, WireError::new(Kind::Syntax, message))
         })?;
-        Self::made(py, elements::Computed::converted(held(rope, &sources)?, source_type, to, count, big_endian))
+        Self::made(py, elements::Computed::converted(data.held()?, source_type, to, count, big_endian))
     }
 
     /// The elements of the tensor that `starts`, `steps` and `counts` select, in row-major order; `tiles` cover the
@@ -116,9 +102,9 @@ impl Computed {
         width: usize,
         cut: (Vec<u64>, Vec<u64>, Vec<u64>),
     ) -> PyResult<Self> {
-        let tiles = tiles.into_iter().map(|(start, shape, strides, rope, sources)| {
-            Ok(Tile { start, shape, strides, source: held(&rope, &sources)? })
-        });
+        let tiles = tiles
+            .into_iter()
+            .map(|(start, shape, strides, data)| Ok(Tile { start, shape, strides, source: data.held()? }));
         let tiles = tiles.collect::<PyResult<_>>()?;
         let (starts, steps, counts) = cut;
         Self::made(py, elements::Computed::gathered(tiles, &shape, width, &Cut { starts, steps, counts }))
@@ -153,9 +139,4 @@ impl Computed {
     fn made(py: Python<'_>, made: wire::Result<elements::Computed>) -> PyResult<Self> {
         made.map(|made| Self(Arc::new(made))).map_err(|error| errors::raise(py, error))
     }
-}
-
-/// A source over the bytes of `rope`, which keeps the sources alive.
-fn held(rope: &Bound<'_, Rope>, sources: &[Bound<'_, PyAny>]) -> PyResult<Shared> {
-    Ok(Arc::new(Held { rope: rope.get().0.clone(), sources: Sources::new(sources)? }))
 }

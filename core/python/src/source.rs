@@ -319,10 +319,31 @@ impl Sources {
     }
 }
 
+/// A rope of Python, `protoslice.sources.ropes.Rope`: extents and literals, and the sources of the extents.
+#[derive(FromPyObject)]
+pub(crate) struct RopeArgument<'py> {
+    core: Bound<'py, Rope>,
+    sources: Vec<Bound<'py, PyAny>>,
+}
+
+impl RopeArgument<'_> {
+    /// The same bytes as a source, which keeps the sources alive.
+    pub(crate) fn held(&self) -> PyResult<Arc<Held>> {
+        Ok(Arc::new(Held { rope: self.core.get().0.clone(), sources: Sources::new(&self.sources)? }))
+    }
+}
+
 /// A rope together with the sources of its extents.
 pub(crate) struct Held {
     pub(crate) rope: wire::Rope,
     pub(crate) sources: Sources,
+}
+
+impl Held {
+    /// Calls `f` with the bytes, and lets Python handle its signals while they are read.
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&dyn Source) -> Result<R>) -> Result<R> {
+        self.sources.with(Some(&self.rope), f)
+    }
 }
 
 impl Source for Held {
@@ -331,8 +352,7 @@ impl Source for Held {
     }
 
     fn read(&self, offset: u64, len: usize) -> Result<Cow<'_, [u8]>> {
-        self.sources
-            .with(Some(&self.rope), |source| source.read(offset, len).map(|bytes| Cow::Owned(bytes.into_owned())))
+        self.with(|source| source.read(offset, len).map(|bytes| Cow::Owned(bytes.into_owned())))
     }
 
     fn stride(&self) -> u64 {
@@ -356,6 +376,6 @@ impl Source for Held {
     }
 
     fn read_into(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        self.sources.with(Some(&self.rope), |source| source.read_into(offset, buffer))
+        self.with(|source| source.read_into(offset, buffer))
     }
 }

@@ -6,8 +6,7 @@ use pyo3::prelude::*;
 use wire::statistics;
 
 use crate::errors;
-use crate::rope::Rope;
-use crate::source::Sources;
+use crate::source::RopeArgument;
 
 /// Numbers of elements: all, zeros, NaN, infinities.
 type Counts = (u64, u64, u64, u64);
@@ -31,19 +30,12 @@ impl Statistics {
         made.map(|made| Self(Mutex::new(made))).map_err(|error| errors::raise(py, error))
     }
 
-    /// Takes the elements in the bytes of `rope` from `start` up to `end`, both at borders of elements.
-    fn read(
-        &self,
-        py: Python<'_>,
-        rope: &Bound<'_, Rope>,
-        sources: Vec<Bound<'_, PyAny>>,
-        start: u64,
-        end: u64,
-    ) -> PyResult<()> {
-        let (rope, sources) = (&rope.get().0, Sources::new(&sources)?);
+    /// Takes the elements in the bytes of `data` from `start` up to `end`, both at borders of elements.
+    fn read(&self, py: Python<'_>, data: RopeArgument<'_>, start: u64, end: u64) -> PyResult<()> {
+        let data = data.held()?;
         py.detach(|| {
             let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            sources.with(Some(rope), |source| found.read(source, start, end))
+            data.with(|source| found.read(source, start, end))
         })
         .map_err(|error| errors::raise(py, error))
     }
@@ -67,9 +59,6 @@ impl Statistics {
 #[pyclass(frozen, module = "protoslice._core")]
 pub(crate) struct Delta(Mutex<statistics::Delta>);
 
-/// A rope, and its sources.
-type Side<'py> = (Bound<'py, Rope>, Vec<Bound<'py, PyAny>>);
-
 #[pymethods]
 impl Delta {
     #[new]
@@ -78,13 +67,19 @@ impl Delta {
         made.map(|made| Self(Mutex::new(made))).map_err(|error| errors::raise(py, error))
     }
 
-    /// Takes the pairs of elements in the bytes of both sides, each a rope and its sources, from `start` up to `end`.
-    fn read(&self, py: Python<'_>, one: Side<'_>, other: Side<'_>, start: u64, end: u64) -> PyResult<()> {
-        let (ours, theirs) = (Sources::new(&one.1)?, Sources::new(&other.1)?);
-        let (one, other) = (&one.0.get().0, &other.0.get().0);
+    /// Takes the pairs of elements in the bytes of both sides from `start` up to `end`.
+    fn read(
+        &self,
+        py: Python<'_>,
+        one: RopeArgument<'_>,
+        other: RopeArgument<'_>,
+        start: u64,
+        end: u64,
+    ) -> PyResult<()> {
+        let (one, other) = (one.held()?, other.held()?);
         py.detach(|| {
             let mut found = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            ours.with(Some(one), |before| theirs.with(Some(other), |after| found.read(before, after, start, end)))
+            one.with(|before| other.with(|after| found.read(before, after, start, end)))
         })
         .map_err(|error| errors::raise(py, error))
     }

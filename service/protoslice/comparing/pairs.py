@@ -205,13 +205,12 @@ def delta_job(before: Tensor, after: Tensor, sample: int | None = None, most_run
         )
     found = _core.Delta(one.dtype.name)
     data, width = (one.bytes, other.bytes), one.dtype.width
-    sides = (one.bytes.core, one.bytes.sources), (other.bytes.core, other.bytes.sources)
     runs, repeated = runs_and_repeats(prod(one.shape), max(map(distinct_bytes, data)) // width, sample, most_runs)
     computed = 2 * width * sum(end - start for start, end in runs)
     check_budget(computed, sum(map(stored_bytes, data)), "set a lower `sample`")
     for start, end in runs:
         for first, last in slices_of(start, end, width):
-            found.read(*sides, first, last)
+            found.read(*data, first, last)
             yield
     if repeated:
         one_element, its_twin = (each.read(each.size - width, width) for each in data)

@@ -104,7 +104,7 @@ class _Weights:
     def __init__(self, align: int) -> None:
         self._sources = SourceList()
         self._builder = RopeBuilder(self._sources)
-        self._zeros = Rope.of(_core.Computed.filled(_core.Rope([]), [], 1, align))
+        self._zeros = Rope.of(_core.Computed.filled(Rope.joined(()), 1, align))
 
     def add(self, data: Rope) -> int:
         """Append `data`, aligned; its offset."""

@@ -110,8 +110,8 @@ class Split(Sequence[Chunk]):
         for chunk in self:
             hasher = _core.ChunkHasher(chunk.size)
             for start in range(0, chunk.size, _STRIDE):
-                part = chunk.rope.core.slice(start, start + _STRIDE)
-                hasher.update(part, self._sources)
+                part = chunk.rope.part(start, start + _STRIDE)
+                hasher.update(part)
                 if advance is not None:
                     advance(part.size)
             yield hasher.finish()

@@ -9,10 +9,8 @@ from typing import Final
 
 from protoslice import _core
 from protoslice._core import Computed
-from protoslice._core import Rope as CoreRope
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
 from protoslice.sources.ropes import Rope
-from protoslice.sources.source import RangeSource
 from protoslice.tensors.dtypes import Dtype, element_count, shape_text
 from protoslice.tensors.model import Data, Deferred, Encoding, Filled, Stored, Strided, Strings, Tile, Tiled, Unreadable
 from protoslice.tensors.slices import TensorSlice, whole
@@ -90,11 +88,10 @@ def decode_varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = F
 
     With `repeat`, the last element stands for all missing ones up to `count`.
     """
-    rope, sources = stored.bytes.core, stored.bytes.sources
     match stored.encoding:
         case Encoding.VARINT | Encoding.ZIGZAG:
             digits = "truth" if dtype.name == "BOOL" else _DIGITS[stored.encoding]
-            elements = Computed.varints(rope, sources, digits, dtype.width, count, repeat=repeat)
+            elements = Computed.varints(stored.bytes, digits, dtype.width, count, repeat=repeat)
             return Stored(Rope.of(elements), Encoding.BYTE_PER_ELEMENT, stored.compare)
         case Encoding.PACKED_VARINT if repeat:
             raise Unsupported(
@@ -102,7 +99,7 @@ def decode_varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = F
                 "for this type"
             )
         case Encoding.PACKED_VARINT:
-            stream = Computed.varints(rope, sources, "plain", 1, -(-count * dtype.bits // 8))
+            stream = Computed.varints(stored.bytes, "plain", 1, -(-count * dtype.bits // 8))
             return Stored(Rope.of(stream), Encoding.PACKED, stored.compare)
     return stored
 
@@ -110,16 +107,15 @@ def decode_varints(stored: Stored, dtype: Dtype, count: int, *, repeat: bool = F
 def _plain(stored: Stored, dtype: Dtype, count: int) -> Rope:
     """All `count` elements of `stored`, in PLAIN encoding."""
     stored = decode_varints(stored, dtype, count)
-    rope, sources = stored.bytes.core, stored.bytes.sources
     packed = stored.encoding is Encoding.PACKED and dtype.narrow
     _check_size(stored, -(-count * dtype.bits // 8) if packed else count * dtype.width)
     match stored.encoding:
         case Encoding.PACKED if packed:
-            return Rope.of(Computed.unpacked(rope, sources, dtype.bits, count, signed=dtype.signed))
+            return Rope.of(Computed.unpacked(stored.bytes, dtype.bits, count, signed=dtype.signed))
         case Encoding.BYTE_PER_ELEMENT if dtype.narrow:
-            return _repeated(stored.bytes, dtype, lambda part: Computed.cleaned(*part, dtype.bits, signed=dtype.signed))
+            return _repeated(stored.bytes, dtype, lambda part: Computed.cleaned(part, dtype.bits, signed=dtype.signed))
         case Encoding.BIG_ENDIAN if dtype.part > 1:
-            return Rope.of(Computed.swapped(rope, sources, dtype.part))
+            return Rope.of(Computed.swapped(stored.bytes, dtype.part))
     return stored.bytes
 
 
@@ -132,24 +128,16 @@ def _filled(first: Stored, dtype: Dtype, count: int) -> Rope:
     if elements.size >= count * dtype.width:
         _check_size(Stored(elements), count * dtype.width)
         return elements
-    return Rope.of(Computed.filled(elements.core, elements.sources, dtype.width, count))
+    return Rope.of(Computed.filled(elements, dtype.width, count))
 
 
-def _repeated(
-    elements: Rope, dtype: Dtype, compute: Callable[[tuple[CoreRope, Sequence[RangeSource]]], Computed]
-) -> Rope:
+def _repeated(elements: Rope, dtype: Dtype, compute: Callable[[Rope], Computed]) -> Rope:
     """Elements computed from `elements` one by one; of those that repeat, one is computed."""
     first = min(elements.size, distinct_bytes(elements) + dtype.width)
-    part = elements.part(0, first)
-    found = compute((part.core, part.sources))
+    found = Rope.of(compute(elements.part(0, first)))
     if first == elements.size:
-        return Rope.of(found)
-    return Rope.of(Computed.filled(*_whole(found), dtype.width, elements.size // dtype.width))
-
-
-def _whole(source: Computed) -> tuple[CoreRope, Sequence[RangeSource]]:
-    data = Rope.of(source)
-    return data.core, data.sources
+        return found
+    return Rope.of(Computed.filled(found, dtype.width, elements.size // dtype.width))
 
 
 def _check_size(stored: Stored, need: int) -> None:
@@ -171,7 +159,7 @@ def _of_rows(elements: Rope, dtype: Dtype, shape: Sequence[int], cut: TensorSlic
         return gathered
     one = elements.part(elements.size - dtype.width, elements.size)
     first = Rope.joined([gathered.part(0, before * dtype.width), one])
-    return Rope.of(Computed.filled(first.core, first.sources, dtype.width, cut.count))
+    return Rope.of(Computed.filled(first, dtype.width, cut.count))
 
 
 def _selected_before(number: int, shape: Sequence[int], cut: TensorSlice) -> int:
@@ -235,8 +223,7 @@ def _gathered(
     shape: Sequence[int],
     cut: TensorSlice,
 ) -> Rope:
-    parts = [(start, lengths, strides, bytes_.core, bytes_.sources) for start, lengths, strides, bytes_ in tiles]
-    return Rope.of(Computed.gathered(parts, shape, dtype.width, (cut.starts, cut.steps, cut.counts)))
+    return Rope.of(Computed.gathered(tiles, shape, dtype.width, (cut.starts, cut.steps, cut.counts)))
 
 
 def _strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -195,7 +195,7 @@ def _read(tensor: Tensor, slice_: str | None, form: str, *, count: bool) -> Read
         if slice_ is None and isinstance(data, Stored) and data.encoding is Encoding.PACKED:
             elements = data.bytes
         else:
-            elements = Rope.of(Computed.packed(elements.core, elements.sources, dtype.bits))
+            elements = Rope.of(Computed.packed(elements, dtype.bits))
     if form == "npy":
         shown = ReadableTensor(elements, dtype, wanted.shape).as_bytes
         elements = Rope.joined([npy_head(shown.dtype, shown.shape), elements])
@@ -324,7 +324,7 @@ def converted(tensor: Tensor, to: Dtype) -> Tensor:
 
 def _computed(stored: ReadableTensor, to: Dtype, big_endian: bool) -> _core.Computed:
     data, count = stored.bytes, prod(stored.shape)
-    return _core.Computed.converted(data.core, data.sources, stored.dtype.name, to.name, count, big_endian=big_endian)
+    return _core.Computed.converted(data, stored.dtype.name, to.name, count, big_endian=big_endian)
 
 
 def _has_big_blocks(tensor: Tensor) -> bool:

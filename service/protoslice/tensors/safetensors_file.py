@@ -85,7 +85,7 @@ class _File:
     def __init__(self, sources: SourceList, align: int) -> None:
         self._sources = sources
         self._align = align
-        self._zeros = Rope.of(_core.Computed.filled(_core.Rope([]), [], 1, align))
+        self._zeros = Rope.of(_core.Computed.filled(Rope.joined(()), 1, align))
         self._groups: dict[int, _Group] = {}
         self.size = 0
         """Bytes of all elements."""

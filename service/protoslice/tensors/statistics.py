@@ -44,7 +44,7 @@ def statistics_job(tensor: Tensor, slice_: str | None = None, sample: int | None
     )
     for start, end in runs:
         for first, last in slices_of(start, end, width):
-            found.read(data.core, data.sources, first, last)
+            found.read(data, first, last)
             yield
     if repeated:
         found.repeat(data.read(data.size - width, width), repeated)

@@ -15,6 +15,7 @@ from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import NotFound
 from protoslice.facts import ChunkEntry
 from protoslice.library.chunk_sizes import size_problem
+from protoslice.sources.ropes import Rope
 from protoslice.stores.derived_facts import DerivedFacts
 from protoslice.stores.names import check_plan
 from protoslice.stores.objects.representation import Representation, sha256_of
@@ -189,11 +190,11 @@ class StoreChunks:
         """
         done, read = list[int](), 0
         for n in range(first, len(self.plan)):
-            rope = self.plan.chunk(n)[3]
+            rope = Rope(self.plan.chunk(n)[3], self._sources)
             hasher = _core.ChunkHasher(rope.size)
             for at in range(0, rope.size, SLICE):
-                part = rope.slice(at, at + SLICE)
-                hasher.update(part, self._sources)
+                part = rope.part(at, at + SLICE)
+                hasher.update(part)
                 read += part.size
                 if read >= SLICE:
                     yield done
