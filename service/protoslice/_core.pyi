@@ -448,9 +448,7 @@ class Computed:
     @staticmethod
     def varints(data: SourceRope, digits: str, width: int, count: int, *, repeat: bool = False) -> Computed: ...
     @staticmethod
-    def converted(
-        data: SourceRope, source_type: str, to: str, count: int, *, big_endian: bool = False
-    ) -> Computed: ...
+    def converted(data: SourceRope, source_type: str, to: str, count: int, *, big_endian: bool = False) -> Computed: ...
     @staticmethod
     def gathered(
         tiles: Sequence[tuple[Sequence[int], Sequence[int], Sequence[int], SourceRope]],

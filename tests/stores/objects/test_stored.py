@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from random import Random
 from typing import TypeVar
@@ -228,5 +228,23 @@ def test_files_are_made_of_extents_at_any_offsets() -> None:
             assert await joined.fetch([(low, high), (start, end)]) == [whole[low:high], whole[start:end]]
             assert await stores.worker.run(lambda: joined.read(start, end - start)) == whole[start:end]  # noqa: B023
             assert await streamed(joined, start, end) == whole[start:end]
+
+    in_memory(work)
+
+
+def test_a_block_of_several_extents_is_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        (part,) = (await the_file(stores)).parts
+        fetched, fetch = list[tuple[int, int]](), part.fetch
+
+        async def noted(spans: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+            fetched.extend(spans)
+            return await fetch(spans)
+
+        monkeypatch.setattr(part, "fetch", noted)
+        cuts = [(at, at + 900) for at in range(0, 3 * SUM_BLOCK - 900, 1000)]
+        joined = JoinedObject([part], [(part, *cut) for cut in cuts])
+        assert await joined.fetch([(10, joined.size)]) == [b"".join(DATA[start:end] for start, end in cuts)[10:]]
+        assert fetched == [(0, 3 * SUM_BLOCK)]
 
     in_memory(work)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
-from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple, cast
 
+from protoslice import _core
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.pipeline import pipelined
@@ -17,13 +16,17 @@ from protoslice.errors import InvalidInput
 from protoslice.storage import Span, Storage
 from protoslice.stores.cache import BlockCache
 from protoslice.stores.manifest import ObjectLocation
-from protoslice.stores.objects.stored import StoredFile, StoredObject, open_object
+from protoslice.stores.objects.computed import Readable
+from protoslice.stores.objects.stored import SUM_BLOCK, StoredFile, StoredObject, open_object
 
 _TURN: Final = 64
 """Files that are looked at before other tasks run."""
 
+_ALL: Final = (1 << 63) - 1
+"""No bound of a batch."""
+
 Piece = tuple[int, int, int]
-"""Number of a part, and start and end of a span in it."""
+"""Number of an object, and offset and length in it."""
 OpenPart = Callable[[ObjectLocation], Awaitable[StoredObject]]
 """Opens the object at a location that has no parts."""
 
@@ -36,10 +39,9 @@ class JoinedObject:
 
     def __init__(self, objects: Sequence[StoredObject], extents: Sequence[tuple[StoredObject, int, int]]) -> None:
         self._objects = tuple(objects)
-        self._parts = [part for part, _, _ in extents]
-        self._begins = [start for _, start, _ in extents]
-        self._starts = list(accumulate((end - start for _, start, end in extents), initial=0))
-        self.size = self._starts[-1]
+        numbers = {part: number for number, part in enumerate(self._objects)}
+        self._rope = _core.Rope([(numbers[part], start, end - start) for part, start, end in extents])
+        self.size = self._rope.size
         self.name = objects[0].name
 
     @property
@@ -49,7 +51,8 @@ class JoinedObject:
 
     def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
         """See `StoredFile.extents`."""
-        return [(self._parts[number], low, high) for number, low, high in self._cut(start, end)]
+        pieces = cast("Sequence[Piece]", self._rope.slice(start, end).pieces())
+        return [(self._objects[number], offset, offset + length) for number, offset, length in pieces]
 
     @property
     def is_near(self) -> bool:
@@ -60,74 +63,79 @@ class JoinedObject:
         """See `StoredFile.read`."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
-        return b"".join(
-            [self._parts[number].read(start, end - start) for number, start, end in self._cut(offset, offset + length)]
-        )
+        return b"".join([part.read(low, high - low) for part, low, high in self.extents(offset, offset + length)])
 
     async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
         """See `StoredFile.fetch`; several objects are read concurrently, and all extents of one by one call."""
-        cut = [self._cut(*span) for span in spans]
-        wanted: dict[StoredObject, list[Span]] = {}
-        for number, start, end in (piece for pieces in cut for piece in pieces):
-            wanted.setdefault(self._parts[number], []).append((start, end))
-        reads = [_fetched(part, inside) for part, inside in wanted.items()]
-        # Mostly there is one object: creating a task for it would cost a third of the read.
-        fetched = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
-        found = {part: iter(data) for part, data in zip(wanted, fetched, strict=True)}
-        return [_whole([next(found[self._parts[number]]) for number, _, _ in pieces]) for pieces in cut]
+        return await read_sections(self._rope, self._objects, [self._section(*span) for span in spans])
+
+    def _section(self, start: int, end: int) -> Section:
+        _, spans = self._rope.batch(start, end, size=end - start, pieces=_ALL, spans=_ALL, covered=_ALL, gap=SUM_BLOCK)
+        return Section(start, end, spans)
 
     async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
         """See `StoredFile.stream`; the next part has begun while one is being read."""
-        streams = (partial(self._parts[number].stream, low, high) for number, low, high in self._cut(start, end))
+        streams = (partial(part.stream, low, high) for part, low, high in self.extents(start, end))
         async with aclosing(pipelined(streams, ahead=1)) as pieces:
             async for piece in pieces:
                 yield piece
 
     def read_cached(self, offset: int, length: int) -> memoryview | None:
         """See `StoredFile.read_cached`; None for bytes that span several parts."""
-        pieces = self._cut(offset, offset + length)
-        if len(pieces) != 1:
+        extents = self.extents(offset, offset + length)
+        if len(extents) != 1:
             return None
-        number, start, end = pieces[0]
-        return self._parts[number].read_cached(start, end - start)
+        part, start, end = extents[0]
+        return part.read_cached(start, end - start)
 
     def covering(self, span: Span) -> Span:
-        """See `StoredFile.covering`."""
-        pieces = self._cut(*span)
-        if not pieces:
+        """See `StoredFile.covering`; extents that a block is only partly in limit it."""
+        start, end = span
+        if start >= end:
             return span
-        (first, start, _), (last, _, end) = pieces[0], pieces[-1]
-        low = self._parts[first].covering((start, start + 1))[0] - self._begins[first]
-        high = self._parts[last].covering((end - 1, end))[1] - self._begins[last]
-        # A block goes on beyond its extent, and there are bytes of others.
-        return self._starts[first] + max(0, low), min(self._starts[last + 1], self._starts[last] + high)
+        ((part, at, _),) = self.extents(start, start + 1)
+        before = at - part.covering((at, at + 1))[0]
+        _, low, high = self.extents(max(0, start - before), start + 1)[-1]
+        number, at, length = cast("Piece", self._rope.piece_at(end - 1))
+        after = min(length, self._objects[number].covering((at, at + 1))[1] - at)
+        return start + 1 - (high - low), end - 1 + after
 
     def close(self) -> None:
         """See `StoredFile.close`."""
         for part in self._objects:
             part.close()
 
-    def _cut(self, start: int, end: int) -> list[Piece]:
-        """Non-empty pieces that make up a span, in order."""
-        pieces: list[Piece] = []
-        number = bisect_right(self._starts, start) - 1
-        while start < end:
-            stop = min(end, self._starts[number + 1])
-            shift = self._begins[number] - self._starts[number]
-            pieces.append((number, start + shift, stop + shift))
-            start, number = stop, number + 1
-        return pieces
+
+class Section(NamedTuple):
+    """Bytes of a rope from `start` up to `stop`, and the disjoint spans of sources that have them, in order."""
+
+    start: int
+    stop: int
+    spans: Sequence[tuple[int, int, int]]
+    """Number of a source, and start and end in it."""
 
 
-async def _fetched(part: StoredObject, spans: Sequence[Span]) -> Sequence[bytes]:
-    """Bytes of spans of an object, read in whole blocks: a file may begin and end within a block."""
-    wide = [part.covering(span) for span in spans]
-    blocks = await part.fetch(wide)
-    return [data[start - low : end - low] for (start, end), (low, _), data in zip(spans, wide, blocks, strict=True)]
+async def read_sections(rope: _core.Rope, sources: Sequence[Readable], sections: Sequence[Section]) -> list[bytes]:
+    """Read sections of a rope, in whole blocks of its sources; the spans of one source by one call."""
+    wanted: dict[int, list[Span]] = {}
+    for number, start, end in (span for section in sections for span in section.spans):
+        wanted.setdefault(number, []).append(sources[number].covering((start, end)))
+    reads = [sources[number].fetch(spans) for number, spans in wanted.items()]
+    # Mostly there is one source: creating a task for it would cost a third of the read.
+    fetched = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
+    found = {
+        number: iter([(number, begin, data) for (begin, _), data in zip(spans, parts, strict=True)])
+        for (number, spans), parts in zip(wanted.items(), fetched, strict=True)
+    }
+    return [_gathered(rope, section, [next(found[number]) for number, _, _ in section.spans]) for section in sections]
 
 
-def _whole(found: Sequence[bytes]) -> bytes:
-    return found[0] if len(found) == 1 else b"".join(found)
+def _gathered(rope: _core.Rope, section: Section, found: list[tuple[int, int, bytes]]) -> bytes:
+    start, stop, spans = section
+    if len(found) == 1 and rope.slice(start, stop).piece_count == 1:
+        at = spans[0][1] - found[0][1]
+        return found[0][2][at : at + stop - start]  # the same object if that is all of it
+    return rope.gather(start, stop, found)
 
 
 async def open_file_object(

@@ -13,8 +13,8 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.pipeline import pipelined
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
-from protoslice.storage import Span
 from protoslice.stores.objects.computed import Computed, Readable
+from protoslice.stores.objects.joined import Section, read_sections
 from protoslice.stores.objects.stored import SUM_BLOCK
 from protoslice.tensors.layout import check_budget
 from protoslice.tensors.omitted import Omitted
@@ -31,18 +31,6 @@ _LONG = 2 << 20
 """Bytes of an extent from which on a stream of its own is worth its request."""
 _AHEAD = 2
 """Reads of a distant storage that have begun before their turn."""
-
-Extent = tuple[int, int, int]
-"""Number of a source, and start and end in it."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    """Section of a rope read at once, and the disjoint spans of sources that it needs, in order."""
-
-    start: int
-    stop: int
-    spans: list[Extent]
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +109,7 @@ class Representation:
         while start < end:
             with window.hold(near=near) if window is not None else nullcontext(LARGEST) as size:
                 batch = _batch(self.rope, self.sources, start, end, size)
-                yield await _read(self.rope, self.sources, batch)
+                yield (await read_sections(self.rope, self.sources, [batch]))[0]
             start = batch.stop
 
     def _parts(self, start: int, end: int) -> Iterator[Callable[[], AsyncGenerator[bytes | memoryview, None]]]:
@@ -153,7 +141,7 @@ class Representation:
         return b"".join([piece async for piece in self.pieces(0, self.size)])
 
 
-def _batch(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int, size: int) -> _Batch:
+def _batch(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int, size: int) -> Section:
     """The next batch of a rope from `start`, of at most `size` bytes.
 
     A batch that ends within a long extent ends at a block boundary, so that no block is read twice.
@@ -163,10 +151,10 @@ def _batch(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int, 
         aligned = _aligned(rope, sources, start, stop)
         if aligned < stop:
             stop, spans = _bounded(rope, start, aligned, size)
-    return _Batch(start, stop, spans)
+    return Section(start, stop, spans)
 
 
-def _bounded(rope: _core.Rope, start: int, stop: int, size: int) -> tuple[int, list[Extent]]:
+def _bounded(rope: _core.Rope, start: int, stop: int, size: int) -> tuple[int, list[tuple[int, int, int]]]:
     return rope.batch(start, stop, size=size, pieces=_PIECES, spans=_SPANS, covered=_COVERED * size, gap=SUM_BLOCK)
 
 
@@ -186,26 +174,9 @@ def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: in
     return begin
 
 
-async def _one(
-    rope: _core.Rope, sources: Sequence[Readable], batch: _Batch
-) -> AsyncGenerator[bytes | memoryview, None]:
+async def _one(rope: _core.Rope, sources: Sequence[Readable], batch: Section) -> AsyncGenerator[bytes, None]:
     """The batch, as the only piece."""
-    yield await _read(rope, sources, batch)
-
-
-async def _read(rope: _core.Rope, sources: Sequence[Readable], batch: _Batch) -> bytes | memoryview:
-    """Read a batch; a batch of one piece is returned without a copy."""
-    wanted: dict[int, list[Span]] = {}
-    for source, start, end in batch.spans:
-        wanted.setdefault(source, []).append(sources[source].covering((start, end)))
-    found: list[tuple[int, int, bytes]] = []
-    for source, spans in wanted.items():
-        parts = await sources[source].fetch(spans)
-        found += [(source, start, part) for (start, _), part in zip(spans, parts, strict=True)]
-    if len(found) == 1 and rope.slice(batch.start, batch.stop).piece_count == 1:
-        (_, begin, data), (_, offset, _) = found[0], batch.spans[0]
-        return memoryview(data)[offset - begin :][: batch.stop - batch.start]
-    return rope.gather(batch.start, batch.stop, found)
+    yield (await read_sections(rope, sources, [batch]))[0]
 
 
 async def sha256_of(view: Representation, worker: Worker, start: int = 0, end: int | None = None) -> bytes:
