@@ -40,7 +40,7 @@ from protoslice.server.auth.tokens import Token, Tokens
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields
 from protoslice.server.problems import DRAINING, HttpProblem
-from protoslice.server.rendering.pool import Renderer
+from protoslice.server.rendering import Renderer
 from protoslice.server.request.clients import Clients, pseudonym
 from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.settings import Settings

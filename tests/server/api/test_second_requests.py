@@ -18,7 +18,7 @@ from tests.support.store_routes import ROUTES, targets
 from protoslice import schema
 from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import Application
-from protoslice.server.rendering.pool import Renderer
+from protoslice.server.rendering import Renderer
 
 TENSORS: Final = 1000
 """Tensors and nodes of the model, and records of the stream. A request of fewer steps goes through none of them."""

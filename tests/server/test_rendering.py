@@ -18,7 +18,7 @@ from tests.support.live import LiveServer
 from tests.support.problems import assert_problem
 from tests.support.stores import field
 
-from protoslice.server.rendering import pool
+from protoslice.server import rendering
 from protoslice.stores.reading.opened import OpenStore
 
 JSON = {"accept": "application/json"}
@@ -34,7 +34,7 @@ def workers() -> list[int]:
             command = (path.parent / "cmdline").read_bytes()
         except OSError:
             continue
-        if parent == os.getpid() and b"protoslice.server.rendering.worker" in command:
+        if parent == os.getpid() and b"protoslice.server.rendering" in command:
             found.append(int(path.parent.name))
     return found
 
@@ -103,7 +103,7 @@ def test_a_message_that_takes_too_much_memory(serving: Any, monkeypatch: pytest.
     with shown(serving, max_rendered_bytes=4 << 20) as (client, small):
         assert_shown(client, small)
         (worker,) = workers()
-        monkeypatch.setattr(pool, "_MEMORY_BYTES", address_space(worker) + room - 40 * (4 << 20))
+        monkeypatch.setattr(rendering, "_MEMORY_BYTES", address_space(worker) + room - 40 * (4 << 20))
         os.kill(worker, signal.SIGKILL)
         store = client.put(f"/v1/stores?{GRAPH}", content=b"\x0a\x00" * 1_500_000).json()["id"]
         for _ in range(2):

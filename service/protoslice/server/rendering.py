@@ -1,0 +1,124 @@
+"""Render messages as JSON or text in worker processes, whose memory and time are limited.
+
+The protobuf runtime holds the interpreter's lock for whole parses, and JSON takes many times the memory of a message.
+`anyio.to_process` is no substitute: it loses a process whose caller is cancelled while it starts.
+
+A worker is `python -m protoslice.server.rendering MEMORY`. It reads pickled arguments of `render` on standard input,
+and writes for each call an outcome, a length and a body: the rendered form, or why there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import resource
+import struct
+import sys
+from asyncio.subprocess import PIPE, Process
+from typing import Final
+
+from protoslice.errors import LimitExceeded, ProtosliceError, Unsupported
+
+_MEMORY_PER_BYTE: Final = 40
+_MEMORY_BYTES: Final = 1 << 30
+_GROWTH: Final = 8
+"""A rendered form is at most this many times the largest message, or it is refused."""
+_HEAD: Final = struct.Struct(">BQ")
+_RENDERED, _UNSUPPORTED, _NO_MEMORY = range(3)
+_TOO_LARGE: Final = "Rendering takes too much memory: ask for a smaller part"
+
+
+class Renderer:
+    """Pool of workers, started on demand. One that is too slow or too large, or whose client left, is killed."""
+
+    def __init__(self, *, processes: int, timeout_seconds: float, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._timeout = timeout_seconds
+        self._free = asyncio.Semaphore(processes)
+        self._idle: list[Process] = []
+
+    async def render(self, data: bytes, *, type_name: str, form: str, descriptor_set: bytes = b"") -> bytes:
+        """Return the message `data` of type `type_name` in `form`: `json` or `text`."""
+        call = pickle.dumps((type_name, form, descriptor_set, data))
+        async with self._free:
+            while self._idle:
+                try:
+                    return await self._use(self._idle.pop(), call)
+                except (EOFError, ConnectionError):  # it may have died while it was idle, for another reason
+                    continue
+            memory = _MEMORY_BYTES + _MEMORY_PER_BYTE * self.max_bytes
+            command = (sys.executable, "-m", "protoslice.server.rendering", str(memory))
+            try:
+                return await self._use(await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE), call)
+            except (EOFError, ConnectionError):
+                raise LimitExceeded(_TOO_LARGE) from None
+
+    async def _use(self, process: Process, call: bytes) -> bytes:
+        """Return what the worker answers. It is idle again afterwards, or killed."""
+        try:
+            async with asyncio.timeout(self._timeout):
+                outcome, body = await _ask(process, call, _GROWTH * self.max_bytes)
+        except BaseException as error:
+            await _kill(process)
+            if isinstance(error, TimeoutError):
+                limit = f"{self._timeout:g} seconds"
+                raise LimitExceeded(f"Rendering takes longer than {limit}: ask for a smaller part") from None
+            raise
+        self._idle.append(process)
+        if outcome == _UNSUPPORTED:
+            raise Unsupported(body.decode())
+        return body
+
+    async def close(self) -> None:
+        """End the processes."""
+        while self._idle:
+            await _kill(self._idle.pop())
+
+
+async def _ask(process: Process, call: bytes, most: int) -> tuple[int, bytes]:
+    """Return outcome and body of a call; `EOFError` or `ConnectionError` if the worker ends before."""
+    assert process.stdin is not None
+    assert process.stdout is not None
+    if process.stdin.is_closing():
+        raise EOFError
+    process.stdin.write(call)
+    await process.stdin.drain()
+    outcome, size = _HEAD.unpack(await process.stdout.readexactly(_HEAD.size))
+    if outcome == _NO_MEMORY or size > most:
+        raise LimitExceeded(_TOO_LARGE)
+    return outcome, await process.stdout.readexactly(size)
+
+
+async def _kill(process: Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    await process.wait()
+
+
+def _work(memory: int) -> None:
+    """Answer calls until standard input ends, within `memory` bytes of address space."""
+    from protoslice.schema.rendering import render
+
+    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    while True:
+        try:
+            call = pickle.load(source)
+        except EOFError:
+            return
+        try:
+            outcome, body = _RENDERED, render(*call)
+        except MemoryError:
+            outcome, body = _NO_MEMORY, b""
+        except (ValueError, ProtosliceError) as error:
+            outcome, body = _UNSUPPORTED, str(error).encode("utf-8", "replace")
+        sink.write(_HEAD.pack(outcome, len(body)))
+        sink.write(body)
+        sink.flush()
+
+
+if __name__ == "__main__":
+    try:
+        _work(int(sys.argv[1]))
+    except MemoryError:
+        sys.exit(1)

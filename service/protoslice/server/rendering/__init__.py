@@ -1,1 +1,0 @@
-"""Messages as JSON or text, made in worker processes."""
