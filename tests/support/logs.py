@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import StringIO
 
-from protoslice.server.telemetry.audit import NAME as AUDIT
-from protoslice.server.telemetry.logs import REQUESTS, configure_logs
+from protoslice.server.telemetry.logs import AUDIT, REQUESTS, configure_logs
 
 
 @contextmanager

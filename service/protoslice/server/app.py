@@ -60,9 +60,8 @@ from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
-from protoslice.server.telemetry.logs import RequestLog
-from protoslice.server.telemetry.recorder import Recorder
-from protoslice.server.telemetry.telemetry import FRAMEWORK_SPANS_OFF, Traced
+from protoslice.server.telemetry.logs import Recorder
+from protoslice.server.telemetry.tracing import FRAMEWORK_SPANS_OFF, Traced
 
 _READS: Final = ("GET", "HEAD")
 """The methods of every view."""
@@ -97,7 +96,7 @@ class Application(FastAPI):
         self.traced = services.settings.otel_endpoint is not None
         self.views = ViewRouter(VIEWS)
         self.policy = services.policy
-        self.recorder = Recorder(services.metrics, RequestLog())
+        self.recorder = Recorder(services.metrics)
         for module in _ROUTES:
             self.include_router(module.router)
         # The hub last: its repositories may be called anything but what the others ask for.

@@ -47,7 +47,7 @@ from protoslice.server.settings import Settings
 from protoslice.server.store_names import StoreNames, repositories_of
 from protoslice.server.telemetry.logs import START
 from protoslice.server.telemetry.metrics import Metrics
-from protoslice.server.telemetry.peers import Peers
+from protoslice.server.telemetry.workers import WorkerMetrics
 from protoslice.storage import MeteredStorage, Storage, open_storage
 from protoslice.storage.sources import check_apart
 from protoslice.storage.wrappers import LateCallLimit
@@ -80,7 +80,8 @@ class Services:
     windows: Windows = field(default_factory=Windows)
     opened: Stores | None = None
     spaces: Spaces | None = None
-    peers: Peers | None = None
+    workers: WorkerMetrics | None = None
+    """Metrics of all workers; None if there is one process."""
     rendering: Renderer | None = None
     database: Database | None = None
     """The catalogue, between `open` and `close`."""
@@ -119,7 +120,7 @@ class Services:
                 raise InvalidInput("This storage works with one process only: set PROTOSLICE_WORKERS=1")
             if not storage.abilities.open_file:
                 storage = LateCallLimit(storage, settings.late_calls())
-            metered: Storage = MeteredStorage(storage, self.metrics.storage.observe)
+            metered: Storage = MeteredStorage(storage, self.metrics.record_call)
             database = await stack.enter_async_context(
                 open_catalogue(
                     storage,
@@ -130,9 +131,7 @@ class Services:
                     audit_entries=settings.audit_entries,
                 )
             )
-            database.observer = self.metrics.transactions.observe
-            self.metrics.log_bytes.set_function(database.log_bytes)
-            self.metrics.watch_pools(database.lanes())
+            database.observer = self.metrics.record_transaction
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             await self._start_gate(database, stack)
@@ -143,24 +142,22 @@ class Services:
             loops: dict[str, Callable[[], Awaitable[None]]] = {
                 "garbage collection": partial(collect_for_ever, metered, database, settings.deletion_delay_seconds),
                 "the watch of the event loop": self.metrics.watch_loop,
-                "the counting of stores": partial(self.metrics.stored.follow, database),
+                "the counting of stores": partial(self.metrics.watch_totals, database),
             }
             if settings.dumps and isinstance(database, SqliteDatabase) and storage.abilities.shared:
                 loops["the daily dump"] = partial(dump_daily, database, metered, keep=settings.dumps)
             if settings.draft_quiet_seconds:
                 quiet = AutoCommit(database, spaces.get, settings.draft_quiet_seconds)
                 loops["the search for MLflow folders"] = quiet.look_for_ever
-            self.metrics.spaces.watch(spaces)
-            self.metrics.cache.watch(opened.shared.cache)
-            self.metrics.unpublished_bytes.set_function(lambda: opened.shared.reservations.unpublished_bytes)
+            self.metrics.observe(opened, spaces, database)
             rendering = Renderer(
                 processes=settings.render_processes,
                 timeout_seconds=settings.render_timeout_seconds,
                 max_bytes=settings.max_rendered_bytes,
             )
             stack.push_async_callback(rendering.close)
-            if self.peers is not None:
-                await stack.enter_async_context(self.peers.telling(self.metrics.render))
+            if self.workers is not None:
+                await stack.enter_async_context(self.workers.publish(self.metrics.render))
             for name, loop in loops.items():
                 stack.push_async_callback(_stop, asyncio.create_task(keep_running(name, loop)))
             self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
@@ -197,20 +194,18 @@ class Services:
         if self.spaces is not None:
             with suppress(ProtosliceError):  # then the last usage is shown
                 await self.spaces.refresh()
-        self.metrics.free_bytes.read = await self._free_bytes()
+        self.metrics.free_bytes = await self._free_bytes()
         # In a thread: every route, method and status has thirty lines.
         own = await asyncio.to_thread(self.metrics.render)
-        return own if self.peers is None else await self.peers.ask(own)
+        return own if self.workers is None else await self.workers.collect(own)
 
-    async def _free_bytes(self) -> Callable[[], dict[str, float]]:
-        """Return how to read the free bytes of the storage; without a sample where they are not known."""
-        found: dict[str, float] = {}
+    async def _free_bytes(self) -> int | None:
+        """Return the free bytes of the storage; None if they are not known."""
         if self.opened is not None:
             with suppress(ProtosliceError, TimeoutError):
                 async with asyncio.timeout(_PING_SECONDS):
-                    free = await self.opened.shared.free_bytes()
-                found = {} if free is None else {"": free}
-        return lambda: found
+                    return await self.opened.shared.free_bytes()
+        return None
 
     @property
     def stores(self) -> Stores:

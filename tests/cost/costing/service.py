@@ -28,7 +28,7 @@ from protoslice import _core
 from protoslice.server import services
 from protoslice.server.app import Application, create_app
 from protoslice.server.settings import Settings, read_settings
-from protoslice.server.telemetry import stored_counts
+from protoslice.server.telemetry import metrics
 from protoslice.server.transport import run as running
 from protoslice.storage import Storage, open_storage
 
@@ -123,7 +123,7 @@ def main() -> None:
     vars(running)["create_app"] = probe.create_app
     vars(services)["open_storage"] = probe.open_storage
     # Tasks of the service itself are no request's cost, and would count as that of whichever is under way.
-    vars(services)["SHARED_SECONDS"] = vars(stored_counts)["READ_EVERY_SECONDS"] = _NEVER
+    vars(services)["SHARED_SECONDS"] = vars(metrics)["TOTALS_EVERY_SECONDS"] = _NEVER
     running.run(read_settings({"port": 0, "draft_quiet_seconds": 0}))
 
 

@@ -245,11 +245,11 @@ async def test_files_that_the_hub_is_told_of_are_refused_before_one_is_sent(app:
 async def test_a_quota_that_refuses_is_no_fault_of_the_service(
     path: str, monkeypatch: pytest.MonkeyPatch, app: Application
 ) -> None:
-    told = list[RequestContext]()
-    monkeypatch.setattr(app.recorder, "_write_line", lambda context, seconds: told.append(context))
+    recorded = list[RequestContext]()
+    monkeypatch.setattr(app.recorder.metrics, "record", lambda context, seconds: recorded.append(context))
     inside = await bounded(app, stored_bytes=ROOM)
     assert (await ask(app, "PUT", f"/spaces/own{path}", MODEL, inside)).status == 403
-    (context,) = told
+    (context,) = recorded
     assert (context.cause, context.refused, context.problem) == (None, True, "quota-exceeded")
 
 

@@ -27,8 +27,8 @@ from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
 from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.settings import Settings
+from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.metrics import Metrics
-from protoslice.server.telemetry.recorder import Recorder
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.tensors.omitted import Omitted
 
@@ -117,7 +117,7 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
 def server() -> Iterator[LiveServer]:
     metrics = Metrics()
     limits = Settings(send_timeout_seconds=0.5)
-    with live_server(uvicorn_config(RequestMiddleware(rope_app, Recorder(metrics, lambda *_: None)), limits)) as live:
+    with live_server(uvicorn_config(RequestMiddleware(rope_app, Recorder(metrics)), limits)) as live:
         yield live
 
 
@@ -434,9 +434,7 @@ def test_long_and_malformed_heads_are_refused(server: LiveServer) -> None:
 
 
 def test_a_slow_head_is_refused() -> None:
-    config = uvicorn_config(
-        RequestMiddleware(rope_app, Recorder(Metrics(), lambda *_: None)), Settings(header_timeout_seconds=0.2)
-    )
+    config = uvicorn_config(RequestMiddleware(rope_app, Recorder(Metrics())), Settings(header_timeout_seconds=0.2))
     with live_server(config) as server:
         answer = exchange(server, b"GET /plain HTTP/1.1\r\nhost:")
         assert_problem(answer.status, answer.headers, answer.body, expected=408)

@@ -23,7 +23,8 @@ from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.auth.rules import RULES
 from protoslice.server.context import RequestContext
 from protoslice.server.request.guarded_route import rows_of
-from protoslice.server.telemetry.audit import NAME, AuditLog
+from protoslice.server.telemetry.logs import AUDIT, Recorder
+from protoslice.server.telemetry.metrics import Metrics
 from protoslice.server.transport.uvicorn_config import fast_path
 
 READING_POSTS = {
@@ -56,7 +57,7 @@ class Lines(logging.Handler):
 
 @pytest.fixture
 def lines() -> Iterator[Lines]:
-    logger, kept = logging.getLogger(NAME), Lines()
+    logger, kept = logging.getLogger(AUDIT), Lines()
     level = logger.level
     logger.addHandler(kept)
     logger.setLevel(logging.INFO)
@@ -189,7 +190,7 @@ async def test_the_early_path_writes_none_for_what_it_lets_in_and_leaves_refusal
 def test_a_change_whose_answer_was_lost_may_have_been_made(lines: Lines, status: int, outcome: str) -> None:
     context = RequestContext(method="DELETE", path="/v1/stores/x")
     context.changes, context.status = True, status
-    AuditLog()(context)
+    Recorder(Metrics()).record(context)
     assert [line["outcome"] for line in lines.take()] == [outcome]
 
 
@@ -198,6 +199,6 @@ def test_lines_are_json_in_every_form_and_at_every_level() -> None:
     with logs_to(out, "text", "error") as flush:
         context = RequestContext(method="DELETE", path='/v1/stores/\n"')
         context.changes = True
-        AuditLog()(context)
+        Recorder(Metrics()).record(context)
         flush()
         assert json.loads(out.getvalue())["path"] == '/v1/stores/\n"'

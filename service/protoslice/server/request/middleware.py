@@ -18,8 +18,8 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.http.safety import secured
 from protoslice.server.request.clients import Clients, network_of
 from protoslice.server.request.forwarded import scheme_of
+from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.metrics import Metrics
-from protoslice.server.telemetry.recorder import Recorder
 
 _BODILESS: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods whose handlers read no body."""

@@ -1,6 +1,7 @@
-"""Log lines: one for each request and those of libraries, as JSON or text, without secrets.
+"""Log lines: one for each request, change or refusal, and those of libraries, as JSON or text, without secrets.
 
 A request is logged with the template of its route and its path, never its query, headers or body.
+`docs/deployment.md` documents the members, also of the audit lines (Audit).
 """
 
 from __future__ import annotations
@@ -19,19 +20,23 @@ from typing import Any, Final, TextIO
 
 import orjson
 
-from protoslice.errors import ProtosliceError
+from protoslice.errors import IntegrityError, ProtosliceError
 from protoslice.server.context import RequestContext, shown_path
-from protoslice.server.telemetry.audit import NAME as AUDIT
+from protoslice.server.http.disconnect import CLIENT_GONE
+from protoslice.server.telemetry.metrics import Metrics
 
 FLUSH_SECONDS: Final = 0.1
 REQUESTS: Final = "protoslice.requests"
 """Name of the logger of request lines."""
+AUDIT: Final = "protoslice.audit"
+"""Name of the logger of audit lines: one for each change and each refusal, always JSON."""
 ACCESS: Final = "protoslice.access"
 """Name of the logger of the line that says who has access."""
 START: Final = "protoslice.start"
 """Name of the logger of the line that says which version starts."""
 _LEVELS: Final = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 _TRACE_FRAMES: Final = 12
+_REFUSED: Final = frozenset({401, 403})
 
 Facts = Mapping[str, Any]
 
@@ -146,18 +151,57 @@ def _second(seconds: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
 
 
-class RequestLog:
-    """Write the line of a request by the handler that `configure_logs` has set; write none without it."""
+class Recorder:
+    """Records finished requests: counts them, and writes their lines by the handlers that `configure_logs` has set."""
 
-    def __init__(self) -> None:
+    def __init__(self, metrics: Metrics) -> None:
+        self.metrics = metrics
         logger = logging.getLogger(REQUESTS)
         self._handler = next((each for each in logger.handlers if isinstance(each, _Handler)), None)
         self._all = logger.isEnabledFor(logging.INFO)
+        self._audit = logging.getLogger(AUDIT)
 
-    def __call__(self, context: RequestContext, seconds: float) -> None:
-        """Write one line."""
+    def record(self, context: RequestContext) -> None:
+        """Count and log a request that has just ended. Reads that were let in have no audit line."""
+        seconds = time.perf_counter() - context.started
+        if isinstance(context.cause, IntegrityError):
+            self.metrics.damaged.inc()
+        self.metrics.record(context, seconds)
         if self._handler is not None and (self._all or context.cause is not None):
             self._handler.write(_facts(context, seconds))
+        refused = context.refused or context.status in _REFUSED
+        if context.changes or refused:
+            self._audit.info(_audit_line(context, "refused" if refused else _outcome(context.status)))
+
+
+def _outcome(status: int) -> str:
+    """Return the outcome of a change that was let in, by its status."""
+    if status >= 500 or status in {0, CLIENT_GONE}:
+        return "unknown"  # the change may have been made before the answer was lost
+    return "failed" if status >= 400 else "done"
+
+
+def _audit_line(context: RequestContext, outcome: str) -> str:
+    principal = None if context.principal_id is None else {"id": context.principal_id, "name": context.principal}
+    return _json(
+        {
+            "logger": AUDIT,
+            "event": "audit",
+            "timestamp": _now(),
+            "request_id": context.id.decode(),
+            "principal": principal,
+            "client": context.client,
+            "space": context.space,
+            "method": context.method,
+            "route": context.route,
+            "path": shown_path(context.path),
+            "tags": list(context.tags),
+            "store": context.store,
+            "outcome": outcome,
+            "problem": context.problem,
+            "status": context.status,
+        }
+    )
 
 
 def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:

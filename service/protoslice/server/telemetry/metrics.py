@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import cache, partial
+from typing import Final, NamedTuple
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,42 +18,70 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from protoslice.build import build
-from protoslice.database.transactions import Lane
+from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.objects import ObjectTable
+from protoslice.catalog.spaces import SpaceTable
+from protoslice.database import Database
+from protoslice.database.snapshots import last_snapshots
+from protoslice.database.transactions import SECOND
+from protoslice.errors import ProtosliceError
 from protoslice.server.context import RequestContext
-from protoslice.server.telemetry.cache_reads import CacheReads
-from protoslice.server.telemetry.peers import SHARED
-from protoslice.server.telemetry.request_counts import RequestCounts
-from protoslice.server.telemetry.space_gauges import SpaceGauges
-from protoslice.server.telemetry.storage_calls import BOUNDS, StorageCalls
-from protoslice.server.telemetry.stored_counts import StoredCounts
+from protoslice.server.telemetry.workers import SHARED
+from protoslice.storage import Call
+from protoslice.stores import Stores
+from protoslice.stores.cache import Counts
+from protoslice.stores.quotas import Quotas
+from protoslice.stores.spaces import Spaces
+from protoslice.stores.writing.reservations import USABLE_SECONDS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)
+"""Upper bounds in seconds of every histogram."""
 LAG_EVERY_SECONDS: Final = 0.5
+TOTALS_EVERY_SECONDS: Final = 300.0
+"""Seconds between two readings of the totals of the catalogue."""
+_TOTALS: Final = {
+    "stores": "Stores of all spaces.",
+    "tags": "Tags of all spaces.",
+    "stored_bytes": "Stored bytes of all spaces, each once.",
+    "logical_bytes": "Size of all files of all stores.",
+    "trash_objects": "Objects whose bytes are still to be deleted.",
+    "trash_bytes": "Bytes that are still to be deleted.",
+    "unpublished_objects": "Objects that were reserved over an hour ago, and that nothing refers to yet.",
+    "last_backup_timestamp_seconds": "Time of the last backup since the epoch; 0 for none.",
+    "last_dump_timestamp_seconds": "Time of the last dump into the storage since the epoch; 0 for none.",
+}
 
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
-class Reading(Collector):
-    """A gauge that is read for each answer, by the values of `label`; no samples of what is not known."""
+class _Reading(NamedTuple):
+    """A metric that is read for each scrape: numbers by the value of `label`, or a number by "" if it has none."""
 
-    def __init__(
-        self, name: str, what: str, label: str | None = None, read: Callable[[], Mapping[str, float]] = dict
-    ) -> None:
-        self._name = name
-        self._what = what
-        self._labels = [] if label is None else [label]
-        self.read = read
+    name: str
+    about: str
+    label: str | None
+    read: Callable[[], Mapping[str, float]]
+    family: type[CounterMetricFamily | GaugeMetricFamily] = GaugeMetricFamily
+
+
+class _Readings(Collector):
+    """A table of metrics that are read for each scrape, in any thread."""
+
+    def __init__(self, *rows: _Reading) -> None:
+        self._rows = rows
 
     def collect(self) -> Iterator[Metric]:
-        """The metric; any thread may call this."""
-        family = GaugeMetricFamily(self._name, self._what, labels=self._labels)
-        for value, number in self.read().items():
-            family.add_metric([value] if self._labels else [], number)
-        yield family
+        """Yield the metrics."""
+        for row in self._rows:
+            family = row.family(f"protoslice_{row.name}", row.about, labels=None if row.label is None else [row.label])
+            for value, number in row.read().items():
+                family.add_metric([] if row.label is None else [value], number)
+            yield family
 
 
 class Metrics:
@@ -61,92 +91,65 @@ class Metrics:
     """
 
     def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
-        self.shared = shared = CollectorRegistry()
-        ProcessCollector(registry=registry)
-        Info("protoslice_build", "Version of this build.", registry=shared).info({"version": build()})
-        self._requests = RequestCounts()
-        registry.register(self._requests)
-        self.storage = StorageCalls(registry)
-        self.transactions = Transactions(registry)
-        self.log_bytes = Gauge(
-            "protoslice_database_log_bytes",
-            "Size of the write-ahead log of SQLite; 0 with PostgreSQL.",
-            registry=shared,
-        )
-        self.cache = CacheReads()
-        registry.register(self.cache)
-        self.stored = StoredCounts()
-        shared.register(self.stored)
-        self.spaces = SpaceGauges()
-        shared.register(self.spaces)
-        what = "Requests in progress in a space."
-        registry.register(Reading("protoslice_space_requests", what, "space", self.spaces.requests))
-        self.free_bytes = Reading("protoslice_storage_free_bytes", "Free bytes of the storage; none for buckets.")
-        shared.register(self.free_bytes)
-        self.connections = Reading("protoslice_database_connections", "Connections of the pools by state.", "state")
-        registry.register(self.connections)
-        self.waiting = Reading("protoslice_database_waiting", "Transactions that wait for a connection.")
-        registry.register(self.waiting)
-        self.certificate = Reading(
-            "protoslice_certificate_expiry_timestamp_seconds",
-            "End of the certificate since the epoch; none without TLS.",
-        )
-        registry.register(self.certificate)
-        self.failed_logins = Counter(
-            "protoslice_failed_logins", "Credentials that were not valid.", ["credential"], registry=registry
-        )
+        self.registry = CollectorRegistry()
+        self.shared = CollectorRegistry()
+        self.under_way = 0
+        self.streams = 0
+        self.free_bytes: float | None = None
+        """Free bytes of the storage at the last scrape; None if unknown."""
+        self.certificate_expires: Callable[[], float | None] = lambda: None
+        self._stores: Stores | None = None
+        self._spaces: Spaces | None = None
+        self._database: Database | None = None
+        self._totals: dict[str, float] = {}
+        ProcessCollector(registry=self.registry)
+        Info("protoslice_build", "Version of this build.", registry=self.shared).info({"version": build()})
+        self.registry.register(self._readings())
+        self.shared.register(self._shared_readings())
+        self._count_requests()
+        self._count_calls()
+        self._count_uploads()
+        self.failed_logins = self._counter("failed_logins", "Credentials that were not valid.", "credential")
         for credential in ("token", "signature"):
             self.failed_logins.labels(credential)
-        self._stages = Histogram(
-            "protoslice_ingest_stage_seconds",
-            "Time in each stage of an ingest.",
-            ["stage"],
-            buckets=BOUNDS,
-            registry=registry,
-        )
-        self.under_way = 0
-        Gauge("protoslice_open_requests", "Requests in progress.", registry=registry).set_function(
-            lambda: self.under_way
-        )
-        self.streams = 0
-        streams = Gauge("protoslice_open_streams", "Streamed responses in progress.", registry=registry)
-        streams.set_function(lambda: self.streams)
-        self.unpublished_bytes = Gauge(
-            "protoslice_unpublished_bytes",
-            "Bytes that uploads in progress have written, and that nothing refers to yet.",
-            registry=registry,
-        )
-        self.open_uploads = Gauge("protoslice_open_uploads", "Uploads in progress.", registry=registry)
-        self.resumable = Counter(
-            "protoslice_resumable_uploads", "Resumable uploads by outcome.", ["event"], registry=registry
-        )
-        self.damaged = Counter("protoslice_damaged_reads", "Reads that failed their checksum.", registry=registry)
-        self.broken = Counter("protoslice_broken_answers", "Truncated responses.", registry=registry)
-        self.loop_lag = Gauge("protoslice_loop_lag_seconds", "Latest event loop lag.", registry=registry)
+        self.damaged = self._counter("damaged_reads", "Reads that failed their checksum.")
+        self.broken = self._counter("broken_answers", "Truncated responses.")
+        self.loop_lag = Gauge("protoslice_loop_lag_seconds", "Latest event loop lag.", registry=self.registry)
+
+    def observe(self, stores: Stores, spaces: Spaces, database: Database) -> None:
+        """Show these in scrapes from now on."""
+        self._stores, self._spaces, self._database = stores, spaces, database
 
     def record(self, context: RequestContext, seconds: float) -> None:
-        """One request, which took that long."""
-        self._requests.add(context, seconds)
+        """Count one request, which took that long."""
+        requests, times, received, sent = self._of_request(context.route, context.method, context.status)
+        requests.inc()
+        times.observe(seconds)
+        sent.inc(context.bytes_out)
+        if context.bytes_in:
+            received.inc(context.bytes_in)
+
+    def record_call(self, call: Call) -> None:
+        """Count one call of the storage: the observer of a `MeteredStorage`."""
+        times, read = self._of_call(call.name)
+        times.observe(call.seconds)
+        read.inc(call.bytes_read)
+        if call.error is not None:
+            self._call_errors.labels(call.error, call.name).inc()
+
+    def record_transaction(self, kind: str, seconds: float, error: str | None) -> None:
+        """Count one transaction: the observer of a `Database`."""
+        self._transactions.labels(kind).observe(seconds)
+        if error is not None:
+            self._transaction_errors.labels(error, kind).inc()
 
     def stage(self, name: str, seconds: float) -> None:
-        """One stage of an ingest."""
+        """Count one stage of an ingest."""
         self._stages.labels(name).observe(seconds)
 
     def render(self) -> bytes:
-        """The exposition format; may be called from any thread."""
+        """Return the exposition format; may be called in any thread."""
         return generate_latest(self.registry) + SHARED + b"\n" + generate_latest(self.shared)
-
-    def watch_pools(self, lanes: Iterable[Lane]) -> None:
-        """Show the connections of a database from now on."""
-        pools = list(lanes)
-
-        def states() -> dict[str, float]:
-            busy = sum(pool.busy for pool in pools)
-            return {"busy": busy, "free": sum(pool.connections for pool in pools) - busy}
-
-        self.connections.read = states
-        self.waiting.read = lambda: {"": sum(pool.waiting for pool in pools)}
 
     async def watch_loop(self) -> None:
         """Measure for ever how late the event loop wakes us."""
@@ -156,25 +159,144 @@ class Metrics:
             await asyncio.sleep(LAG_EVERY_SECONDS)
             self.loop_lag.set(max(0.0, loop.time() - due))
 
+    async def watch_totals(self, database: Database) -> None:
+        """Read the totals of the catalogue for ever; the last ones stay while the database does not answer."""
+        while True:
+            with suppress(ProtosliceError):
+                self._totals = await _totals(database)
+            await asyncio.sleep(TOTALS_EVERY_SECONDS)
 
-class Transactions:
-    """Observer of a `Database`. Labels are kinds and classes of errors, which are few."""
+    def _counter(self, name: str, about: str, *labels: str) -> Counter:
+        return Counter(f"protoslice_{name}", about, labels, registry=self.registry)
 
-    def __init__(self, registry: CollectorRegistry) -> None:
-        seconds = Histogram(
-            "protoslice_database_transaction_seconds",
-            "Duration of each transaction, with waiting and all attempts.",
-            ("kind",),
-            buckets=BOUNDS,
-            registry=registry,
+    def _histogram(self, name: str, about: str, *labels: str) -> Histogram:
+        return Histogram(f"protoslice_{name}", about, labels, buckets=BOUNDS, registry=self.registry)
+
+    def _count_requests(self) -> None:
+        labels = ("route", "method", "status")
+        requests = self._counter("requests", "Requests answered.", *labels)
+        times = self._histogram(
+            "request_seconds", "Time from the request's headers to the end of the response.", *labels
         )
-        self._seconds = {kind: seconds.labels(kind) for kind in ("read", "write")}
-        self._errors = Counter(
-            "protoslice_database_errors", "Failed transactions.", ("error", "kind"), registry=registry
+        received = self._counter("received_bytes", "Request body bytes received.", *labels)
+        sent = self._counter("sent_bytes", "Response body bytes sent.", *labels)
+
+        @cache  # finding them by their labels takes longer than counting
+        def of_request(*values: str | int) -> tuple[Counter, Histogram, Counter, Counter]:
+            return requests.labels(*values), times.labels(*values), received.labels(*values), sent.labels(*values)
+
+        self._of_request = of_request
+
+    def _count_calls(self) -> None:
+        times = self._histogram("storage_call_seconds", "Duration of each storage call.", "operation")
+        read = self._counter("storage_read_bytes", "Bytes read from the storage.", "operation")
+        self._of_call = cache(lambda operation: (times.labels(operation), read.labels(operation)))
+        self._call_errors = self._counter("storage_errors", "Failed storage calls.", "error", "operation")
+        self._transactions = self._histogram(
+            "database_transaction_seconds", "Duration of each transaction, with waiting and all attempts.", "kind"
+        )
+        for kind in ("read", "write"):
+            self._transactions.labels(kind)
+        self._transaction_errors = self._counter("database_errors", "Failed transactions.", "error", "kind")
+
+    def _count_uploads(self) -> None:
+        self._stages = self._histogram("ingest_stage_seconds", "Time in each stage of an ingest.", "stage")
+        self.open_uploads = Gauge("protoslice_open_uploads", "Uploads in progress.", registry=self.registry)
+        self.resumable = self._counter("resumable_uploads", "Resumable uploads by outcome.", "event")
+
+    def _readings(self) -> _Readings:
+        """Return the metrics of this worker that are read for each scrape."""
+        row, count = _Reading, partial(_Reading, family=CounterMetricFamily)
+        certificate = "End of the certificate since the epoch; none without TLS."
+        unpublished = "Bytes that uploads in progress have written, and that nothing refers to yet."
+        return _Readings(
+            count("cache_reads", "Cache reads of blocks and records.", "result", self._cached("hits", "misses")),
+            count("cache_read_bytes", "Bytes of cache reads.", "result", self._cached("hit_bytes", "missed_bytes")),
+            count("cache_evictions", "Files removed from the cache directory to make room.", None, self._evicted),
+            count("cache_write_failures", "Failed writes to the cache directory.", None, self._write_failures),
+            row("space_requests", "Requests in progress in a space.", "space", self._of_spaces(lambda of: of.requests)),
+            row("database_connections", "Connections of the pools by state.", "state", self._connections),
+            row("database_waiting", "Transactions that wait for a connection.", None, self._waiting),
+            row("certificate_expiry_timestamp_seconds", certificate, None, lambda: _sample(self.certificate_expires())),
+            row("open_requests", "Requests in progress.", None, lambda: _sample(self.under_way)),
+            row("open_streams", "Streamed responses in progress.", None, lambda: _sample(self.streams)),
+            row("unpublished_bytes", unpublished, None, self._unpublished),
         )
 
-    def observe(self, kind: str, seconds: float, error: str | None) -> None:
-        """Count one transaction."""
-        self._seconds[kind].observe(seconds)
-        if error is not None:
-            self._errors.labels(error, kind).inc()
+    def _shared_readings(self) -> _Readings:
+        """Return the metrics that are the same in every worker, and read for each scrape."""
+        row, of_spaces = _Reading, self._of_spaces
+        log = "Size of the write-ahead log of SQLite; 0 with PostgreSQL."
+        bytes_quota = "Quota of stored bytes of a space; 0 for no limit."
+        stores_quota = "Quota of stores of a space; 0 for no limit."
+        free = "Free bytes of the storage; none for buckets."
+        return _Readings(
+            row("database_log_bytes", log, None, self._log_bytes),
+            *(row(name, about, None, partial(self._total, name)) for name, about in _TOTALS.items()),
+            row("space_stored_bytes", "Stored bytes of a space.", "space", of_spaces(lambda of: of.used.stored_bytes)),
+            row("space_stores", "Stores of a space.", "space", of_spaces(lambda of: of.used.stores)),
+            row("space_quota_bytes", bytes_quota, "space", of_spaces(lambda of: of.quota.stored_bytes)),
+            row("space_quota_stores", stores_quota, "space", of_spaces(lambda of: of.quota.stores)),
+            row("storage_free_bytes", free, None, lambda: _sample(self.free_bytes)),
+        )
+
+    def _of_spaces(self, read: Callable[[Quotas], int | None]) -> Callable[[], dict[str, float]]:
+        """Return how to read a number of each space in memory, 0 for None."""
+        return lambda: {} if self._spaces is None else {name: read(of) or 0 for name, of in self._spaces.quotas()}
+
+    def _cached(self, hits: str, misses: str) -> Callable[[], dict[str, float]]:
+        """Return how to read two counts of the cache of distant objects."""
+        return lambda: {"hit": getattr(self._counts(), hits), "miss": getattr(self._counts(), misses)}
+
+    def _counts(self) -> Counts:
+        """Return the counts of the cache; zeros where the storage needs none."""
+        found = None if self._stores is None else self._stores.shared.cache
+        return Counts() if found is None else found.counts
+
+    def _evicted(self) -> dict[str, float]:
+        found = None if self._stores is None else self._stores.shared.cache
+        return _sample(0 if found is None else found.evicted)
+
+    def _write_failures(self) -> dict[str, float]:
+        return _sample(self._counts().failures)
+
+    def _unpublished(self) -> dict[str, float]:
+        return _sample(0 if self._stores is None else self._stores.shared.reservations.unpublished_bytes)
+
+    def _log_bytes(self) -> dict[str, float]:
+        return _sample(0 if self._database is None else self._database.log_bytes())
+
+    def _total(self, name: str) -> dict[str, float]:
+        return _sample(self._totals.get(name))
+
+    def _connections(self) -> dict[str, float]:
+        if self._database is None:
+            return {}
+        pools = list(self._database.lanes())
+        busy = sum(pool.busy for pool in pools)
+        return {"busy": busy, "free": sum(pool.connections for pool in pools) - busy}
+
+    def _waiting(self) -> dict[str, float]:
+        return _sample(None if self._database is None else sum(pool.waiting for pool in self._database.lanes()))
+
+
+def _sample(value: float | None) -> dict[str, float]:
+    """Return the sample of a metric without labels; none for None."""
+    return {} if value is None else {"": value}
+
+
+async def _totals(database: Database) -> dict[str, float]:
+    held, tags = await SpaceTable(database).totals()
+    trash = await CollectorTable(database).waiting()
+    backup, dump = await last_snapshots(database)
+    return {
+        "stores": held.stores,
+        "tags": tags,
+        "stored_bytes": held.stored_bytes,
+        "logical_bytes": held.logical_bytes,
+        "trash_objects": trash.objects,
+        "trash_bytes": trash.stored_bytes,
+        "unpublished_objects": await ObjectTable(database).count_unpublished(USABLE_SECONDS),
+        "last_backup_timestamp_seconds": backup / SECOND,
+        "last_dump_timestamp_seconds": dump / SECOND,
+    }

@@ -26,7 +26,7 @@ from protoslice.server.http.headers import Fields, Headers, header_lines, join_f
 from protoslice.server.problems import HttpProblem
 from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.services import Services
-from protoslice.server.telemetry.recorder import Recorder
+from protoslice.server.telemetry.logs import Recorder
 from protoslice.stores import OpenStore, Representation
 from protoslice.stores.reading.chunks import digests_known
 

@@ -30,8 +30,8 @@ from protoslice.server.pages.built import is_built
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry.logs import configure_logs
-from protoslice.server.telemetry.peers import Peers
-from protoslice.server.telemetry.telemetry import configure_tracing
+from protoslice.server.telemetry.tracing import configure_tracing
+from protoslice.server.telemetry.workers import WorkerMetrics
 from protoslice.server.transport.certificate import Certificate, certificate_of
 from protoslice.server.transport.uvicorn_config import uvicorn_config
 from protoslice.server.transport.workers import Supervisor, WorkerLink
@@ -208,11 +208,11 @@ def _serve(
     flush_spans = configure_tracing(settings.otel_endpoint)
     app = create_app(settings)
     if link is not None:
-        app.services.peers = Peers(link.folder, link.number, link.workers)
+        app.services.workers = WorkerMetrics(link.folder, link.number, link.workers)
     config = uvicorn_config(app, settings)
     if certificate is not None:
         config.ssl_context_factory = lambda _, __: certificate.context
-        app.services.metrics.certificate.read = lambda: {"": certificate.expires}
+        app.services.metrics.certificate_expires = lambda: certificate.expires
     at_end = [flush_spans, flush_logs]
     Server(config, app.services, at_end=at_end, link=link, certificate=certificate).run([listener])
 

@@ -1,4 +1,4 @@
-"""Metrics of all workers in one answer; each tells its own over a socket in a shared directory."""
+"""Metrics of all workers in one response; each publishes its own on a socket in a shared directory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Final
 
 _SECONDS: Final = 2.0
-"""Time for another worker to tell its metrics; one that does not is left out."""
+"""Time for another worker to send its metrics; one that does not is left out."""
 _MOST_BYTES: Final = 16 << 20
 SHARED: Final = b"# What follows is the same in every worker."
 """Line of an exposition behind which no sample is one of the worker alone."""
 
 
-class Peers:
+class WorkerMetrics:
     """The workers of one supervisor, seen by one of them."""
 
     def __init__(self, folder: Path, number: int, workers: int) -> None:
@@ -24,29 +24,29 @@ class Peers:
         self._workers = workers
 
     @asynccontextmanager
-    async def telling(self, render: Callable[[], bytes]) -> AsyncIterator[None]:
-        """Tell other workers what `render` gives, meanwhile."""
+    async def publish(self, render: Callable[[], bytes]) -> AsyncIterator[None]:
+        """Send what `render` returns to each worker that connects, meanwhile."""
 
-        async def tell(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def send(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             with suppress(OSError):
                 writer.write(await asyncio.to_thread(render))
                 await writer.drain()
             writer.close()
 
-        server = await asyncio.start_unix_server(tell, self._folder / str(self._number))
+        server = await asyncio.start_unix_server(send, self._folder / str(self._number))
         try:
             yield
         finally:
             server.close()
 
-    async def ask(self, own: bytes) -> bytes:
-        """The metrics of all workers that answer; `own` are those of this one."""
+    async def collect(self, own: bytes) -> bytes:
+        """Return the metrics of all workers that answer; `own` are those of this one."""
         others = [number for number in range(self._workers) if number != self._number]
-        told = await asyncio.gather(*map(self._told, others))
-        texts = {number: text for number, text in zip(others, told, strict=True) if text}
+        received = await asyncio.gather(*map(self._receive, others))
+        texts = {number: text for number, text in zip(others, received, strict=True) if text}
         return await asyncio.to_thread(merged, {self._number: own, **texts})
 
-    async def _told(self, number: int) -> bytes:
+    async def _receive(self, number: int) -> bytes:
         with suppress(OSError, TimeoutError):
             async with asyncio.timeout(_SECONDS):
                 reader, writer = await asyncio.open_unix_connection(self._folder / str(number))
@@ -58,13 +58,13 @@ class Peers:
 
 
 async def _all(reader: asyncio.StreamReader) -> bytes:
-    """All bytes up to the end; none when there are more than a worker has to tell."""
-    told = bytearray()
+    """Return all bytes up to the end; none if there are too many."""
+    found = bytearray()
     while piece := await reader.read(1 << 16):
-        told += piece
-        if len(told) > _MOST_BYTES:
+        found += piece
+        if len(found) > _MOST_BYTES:
             return b""
-    return bytes(told)
+    return bytes(found)
 
 
 def merged(texts: Mapping[int, bytes]) -> bytes:
