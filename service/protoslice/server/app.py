@@ -45,8 +45,8 @@ from protoslice.server.auth.places import mount
 from protoslice.server.auth.rules import RULES, check_rules
 from protoslice.server.auth.signatures import is_signed
 from protoslice.server.auth.tags import tags_of
-from protoslice.server.bodies.resumable.answers import PREFIX as UPLOADS
-from protoslice.server.bodies.resumable.answers import speaking_tus
+from protoslice.server.bodies.tus import PREFIX as UPLOADS
+from protoslice.server.bodies.tus import speaking_tus
 from protoslice.server.context import context_of
 from protoslice.server.http.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.http.headers import read_fields, with_headers

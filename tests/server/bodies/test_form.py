@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded, ProtosliceError
-from protoslice.server.bodies.events import Event, FileEnd, FileStart
 from protoslice.server.bodies.form import FormReader
+from protoslice.server.bodies.raw import Event, FileEnd, FileStart
 
 BOUNDARY = "----x'()+_,-./:=?x"
 FILES = [

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from protoslice.server.bodies import files_of
+from protoslice.server.bodies.ingest import files_of
 
 SIZE = 64 << 20
 

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from protoslice.errors import InvalidInput, ProtosliceError, Unsupported, UnsupportedMediaType
-from protoslice.server.bodies import files_of
-from protoslice.server.bodies.parameters import filename_in, parse_value
+from protoslice.server.bodies.ingest import files_of
+from protoslice.server.bodies.raw import filename_in, parse_value
 
 
 async def stream(pieces: Iterable[bytes]) -> AsyncIterator[bytes]:

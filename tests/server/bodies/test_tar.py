@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.server.bodies.events import Event, FileEnd, FileStart
+from protoslice.server.bodies.raw import Event, FileEnd, FileStart
 from protoslice.server.bodies.tar import TarReader
 
 Format = Literal[0, 1, 2]

@@ -24,7 +24,7 @@ from tests.support.xet import shard_of, xorb_of
 from protoslice.concurrency.executor import Worker
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import RULES
-from protoslice.server.bodies.uploads import pieces_from
+from protoslice.server.bodies.ingest import body_stream
 from protoslice.server.http import disconnect
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.problems import TIMEOUT, HttpProblem
@@ -211,7 +211,7 @@ async def test_what_fails_ahead_in_a_body_is_raised_where_its_pieces_are_read() 
     ahead = BodyAhead(receive)
     async with CancelOnDisconnect(ahead.receive) as watch:
         watch.watch()
-        pieces = pieces_from(ahead.next)
+        pieces = body_stream(ahead.next)
         assert await anext(pieces) == b"a"
         with pytest.raises(HttpProblem, match="slow"):
             await anext(pieces)

@@ -13,7 +13,7 @@ from protoslice.errors import ClientLimit, Gone, TooMany
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.routes.uploads import state_of
 from protoslice.server.app import create_app
-from protoslice.server.bodies.resumable.answers import about
+from protoslice.server.bodies.tus import upload_headers
 from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import IngestRequest, StoreOptions, Stores
@@ -137,7 +137,7 @@ def test_whose_it_is_is_told_to_nobody() -> None:
     async def work(stores: Stores, _: MemoryStorage) -> None:
         found = await stores.uploads.create(wanted("203.0.113.77"))
         settings = Settings(storage="memory://")
-        said = encode_fact(state_of(found)).decode() + str(about(found, {"app": create_app(settings)}))
+        said = encode_fact(state_of(found)).decode() + str(upload_headers(found, {"app": create_app(settings)}))
         assert "203.0.113.77" not in said
 
     in_memory(work)

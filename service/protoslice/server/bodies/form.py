@@ -10,9 +10,16 @@ from python_multipart import MultipartParser
 from python_multipart.exceptions import MultipartParseError
 
 from protoslice.errors import InvalidInput, LimitExceeded
-from protoslice.server.bodies.events import Event, FileEnd, FileStart, Tally
-from protoslice.server.bodies.parameters import filename_in, parse_value
-from protoslice.server.bodies.paths import file_path, path_text
+from protoslice.server.bodies.raw import (
+    Event,
+    FileCounter,
+    FileEnd,
+    FileStart,
+    file_path,
+    filename_in,
+    parse_value,
+    path_text,
+)
 
 _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./:=?-]")
 # End of the parser's messages: a position in the piece, to be replaced by that in the body.
@@ -52,7 +59,7 @@ class FormReader:
         )
         self._offset = self._at = 0  # of the piece; of the last header
         self._events: list[Event] = []
-        self._tally = Tally("form")
+        self._counter = FileCounter("form")
         self._ended = False
         self._fields = 0
         self._part_begin()
@@ -78,7 +85,7 @@ class FormReader:
         """Nothing, if the form came to its end."""
         if not self._ended:
             raise InvalidInput("The form ends before its closing boundary", self._offset)
-        self._tally.close(self._offset)
+        self._counter.close(self._offset)
         return iter(())
 
     def _part_begin(self) -> None:
@@ -124,7 +131,7 @@ class FormReader:
             )
 
     def _start(self, filename: str) -> None:
-        self._tally.add(self._at)
+        self._counter.add(self._at)
         self._path = file_path(filename, self._at)
         self._events.append(FileStart(self._path))
 

@@ -1,20 +1,26 @@
 """Bodies of type application/x-tar: ustar, pax and GNU archives of files and folders.
 
 The standard library's tarfile wants a file object to pull from, stops quietly at the first header it cannot read, and
-takes what nobody should upload; this reader is fed pieces, in constant memory, and says what is wrong and where.
+accepts links and devices; this reader is fed pieces, in constant memory, and says what is wrong and where.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from protoslice.errors import CorruptModel, LimitExceeded, Unsupported
-from protoslice.server.bodies.events import Event, FileEnd, FileStart, Tally
-from protoslice.server.bodies.paths import file_path, path_text
-from protoslice.server.bodies.tar_header import TAR_BLOCK, Header, parse_header
-from protoslice.server.bodies.tar_pax import SPARSE, parse_records, size_in
+from protoslice.server.bodies.raw import Event, FileCounter, FileEnd, FileStart, file_path, path_text
 
+_BLOCK: Final = 512
+_LARGEST_NUMBER: Final = (1 << 63) - 1
+_OCTAL: Final = re.compile(rb"[ \0]*([0-7]*)[ \0]*")
+_CHECKSUM: Final = slice(148, 156)
+_RECORD_LENGTH: Final = re.compile(rb"([1-9][0-9]{0,18}) ")
+_SPARSE_KEYS: Final = (b"GNU.sparse.", b"SCHILY.realsize")
+_SPARSE: Final = b"sparse"
 # Of a pax header or a long name, which are kept in memory; access lists and the like make some KiB.
 _LONGEST_EXTENSION: Final = 1 << 20
 _FILES: Final = {b"0", b"\0", b"7"}
@@ -30,7 +36,7 @@ _REFUSED: Final = {
     b"V": "a volume label",
     b"D": "a folder of an incremental dump",
 }
-_ZEROS: Final = bytes(TAR_BLOCK)
+_ZEROS: Final = bytes(_BLOCK)
 
 
 class TarReader:
@@ -40,12 +46,12 @@ class TarReader:
         self._offset = 0
         self._left = 0  # bytes of a file still to come
         self._padding = 0  # bytes to the next block still to come
-        self._due, self._block = TAR_BLOCK, bytearray()
+        self._due, self._block = _BLOCK, bytearray()
         self._then: Callable[[bytes, int], Iterator[Event]] = self._header
         self._everywhere: dict[bytes, bytes] = {}  # pax records for all members
         self._here: dict[bytes, bytes] = {}  # for the next one
         self._long_name: bytes | None = None
-        self._tally = Tally("archive")
+        self._counter = FileCounter("archive")
         self._ended = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
@@ -72,7 +78,7 @@ class TarReader:
         """Nothing, if the archive came to its end."""
         if not self._ended:
             raise CorruptModel("The archive ends before its two closing blocks of zeros", self._offset)
-        self._tally.close(self._offset)
+        self._counter.close(self._offset)
         return iter(())
 
     def _data(self, piece: bytes) -> Iterator[Event]:
@@ -85,7 +91,7 @@ class TarReader:
         start = self._offset - len(self._block)
         self._block += piece
         if len(self._block) == self._due:
-            whole, self._block, self._due = bytes(self._block), bytearray(), TAR_BLOCK
+            whole, self._block, self._due = bytes(self._block), bytearray(), _BLOCK
             yield from self._then(whole, start)
 
     def _check_tail(self, piece: bytes) -> None:
@@ -97,7 +103,7 @@ class TarReader:
         if block == _ZEROS:
             self._then = self._second_zeros
             return
-        header = parse_header(block, offset)
+        header = _parse_header(block, offset)
         if header.type in _EXTENSIONS:
             self._extension(header, offset)
         else:
@@ -113,21 +119,21 @@ class TarReader:
         self._ended = True
         return iter(())
 
-    def _extension(self, header: Header, offset: int) -> None:
+    def _extension(self, header: _Header, offset: int) -> None:
         if header.size > _LONGEST_EXTENSION:
             raise LimitExceeded(f"The archive has an extended header of more than {_LONGEST_EXTENSION} bytes", offset)
         read = _EXTENSIONS[header.type]
 
         def taken(data: bytes, start: int) -> Iterator[Event]:
             self._then = self._header
-            self._padding = -len(data) % TAR_BLOCK
+            self._padding = -len(data) % _BLOCK
             read(self, data, start)
             return iter(())
 
         if header.size:
             self._due, self._then = header.size, taken
 
-    def _member(self, header: Header, offset: int) -> Iterator[Event]:
+    def _member(self, header: _Header, offset: int) -> Iterator[Event]:
         records = {**self._everywhere, **self._here}
         name, size = self._name_and_size(header, records, offset)
         self._here, self._long_name = {}, None
@@ -138,18 +144,18 @@ class TarReader:
         if kind == _FOLDER:
             self._folder(text, size, offset)
             return
-        if kind not in _FILES or SPARSE in records:
+        if kind not in _FILES or _SPARSE in records:
             refusal = _REFUSED[b"S"] if kind in _FILES else _REFUSED.get(kind, f"of the unknown type {kind!r}")
             raise Unsupported(f"Unsupported archive member: {text!r} is {refusal}", offset)
-        self._tally.add(offset)
-        self._left, self._padding = size, -size % TAR_BLOCK
+        self._counter.add(offset)
+        self._left, self._padding = size, -size % _BLOCK
         yield FileStart(file_path(text, offset))
         if not size:
             yield FileEnd.FILE_END
 
-    def _name_and_size(self, header: Header, records: dict[bytes, bytes], offset: int) -> tuple[bytes, int]:
+    def _name_and_size(self, header: _Header, records: dict[bytes, bytes], offset: int) -> tuple[bytes, int]:
         name = records.get(b"path") or self._long_name or header.name
-        size = size_in(records, offset)
+        size = _size_in(records, offset)
         return name, header.size if size is None else size
 
     def _folder(self, name: str, size: int, offset: int) -> None:
@@ -160,10 +166,10 @@ class TarReader:
             file_path(plain, offset)
 
     def _pax(self, data: bytes, offset: int) -> None:
-        self._here |= parse_records(data, offset)
+        self._here |= _parse_records(data, offset)
 
     def _pax_everywhere(self, data: bytes, offset: int) -> None:
-        self._everywhere |= parse_records(data, offset)
+        self._everywhere |= _parse_records(data, offset)
 
     def _gnu_name(self, data: bytes, offset: int) -> None:
         self._long_name = data.partition(b"\0")[0]
@@ -179,3 +185,90 @@ _EXTENSIONS: Final = {
     b"L": TarReader._gnu_name,
     b"K": TarReader._gnu_link,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    """Parsed header block. `type` is the byte that distinguishes files, folders and other entries."""
+
+    name: bytes
+    size: int
+    type: bytes
+
+
+def _parse_header(block: bytes, offset: int) -> _Header:
+    """Parse the header block at `offset` of the archive; raise `CorruptModel` for a wrong checksum."""
+    _verify(block, offset)
+    name = _text(block[:100])
+    # Only POSIX headers have a prefix; GNU tar has times in the same bytes.
+    if block[257:263] == b"ustar\0":
+        prefix = _text(block[345:500])
+        name = prefix + b"/" + name if prefix else name
+    return _Header(name, _size(block[124:136], offset + 124), block[156:157])
+
+
+def _verify(block: bytes, offset: int) -> None:
+    claimed = _octal(block[_CHECKSUM], offset + _CHECKSUM.start)
+    unsigned = sum(block) - sum(block[_CHECKSUM]) + 8 * ord(" ")
+    if claimed == unsigned:
+        return
+    # Some old programs add up signed characters.
+    high = sum(byte > 127 for byte in block) - sum(byte > 127 for byte in block[_CHECKSUM])
+    if claimed != unsigned - 256 * high:
+        raise CorruptModel("The archive has no valid tar header here: wrong checksum", offset)
+
+
+def _text(field: bytes) -> bytes:
+    return field.partition(b"\0")[0]
+
+
+def _size(field: bytes, offset: int) -> int:
+    if not field[0] & 0x80:
+        return _octal(field, offset)
+    # GNU tar writes numbers that octal digits cannot hold as a flag and a big-endian number in two's complement.
+    value = int.from_bytes(field) - (0x80 << 88)
+    if value > _LARGEST_NUMBER:
+        raise CorruptModel("The tar header has a negative size or one beyond 2^63-1", offset)
+    return value
+
+
+def _octal(field: bytes, offset: int) -> int:
+    match = _OCTAL.fullmatch(field)
+    if match is None:
+        raise CorruptModel(f"The tar header has {field!r} instead of an octal number", offset)
+    return int(match[1] or b"0", 8)
+
+
+def _parse_records(data: bytes, offset: int) -> dict[bytes, bytes]:
+    """Return the records `path` and `size` of the pax header at `offset`, and `sparse` for a sparse file."""
+    found: dict[bytes, bytes] = {}
+    position = 0
+    while position < len(data):
+        key, value, end = _record(data, position, offset)
+        if key in {b"path", b"size"}:
+            found[key] = value
+        elif key.startswith(_SPARSE_KEYS):
+            found[_SPARSE] = key
+        position = end
+    return found
+
+
+def _size_in(records: dict[bytes, bytes], offset: int) -> int | None:
+    """Return the size in pax records, or None."""
+    text = records.get(b"size")
+    if not text:
+        return None
+    if not re.fullmatch(rb"[0-9]{1,19}", text) or int(text) > _LARGEST_NUMBER:
+        raise CorruptModel(f"The pax header has an invalid size {text[:40]!r}", offset)
+    return int(text)
+
+
+def _record(data: bytes, position: int, offset: int) -> tuple[bytes, bytes, int]:
+    match = _RECORD_LENGTH.match(data, position)
+    end = position + int(match[1]) if match else 0
+    if match is None or not match.end() < end <= len(data) or data[end - 1 : end] != b"\n":
+        raise CorruptModel("The pax header has a record that is not `length key=value`", offset + position)
+    key, equals, value = data[match.end() : end - 1].partition(b"=")
+    if not equals:
+        raise CorruptModel("The pax header has a record without =", offset + position)
+    return key, value, end

@@ -49,7 +49,7 @@ class BodyTerms:
     limit: Callable[[Settings], int]
     framed: frozenset[str] = frozenset()
     """Media types that frame files, and so may have a little more than the files alone."""
-    kept: bool = False
+    counts_for_quota: bool = False
     """True if the body takes room in the space, whose quota is asked before a byte is read."""
     digest_checked: bool = True
     """True if the guard compares the body with the digest in the headers, False if the route does."""
@@ -68,10 +68,10 @@ SCHEMA_BODY: Final = BodyTerms(lambda settings: settings.max_schema_bytes)
 UPLOAD_BODY: Final = BodyTerms(
     lambda settings: settings.max_upload_bytes,
     framed=frozenset({"multipart/form-data", TAR}),
-    kept=True,
+    counts_for_quota=True,
     digest_checked=False,  # an ingest makes the digest of one file off the loop
 )
-PART_BODY: Final = BodyTerms(lambda settings: settings.max_upload_bytes, kept=True, digest_checked=False)
+UPLOAD_PART: Final = BodyTerms(lambda settings: settings.max_upload_bytes, counts_for_quota=True, digest_checked=False)
 
 
 def upload_type(fields: Fields, form: str | None) -> str | None:

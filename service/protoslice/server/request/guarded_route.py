@@ -124,7 +124,7 @@ class GuardedRoute(APIRoute):
         size = int(fields.get(b"content-length", "0"))
         if size > limit:
             raise too_long(limit)
-        if size and terms.kept and found is not None:
+        if size and terms.counts_for_quota and found is not None:
             await found.stores.quotas.check(stored_bytes=size)
         digest = BodyDigest(fields) if terms.digest_checked else None
         declared = None if b"transfer-encoding" in fields else size

@@ -14,7 +14,7 @@ from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import READ
-from protoslice.server.bodies.resumable.answers import PREFIX, about, answering
+from protoslice.server.bodies.tus import PREFIX, answering, upload_headers
 from protoslice.server.context import context_of
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.request.guarded_route import GuardedRouter
@@ -69,7 +69,7 @@ async def get_arriving_records(
     async with AsyncExitStack() as opened:
         with services.clients.readers.one(context_of(request.scope).key) if wait else nullcontext():
             found = await opened.enter_async_context(services.stores.uploads.arriving.after(upload, wanted))
-        headers = about(found.upload, request.scope) | {
+        headers = upload_headers(found.upload, request.scope) | {
             "content-length": str(found.records.size),
             "upload-complete": "?0" if found.upload.state == "open" else "?1",
         }

@@ -14,9 +14,8 @@ from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Assemble
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, TagPlace
-from protoslice.server.bodies.resumable.answers import answering, joining
-from protoslice.server.bodies.resumable.dialects import upload_id
-from protoslice.server.bodies.uploads import counted, follow_recipe, unpack
+from protoslice.server.bodies.ingest import ingest_archive, ingest_recipe, upload_slot
+from protoslice.server.bodies.tus import answering, joining, upload_id
 from protoslice.server.context import context_of
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -44,7 +43,7 @@ router = GuardedRouter(tags=["uploads"])
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
     """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
     services.allow_tags(body.tags)
-    async with counted(services, request):
+    async with upload_slot(services, request):
         made = await joining(_assembled(services, body, body.wanted()))
     context_of(request.scope).store = made.store.id
     return await made_answer(request, services.stores, made)
@@ -53,10 +52,10 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
 async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) -> Created:
     if body.recipe is not None:
         async with aclosing(services.uploads.content(upload_id(body.recipe))) as recipe:
-            return await follow_recipe(services, wanted, recipe)
+            return await ingest_recipe(services, wanted, recipe)
     if body.archive is not None:
         async with aclosing(services.uploads.content(upload_id(body.archive))) as archive:
-            return await unpack(services, wanted, archive)
+            return await ingest_archive(services, wanted, archive)
     files = {
         path: [upload_id(url) for url in ([urls] if isinstance(urls, str) else urls)]
         for path, urls in body.uploads.items()

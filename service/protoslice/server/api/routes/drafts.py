@@ -12,7 +12,7 @@ from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.routes.intake import CREATED, Options
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, TagPlace
-from protoslice.server.bodies.uploads import counted
+from protoslice.server.bodies.ingest import upload_slot
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
@@ -31,6 +31,6 @@ router = GuardedRouter(tags=["stores"])
 )
 async def store_draft(request: Request, services: Given, name: str, options: Options) -> Response:
     """Create a store from the current files of a folder, without copying large files."""
-    async with counted(services, request):
+    async with upload_slot(services, request):
         made = await MlflowArtifacts(services.stores).store(name.strip("/"), options)
     return await made_answer(request, services.stores, made)

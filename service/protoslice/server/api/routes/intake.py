@@ -16,7 +16,7 @@ from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.request_bodies import Register
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, TagPlace
-from protoslice.server.bodies.uploads import counted, take_in
+from protoslice.server.bodies.ingest import ingest_body, upload_slot
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.parameters import plain_size
 from protoslice.server.problems import UNSUPPORTED, HttpProblem, problem_of_error
@@ -140,7 +140,7 @@ async def create_store(
     base: Base = None,
 ) -> Response:
     """Create a store from the body, which is streamed and stored unchanged."""
-    made = await take_in(request, services, wanted, filename, base, format)
+    made = await ingest_body(request, services, wanted, filename, base, format)
     return await made_answer(request, services.stores, made)
 
 
@@ -174,7 +174,7 @@ async def register_store(request: Request, services: Given, body: Register) -> R
     services.allow_tags(body.tags)
     wanted = replace(body.wanted(), source="register")
     try:
-        async with counted(services, request), CancelOnDisconnect(request.receive):
+        async with upload_slot(services, request), CancelOnDisconnect(request.receive):
             made = await services.stores.register(body.files, wanted)
     except CorruptModel as error:
         raise problem_of_error(error, uploading=True) from error

@@ -18,18 +18,29 @@ from protoslice.server.api.view_parameters import query_parameter
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import OPEN, WRITE, Rule, TagPlace
-from protoslice.server.bodies.resumable.answers import PREFIX, abilities, about, answering, failure_of, joining
-from protoslice.server.bodies.resumable.begin import new_upload
-from protoslice.server.bodies.resumable.checksums import checksum_of
-from protoslice.server.bodies.resumable.dialects import check_type, check_version, has_body, joined_uploads
-from protoslice.server.bodies.resumable.headers import number
-from protoslice.server.bodies.uploads import counted, pieces_of
+from protoslice.server.bodies.ingest import body_stream, upload_slot
+from protoslice.server.bodies.tus import (
+    BODY_TYPE,
+    PREFIX,
+    answering,
+    check_type,
+    check_version,
+    checksum_of,
+    failure_of,
+    has_body,
+    joined_uploads,
+    joining,
+    new_upload,
+    number,
+    tus_options,
+    upload_headers,
+)
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.http.parameters import QueryNames
 from protoslice.server.problems import METHOD, HttpProblem
-from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -38,7 +49,6 @@ from protoslice.stores.uploads import Body, Upload
 router = GuardedRouter(tags=["uploads"])
 
 
-_TUS_BODY: Final = "application/offset+octet-stream"
 _SAID: Final = {
     "upload-offset": header("How many bytes are durable.", "integer"),
     "upload-expires": header("When the upload, or its result, expires."),
@@ -108,7 +118,7 @@ def _documented(*names: str, body: bool = False, query: Sequence[dict[str, Any]]
             if name in names
         ),
     ]
-    content = {"requestBody": {"required": False, "content": {_TUS_BODY: {"schema": BINARY}}}}
+    content = {"requestBody": {"required": False, "content": {BODY_TYPE: {"schema": BINARY}}}}
     return {"parameters": parameters} | (content if body else {})
 
 
@@ -119,7 +129,7 @@ def _documented(*names: str, body: bool = False, query: Sequence[dict[str, Any]]
 async def upload_abilities(request: Request, services: Given) -> Response:
     """Return the tus version, extensions and limits."""
     allowed = "OPTIONS, HEAD, GET, PATCH, DELETE" if "upload" in request.path_params else "OPTIONS, POST"
-    headers = abilities(services.settings) | {"allow": allowed}
+    headers = tus_options(services.settings) | {"allow": allowed}
     return Response(status_code=204, headers=headers)
 
 
@@ -136,7 +146,7 @@ async def upload_abilities(request: Request, services: Given) -> Response:
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True, query=_STORE),
     summary="Start a resumable upload",
 )
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 @answering
 async def create_upload(request: Request, services: Given) -> Response:
     """Start an upload by tus 1.0; the body may contain the first bytes."""
@@ -147,11 +157,11 @@ async def create_upload(request: Request, services: Given) -> Response:
     uploads = services.uploads
     concat = fields.get(b"upload-concat", "")
     if concat and concat != "partial":
-        async with counted(services, request):
+        async with upload_slot(services, request):
             upload = await joining(uploads.join(joined_uploads(concat), wanted))
     else:
         if has_body(fields):
-            check_type(fields, _TUS_BODY)
+            check_type(fields)
         checksum_of(fields)  # a mistake in it is told before anything is begun
         upload = await uploads.create(wanted)
         if has_body(fields):
@@ -194,13 +204,13 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Metadata", "Upload-Concat"}), body=True),
     summary="Continue an upload",
 )
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 @answering
 async def append_to_upload(request: Request, services: Given, upload: str) -> Response:
     """Append the body at `Upload-Offset`; the last byte creates the store."""
     fields = read_fields(request.scope)
     check_version(fields, required=True)
-    check_type(fields, _TUS_BODY)
+    check_type(fields)
     offset = number(fields, "upload-offset")
     if offset is None:
         raise InvalidInput("The header Upload-Offset is missing: send the offset of the first byte in the body")
@@ -230,7 +240,7 @@ async def delete_upload(request: Request, services: Given, upload: str) -> Respo
 
 
 @endpoint(router, f"POST {PREFIX}/{{upload}}", WRITE, include_in_schema=False)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 async def override(request: Request, services: Given, upload: str) -> Response:
     """For clients that can send nothing but POST: the method stands in X-HTTP-Method-Override."""
     method = read_fields(request.scope).get(b"x-http-method-override", "")
@@ -242,13 +252,13 @@ async def override(request: Request, services: Given, upload: str) -> Response:
 
 async def _append(request: Request, services: Services, upload_id: str, fields: Fields, *, offset: int) -> Upload:
     body = Body(
-        pieces=pieces_of(request),
+        pieces=body_stream(request.receive),
         offset=offset,
         size=number(fields, "content-length"),
         length=number(fields, "upload-length"),
         checksum=checksum_of(fields),
     )
-    async with counted(services, request):
+    async with upload_slot(services, request):
         return await services.uploads.append(upload_id, body)
 
 
@@ -275,7 +285,7 @@ def _tell(
     content: bytes | None = None,
 ) -> Response:
     """The answer about an upload; raises the problem for which no store could be made of it."""
-    said = about(upload, request.scope) | (headers or {})
+    said = upload_headers(upload, request.scope) | (headers or {})
     context_of(request.scope).store = upload.store
     if request.method != "GET" and upload.state in {"stored", "failed"}:
         services.metrics.resumable.labels(upload.state).inc()

@@ -17,7 +17,7 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url, url_of
 from protoslice.server.auth.rules import HUB_SEND, READ, SHOWN
-from protoslice.server.bodies.uploads import counted, pieces_of
+from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.registries.file_answer import FileAnswer
@@ -25,7 +25,7 @@ from protoslice.server.registries.hub.bodies import DOWNLOAD, UPLOAD, BatchBody,
 from protoslice.server.registries.hub.failures import LfsRoute, answering
 from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, Oid, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
-from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -56,7 +56,7 @@ async def plan_model_files(request: Request, services: Given, name: str, body: B
 
 
 @endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", HUB_SEND)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 @answering
 async def send_file(
     request: Request, services: Given, kind: str, name: str, upload: str, keep: bool = False
@@ -72,12 +72,12 @@ async def send_file(
         raise NotFound("No such upload")
     repository = await services.repositories.get(repository_of(kind, name))
     if found.is_whole:  # sent again, since the answer was lost
-        async for _ in pieces_of(request):
+        async for _ in body_stream(request.receive):
             pass
     else:
-        async with counted(services, request):
+        async with upload_slot(services, request):
             body = Body(
-                pieces=pieces_of(request),
+                pieces=body_stream(request.receive),
                 offset=0,
                 last=True,
                 sha256=bytes.fromhex(sha256),

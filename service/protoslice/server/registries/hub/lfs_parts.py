@@ -14,12 +14,12 @@ from protoslice.json_text import encode_json
 from protoslice.repositories import Repository
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.rules import HUB_SEND
-from protoslice.server.bodies.uploads import counted, pieces_of
+from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.registries.hub.bodies import DOWNLOAD, MOST_PARTS, BatchBody, LfsObject, LfsParts
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import repository_of
-from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -89,7 +89,7 @@ def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, mos
 
 
 @endpoint(router, "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}", HUB_SEND)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 @answering
 async def send_part(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, number: Bytes
@@ -100,9 +100,9 @@ async def send_part(
     if number > _count(size, chunk):
         raise NotFound(f"The file has no part {number}")
     length = min(chunk, size - (number - 1) * chunk)
-    async with counted(services, request):
+    async with upload_slot(services, request):
         client = pseudonym(context_of(request.scope).key)
-        part = await repository.staged.put_part(_mark(oid, chunk, number), length, pieces_of(request), client)
+        part = await repository.staged.put_part(_mark(oid, chunk, number), length, body_stream(request.receive), client)
     return Response(headers={"etag": f'"{part}"'})
 
 
@@ -117,7 +117,7 @@ async def join_parts(
     if sorted(sent) != list(range(1, _count(size, chunk) + 1)):
         raise InvalidInput(f"Invalid parts: the file has parts 1 to {_count(size, chunk)}, each listed once")
     parts = [(_mark(oid, chunk, number), sent[number]) for number in sorted(sent)]
-    async with counted(services, request):
+    async with upload_slot(services, request):
         await repository.staged.join(oid, size, parts, pseudonym(context_of(request.scope).key))
     return Response()
 

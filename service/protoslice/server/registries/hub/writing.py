@@ -15,7 +15,7 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, TagPlace
-from protoslice.server.bodies.uploads import counted, pieces_of
+from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.problems import CONFLICT
 from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, PreuploadFile, RepositoryBody, TagBody
@@ -95,8 +95,8 @@ def _mode(file: PreuploadFile) -> str:
 async def commit(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Commit the operations of the body, which is read line by line."""
     repository = await services.repositories.get(repository_of(kind, name))
-    async with counted(services, request):
-        operations = operations_of(pieces_of(request))
+    async with upload_slot(services, request):
+        operations = operations_of(body_stream(request.receive))
         header = await anext(operations, None)
         if not isinstance(header, CommitHeader):
             raise InvalidInput("The first line of a commit must have the key `header`")

@@ -18,7 +18,7 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.credentials import secret_in
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import HUB_WRITE
-from protoslice.server.bodies.uploads import counted, pieces_from, pieces_of
+from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
@@ -27,7 +27,7 @@ from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS
 from protoslice.server.registries.hub.shards import ShardFile, files_of
-from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -59,7 +59,7 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
 
 
 @endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", HUB_WRITE)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 @answering
 async def send_xorb(request: Request, services: Given, kind: str, name: str, session: str, hash: str) -> Response:
     """Take a xorb, which is unpacked as it comes and compared with its hash."""
@@ -68,17 +68,17 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
     repository = await services.repositories.get(repository_of(kind, name))
     opened = await repository.sessions.open(session, _client(request, services))
     new = not await opened.has(hash)
-    async with counted(services, request):
+    async with upload_slot(services, request):
         if new:
-            await _take(opened, services, hash, pieces_of(request))
+            await _take(opened, services, hash, body_stream(request.receive))
         else:  # sent again, since the answer was lost
-            async for _ in pieces_of(request):
+            async for _ in body_stream(request.receive):
                 pass
     return JsonAnswer({"was_inserted": new})
 
 
 @endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", HUB_WRITE)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 @answering
 async def send_shard(request: Request, services: Given, kind: str, name: str, session: str) -> Response:
     """Make the files that a shard lists, each of which is compared with its SHA-256."""
@@ -86,9 +86,9 @@ async def send_shard(request: Request, services: Given, kind: str, name: str, se
     client = _client(request, services)
     opened = await repository.sessions.open(session, client)
     ahead = BodyAhead(request.receive)
-    async with counted(services, request), CancelOnDisconnect(ahead.receive) as disconnect:
+    async with upload_slot(services, request), CancelOnDisconnect(ahead.receive) as disconnect:
         disconnect.watch()
-        await _make_files(files_of(pieces_from(ahead.next)), opened, repository, services, client)
+        await _make_files(files_of(body_stream(ahead.next)), opened, repository, services, client)
     return JsonAnswer({"result": 1})
 
 
@@ -97,13 +97,13 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
     worker, xorb, objects = services.stores.worker, Xorb(), session.new_objects()
     chunks = await objects.writer()
 
-    def unpack(batch: bytes | memoryview) -> bytes:
+    def ingest_archive(batch: bytes | memoryview) -> bytes:
         data = xorb.feed(batch)
         chunks.sums.update(data)
         return data
 
     async def write(batch: bytes | memoryview) -> None:
-        await chunks.write(await worker.run(lambda: unpack(batch)))
+        await chunks.write(await worker.run(lambda: ingest_archive(batch)))
 
     batches = Batches(write)
     try:

@@ -17,13 +17,13 @@ from protoslice.mlflow import MlflowArtifacts, NoArtifact
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import OPEN, READ, REPOSITORY_DELETE, REPOSITORY_WRITE, SHOWN
-from protoslice.server.bodies.uploads import counted, pieces_of
+from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
-from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
 from protoslice.stores import Representation
@@ -60,11 +60,11 @@ def _entry_json(name: str, size: int | None) -> dict[str, Any]:
 
 
 @endpoint(router, "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_WRITE)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 async def put_artifact(request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Write an artifact, or a new version of one."""
-    async with counted(services, request):
-        file = await artifacts.put(name, pieces_of(request))
+    async with upload_slot(services, request):
+        file = await artifacts.put(name, body_stream(request.receive))
     context_of(request.scope).store = file.store
     return done()
 

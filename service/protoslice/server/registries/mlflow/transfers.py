@@ -13,13 +13,13 @@ from protoslice.mlflow import MOST_PARTS, new_session
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import READ, REPOSITORY_SEND, REPOSITORY_WRITE
-from protoslice.server.bodies.uploads import counted, pieces_of
+from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
 from protoslice.server.registries.mlflow.artifacts import Artifacts
-from protoslice.server.request.body_limits import PART_BODY, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given, Services
@@ -80,14 +80,14 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
 
 
 @endpoint(router, "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", REPOSITORY_SEND)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 async def put_part(
     request: Request, services: Given, artifacts: Artifacts, session: Session, name: ArtifactPath, number: int
 ) -> Response:
     """Take a part; its entity tag names it."""
-    async with counted(services, request):
+    async with upload_slot(services, request):
         client = pseudonym(context_of(request.scope).key)
-        part = await artifacts.put_part(session, number, pieces_of(request), client)
+        part = await artifacts.put_part(session, number, body_stream(request.receive), client)
     return JsonAnswer({}, headers={"etag": f'"{part}"'})
 
 
@@ -96,7 +96,7 @@ async def finish_upload(
     request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath, body: SentParts
 ) -> Response:
     """Make the file of its parts."""
-    async with counted(services, request):
+    async with upload_slot(services, request):
         parts = [(part.part_number, part.etag.strip('"')) for part in body.parts]
         file = await artifacts.join(_target(name, body.path), body.upload_id, parts)
     context_of(request.scope).store = file.store

@@ -23,7 +23,7 @@ from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import next_page
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import OCI_WRITE, READ, REPOSITORY_DELETE
-from protoslice.server.bodies.uploads import counted, pieces_of
+from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
@@ -31,7 +31,7 @@ from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, refuse_backward
 from protoslice.server.registries.oci.errors import OciRoute
 from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama
-from protoslice.server.request.body_limits import PART_BODY, BodyTerms, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART, BodyTerms, takes_body
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
@@ -39,7 +39,7 @@ from protoslice.stores.uploads import Body
 
 router = GuardedRouter(route_class=OciRoute, include_in_schema=False)
 
-MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES, kept=True)
+MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES, counts_for_quota=True)
 REFERRERS = 100
 """Referrers in a page: each is read by a request of its own."""
 NO_TAGS: list[str] = []
@@ -99,7 +99,7 @@ async def list_referrers(
 
 
 @endpoint(router, "POST /v2/{name:path}/blobs/uploads/", OCI_WRITE)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 async def begin_upload(
     request: Request,
     repository: Repository,
@@ -119,8 +119,8 @@ async def begin_upload(
     services.metrics.resumable.labels("begun").inc()
     if expected is None:
         return begun(request.scope, repository.name, upload.id, 0, status=202)
-    async with counted(services, request):
-        await repository.finish_upload(upload.id, expected, pieces_of(request), _length(request))
+    async with upload_slot(services, request):
+        await repository.finish_upload(upload.id, expected, body_stream(request.receive), _length(request))
     return _blob_made(request, repository, expected)
 
 
@@ -131,19 +131,19 @@ async def get_upload(request: Request, repository: Repository, upload: str) -> R
 
 
 @endpoint(router, "PATCH /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 async def append_to_upload(request: Request, repository: Repository, services: Given, upload: str) -> Response:
     """Append bytes to an upload."""
     offset = (await repository.upload(upload)).offset
     check_place(read_fields(request.scope), offset)
-    body = Body(pieces=pieces_of(request), offset=offset, size=_length(request))
-    async with counted(services, request):
+    body = Body(pieces=body_stream(request.receive), offset=offset, size=_length(request))
+    async with upload_slot(services, request):
         done = await repository.append(upload, body)
     return begun(request.scope, repository.name, upload, done.offset, status=202)
 
 
 @endpoint(router, "PUT /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
-@takes_body(PART_BODY)
+@takes_body(UPLOAD_PART)
 async def finish_upload(
     request: Request, repository: Repository, services: Given, upload: str, digest: str | None = None
 ) -> Response:
@@ -152,8 +152,8 @@ async def finish_upload(
         raise UploadInvalid("The query has no digest: finish the upload with ?digest=sha256:…")
     expected = Digest(digest)
     check_place(read_fields(request.scope), (await repository.upload(upload)).offset)
-    async with counted(services, request):
-        await repository.finish_upload(upload, expected, pieces_of(request), _length(request))
+    async with upload_slot(services, request):
+        await repository.finish_upload(upload, expected, body_stream(request.receive), _length(request))
     return _blob_made(request, repository, expected)
 
 
@@ -206,7 +206,7 @@ async def put_manifest(
 ) -> Response:
     """Take in a manifest under a tag or its digest, and further tags; its blobs become files of a store."""
     media_type = media_type_of(read_fields(request.scope))
-    data = b"".join([piece async for piece in pieces_of(request)])
+    data = b"".join([piece async for piece in body_stream(request.receive)])
     stored, manifest, missing = await repository.put_manifest(ref, data, media_type, tags=tag)
     headers = {} if manifest.subject is None else {"oci-subject": manifest.subject.text}
     context_of(request.scope).store = stored.store

@@ -1,1 +1,0 @@
-"""Resumable uploads on the wire: tus 1.0."""

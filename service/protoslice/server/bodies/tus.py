@@ -1,0 +1,257 @@
+"""tus 1.0: headers of requests and answers, checksums, and the problems of resumable uploads."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from base64 import b64decode
+from binascii import Error as BadBase64
+from collections.abc import Awaitable, Callable, Mapping
+from email.utils import format_datetime
+from typing import Final, TypeVar
+
+from starlette.types import Scope, Send
+
+from protoslice import _core
+from protoslice.errors import Conflict, InvalidInput, ProtosliceError, UnsupportedMediaType, WrongOffset
+from protoslice.server.auth.places import url_of
+from protoslice.server.bodies.raw import file_path
+from protoslice.server.http.digests import parse_digest
+from protoslice.server.http.failures import failing_as
+from protoslice.server.http.headers import Fields, media_type_of, with_headers
+from protoslice.server.http.parameters import Query
+from protoslice.server.http.upload_metadata import pairs
+from protoslice.server.problems import PRECONDITION, HttpProblem, problem_of_error
+from protoslice.server.settings import Settings
+from protoslice.sizes import parse_size
+from protoslice.stores import IngestRequest
+from protoslice.stores.uploads import Checksum, Hash, NewUpload, Upload
+
+T = TypeVar("T")
+
+PREFIX: Final = "/v1/uploads"
+BODY_TYPE: Final = "application/offset+octet-stream"
+_VERSION: Final = "1.0.0"
+_EXTENSIONS: Final = (
+    "creation",
+    "creation-with-upload",
+    "creation-defer-length",
+    "expiration",
+    "checksum",
+    "termination",
+    "concatenation",
+)
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
+
+
+class _Crc32c:
+    """CRC-32C, whose digest is four bytes, the highest first."""
+
+    def __init__(self) -> None:
+        self._crc = 0
+
+    def update(self, piece: bytes | memoryview, /) -> None:
+        self._crc = _core.crc32c(piece, self._crc)
+
+    def digest(self) -> bytes:
+        return self._crc.to_bytes(4, "big")
+
+
+# tus requires SHA-1 of every server; it secures nothing.
+_CHECKSUMS: Final[dict[str, Callable[[], Hash]]] = {
+    "sha256": hashlib.sha256,
+    "crc32c": _Crc32c,
+    "sha1": lambda: hashlib.sha1(usedforsecurity=False),
+}
+
+
+def tus_options(settings: Settings) -> dict[str, str]:
+    """Return the headers of OPTIONS: version, extensions and limits."""
+    return {
+        "tus-version": _VERSION,
+        "tus-extension": ",".join(_EXTENSIONS),
+        "tus-max-size": str(settings.max_upload_bytes),
+        "tus-checksum-algorithm": ",".join(_CHECKSUMS),
+        "accept-patch": BODY_TYPE,
+        "cache-control": "no-store",
+    }
+
+
+def upload_headers(upload: Upload, scope: Scope) -> dict[str, str]:
+    """Return the headers that describe an upload; URLs are in the space of the request."""
+    root = url_of(scope, PREFIX)
+    found = {
+        "cache-control": "no-store",
+        "upload-offset": str(upload.offset),
+        "upload-expires": format_datetime(upload.expires, usegmt=True),
+    }
+    if upload.length is None:
+        found["upload-defer-length"] = "1"
+    else:
+        found["upload-length"] = str(upload.length)
+    if upload.client_metadata:
+        found["upload-metadata"] = upload.client_metadata
+    if upload.partial:
+        found["upload-concat"] = "partial"
+    elif upload.joined:
+        found["upload-concat"] = "final;" + " ".join(f"{root}/{part}" for part in upload.joined)
+    if upload.store is not None:
+        found |= {
+            "protoslice-store": upload.store,
+            "link": f'<{url_of(scope, f"/v1/stores/{upload.store}")}>; rel="related"',
+        }
+    return found
+
+
+def failure_of(error: ProtosliceError, *, uploading: bool = False) -> HttpProblem:
+    """Return the problem of a failed request for an upload, with its headers."""
+    failure = problem_of_error(error, uploading=uploading)
+    if isinstance(error, WrongOffset):
+        failure.members |= {"expected-offset": error.expected, "provided-offset": error.provided}
+        failure.headers["upload-offset"] = str(error.expected)
+    elif isinstance(error, Conflict):
+        failure.headers["connection"] = "close"  # the rest of the body is not read
+    return failure
+
+
+def speaking_tus(send: Send) -> Send:
+    """Return `send` with the header `Tus-Resumable` in every answer."""
+    return with_headers(send, [(b"tus-resumable", _VERSION.encode())])
+
+
+answering = failing_as(failure_of)
+"""Decorator of handlers whose failures have the headers of tus."""
+
+
+async def joining(work: Awaitable[T]) -> T:
+    """Await `work`, whose errors are about names in the body or a header, not about the request's URL."""
+    try:
+        return await work
+    except ProtosliceError as error:
+        raise failure_of(error, uploading=True) from error
+
+
+def check_version(fields: Fields, *, required: bool = False) -> None:
+    """Raise `HttpProblem` for another version of tus, and for none if it is `required`."""
+    version = fields.get(b"tus-resumable")
+    if version is None and required:
+        raise HttpProblem(PRECONDITION, f"Send the header Tus-Resumable: {_VERSION}", headers={"tus-version": _VERSION})
+    if version not in {None, _VERSION}:
+        raise HttpProblem(PRECONDITION, f"Only tus version {_VERSION} is supported", headers={"tus-version": _VERSION})
+
+
+def check_type(fields: Fields) -> None:
+    """Raise `UnsupportedMediaType` unless the body has the media type of tus."""
+    if media_type_of(fields) != BODY_TYPE:
+        raise UnsupportedMediaType(f"Send the body of an upload as {BODY_TYPE}")
+
+
+def has_body(fields: Fields) -> bool:
+    """Return True if the request has a body of at least one byte, or of unknown length."""
+    return b"transfer-encoding" in fields or fields.get(b"content-length", "0").strip("0") != ""
+
+
+def number(fields: Fields, name: str) -> int | None:
+    """Return the number of bytes in a header, or None without it; raise `InvalidInput` for anything but digits."""
+    text = fields.get(name.encode())
+    if text is None:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise InvalidInput(f"Invalid {name} {text[:40]!r}: use a number of bytes")
+    return int(text)
+
+
+def checksum_of(fields: Fields) -> Checksum | None:
+    """Return the checksum of the request's body in Upload-Checksum or Content-Digest, or None without one."""
+    given = fields.get(b"upload-checksum")
+    if given is None:
+        digest = parse_digest(fields.get(b"content-digest"))
+        return None if digest is None else Checksum(hashlib.sha256(), digest)
+    name, _, value = given.strip().partition(" ")
+    if name not in _CHECKSUMS:
+        raise InvalidInput(f"Unsupported checksum {name[:40]!r}: use one of {', '.join(_CHECKSUMS)}")
+    algorithm = _CHECKSUMS[name]()
+    try:
+        digest = b64decode(value, validate=True)
+    except (BadBase64, ValueError):
+        digest = b""
+    if len(digest) != len(algorithm.digest()):
+        raise InvalidInput(f"Invalid Upload-Checksum: use {name} <the digest in base64>")
+    return Checksum(algorithm, digest)
+
+
+def joined_uploads(concat: str) -> list[str]:
+    """Return the ids of uploads in `Upload-Concat: final;…`; raise `InvalidInput` for any other value."""
+    kind, _, urls = concat.partition(";")
+    found = [upload_id(url) for url in urls.split()]
+    if kind.strip() != "final" or not found:
+        raise InvalidInput("Invalid Upload-Concat: use `partial`, or `final;` and the URLs of partial uploads")
+    return found
+
+
+def upload_id(url: str) -> str:
+    """Return the id in the URL of an upload, which may be absolute, or be an id only."""
+    before, _, upload_id = url.rpartition("/")
+    if before and not before.endswith(PREFIX):
+        raise InvalidInput(f"{url[:200]!r} is not an upload of this service")
+    return upload_id
+
+
+def new_upload(fields: Fields, query: Query) -> NewUpload:
+    """Parse the request that creates an upload."""
+    client_metadata = fields.get(b"upload-metadata", "")
+    words = pairs(client_metadata)
+    length, deferred = number(fields, "upload-length"), fields.get(b"upload-defer-length")
+    concat = fields.get(b"upload-concat", "")
+    if deferred not in {None, "1"}:
+        raise InvalidInput("Upload-Defer-Length must be 1")
+    if concat.startswith("final"):
+        if length is not None or deferred is not None:
+            raise InvalidInput(
+                "The length of a final upload is that of its partial uploads: leave out Upload-Length and "
+                "Upload-Defer-Length"
+            )
+    elif (length is None) == (deferred is None):
+        raise InvalidInput("Send either Upload-Length or Upload-Defer-Length: 1")
+    name = words.get("filename") or words.get("name") or query.one("filename")
+    return NewUpload(
+        length=length,
+        path=file_path(name) if name else None,
+        request=_request(words, query),
+        partial=concat == "partial",
+        sha256=parse_digest(fields.get(b"repr-digest")),
+        client_metadata=client_metadata,
+    )
+
+
+def _request(words: Mapping[str, str], query: Query) -> IngestRequest:
+    """The metadata's word goes before the query's. `tag` may hold several, with spaces between them."""
+    type_name = words.get("type")
+    if type_name is None or "/" in type_name:
+        type_name = query.one("type")  # uploaders for browsers send the media type under this name
+    tags = tuple(dict.fromkeys((*words.get("tag", "").split(), *query.many("tag"))))
+    plain = IngestRequest()
+    sizes = {name: words.get(name) or query.one(name) for name in ("min_chunk", "max_chunk")}
+    return IngestRequest(
+        type=type_name or None,
+        root=words.get("root") or query.one("root"),
+        tags=tags,
+        min_chunk=parse_size(sizes["min_chunk"]) if sizes["min_chunk"] else plain.min_chunk,
+        max_chunk=parse_size(sizes["max_chunk"]) if sizes["max_chunk"] else plain.max_chunk,
+        plan=words.get("plan") or query.one("plan"),
+        rules=_rules(words.get("rule"), query),
+        strict=_truth("strict", words.get("strict") or query.one("strict")),
+    )
+
+
+def _rules(word: str | None, query: Query) -> tuple[str, ...] | None:
+    """Rules of the metadata's word, one a line, or of the query; None without either."""
+    given = word.splitlines() if word is not None else query.many("rule")
+    return tuple(filter(None, given)) if given or word is not None else None
+
+
+def _truth(name: str, text: str | None) -> bool:
+    """True or False for the text of a parameter, False for an absent one; `InvalidInput` for any other."""
+    if text not in {None, "true", "false", "1", "0"}:
+        raise InvalidInput(f"Invalid {name}: use true or false")
+    return text in {"true", "1"}
