@@ -179,7 +179,6 @@ READERS = {
     "api/json_answers.py",  # links to the next page
     "api/routes/arriving.py",  # the same
     "api/routes/sessions.py",  # hands the answer of an issuer to its client
-    "api/routes/uploads.py",  # by names that it declares
     "api/view_router.py",  # by names that the view declares
     "app.py",  # makes a scope
     "request/guarded_route.py",  # the check

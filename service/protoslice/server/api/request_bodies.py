@@ -18,8 +18,8 @@ from pydantic import (
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded
 from protoslice.server.auth.permissions import Scope
+from protoslice.server.bodies.new_store import NewStore
 from protoslice.server.http.parameters import plain_size
-from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 
 T = TypeVar("T")
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
@@ -187,52 +187,13 @@ def _few(files: dict[str, T]) -> dict[str, T]:
 OfFiles = Annotated[dict[str, T], AfterValidator(_few), Field(json_schema_extra={"maxProperties": MAX_FILES})]
 
 
-class NewStore(RequestBody):
-    """Terms of a store to be made."""
-
-    type: str | None = None
-    root: str | None = None
-    tags: list[str] = Field(default=[], max_length=TAGS_AT_ONCE)
-    min_chunk: StrictInt | str | None = Field(default=None, examples=["1MiB"])
-    max_chunk: StrictInt | str | None = Field(default=None, examples=["1GiB"])
-    plan: str | None = Field(
-        default=None,
-        description="`policy` splits a chunked file by the chunk sizes; by default it keeps its own chunks.",
-        examples=["policy"],
-    )
-    rules: list[str] | None = Field(
-        default=None,
-        max_length=64,
-        description="Split rules, which take precedence over the sizes; default: the rules configured for the "
-        "type. An empty list disables these.",
-        examples=[["node: every 1000"]],
-    )
-    report: bool = Field(default=False, description="Include a report on the model in the response.")
-    strict: bool = Field(default=False, description="Reject a model with missing files or wrong checksums.")
-
-    def wanted(self) -> IngestRequest:
-        """Return these terms as stores take them."""
-        plain = IngestRequest()
-        return IngestRequest(
-            type=self.type,
-            root=self.root,
-            tags=tuple(self.tags),
-            min_chunk=plain.min_chunk if self.min_chunk is None else plain_size(self.min_chunk),
-            max_chunk=plain.max_chunk if self.max_chunk is None else plain_size(self.max_chunk),
-            report=self.report,
-            strict=self.strict,
-            plan=self.plan,
-            rules=None if self.rules is None else tuple(self.rules),
-        )
-
-
-class Register(NewStore):
+class Register(RequestBody, NewStore):
     """Objects in an allowed storage, to index in place."""
 
     files: OfFiles[str] = Field(min_length=1, examples=[{"model.onnx": "s3://bucket/key"}])
 
 
-class Assemble(NewStore):
+class Assemble(RequestBody, NewStore):
     """Finished uploads to create a store from: exactly one of `uploads`, `recipe` and `archive`."""
 
     uploads: OfFiles[str | list[str]] = Field(

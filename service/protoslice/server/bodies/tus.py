@@ -6,7 +6,7 @@ import hashlib
 import re
 from base64 import b64decode
 from binascii import Error as BadBase64
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from email.utils import format_datetime
 from typing import Final, TypeVar
 
@@ -15,16 +15,14 @@ from starlette.types import Scope, Send
 from protoslice import _core
 from protoslice.errors import Conflict, InvalidInput, ProtosliceError, UnsupportedMediaType, WrongOffset
 from protoslice.server.auth.places import url_of
+from protoslice.server.bodies.new_store import NewStore
 from protoslice.server.bodies.raw import file_path
 from protoslice.server.http.digests import parse_digest
 from protoslice.server.http.failures import failing_as
 from protoslice.server.http.headers import Fields, media_type_of, with_headers
-from protoslice.server.http.parameters import Query
 from protoslice.server.http.upload_metadata import pairs
 from protoslice.server.problems import PRECONDITION, HttpProblem, problem_of_error
 from protoslice.server.settings import Settings
-from protoslice.sizes import parse_size
-from protoslice.stores import IngestRequest
 from protoslice.stores.uploads import Checksum, Hash, NewUpload, Upload
 
 T = TypeVar("T")
@@ -197,8 +195,8 @@ def upload_id(url: str) -> str:
     return upload_id
 
 
-def new_upload(fields: Fields, query: Query) -> NewUpload:
-    """Parse the request that creates an upload."""
+def new_upload(fields: Fields, filename: str | None, options: NewStore) -> NewUpload:
+    """Parse the request that creates an upload; Upload-Metadata takes precedence over `filename` and `options`."""
     client_metadata = fields.get(b"upload-metadata", "")
     words = pairs(client_metadata)
     length, deferred = number(fields, "upload-length"), fields.get(b"upload-defer-length")
@@ -213,45 +211,12 @@ def new_upload(fields: Fields, query: Query) -> NewUpload:
             )
     elif (length is None) == (deferred is None):
         raise InvalidInput("Send either Upload-Length or Upload-Defer-Length: 1")
-    name = words.get("filename") or words.get("name") or query.one("filename")
+    name = words.get("filename") or words.get("name") or filename
     return NewUpload(
         length=length,
         path=file_path(name) if name else None,
-        request=_request(words, query),
+        request=options.with_words(words).request(),
         partial=concat == "partial",
         sha256=parse_digest(fields.get(b"repr-digest")),
         client_metadata=client_metadata,
     )
-
-
-def _request(words: Mapping[str, str], query: Query) -> IngestRequest:
-    """The metadata's word goes before the query's. `tag` may hold several, with spaces between them."""
-    type_name = words.get("type")
-    if type_name is None or "/" in type_name:
-        type_name = query.one("type")  # uploaders for browsers send the media type under this name
-    tags = tuple(dict.fromkeys((*words.get("tag", "").split(), *query.many("tag"))))
-    plain = IngestRequest()
-    sizes = {name: words.get(name) or query.one(name) for name in ("min_chunk", "max_chunk")}
-    return IngestRequest(
-        type=type_name or None,
-        root=words.get("root") or query.one("root"),
-        tags=tags,
-        min_chunk=parse_size(sizes["min_chunk"]) if sizes["min_chunk"] else plain.min_chunk,
-        max_chunk=parse_size(sizes["max_chunk"]) if sizes["max_chunk"] else plain.max_chunk,
-        plan=words.get("plan") or query.one("plan"),
-        rules=_rules(words.get("rule"), query),
-        strict=_truth("strict", words.get("strict") or query.one("strict")),
-    )
-
-
-def _rules(word: str | None, query: Query) -> tuple[str, ...] | None:
-    """Rules of the metadata's word, one a line, or of the query; None without either."""
-    given = word.splitlines() if word is not None else query.many("rule")
-    return tuple(filter(None, given)) if given or word is not None else None
-
-
-def _truth(name: str, text: str | None) -> bool:
-    """True or False for the text of a parameter, False for an absent one; `InvalidInput` for any other."""
-    if text not in {None, "true", "false", "1", "0"}:
-        raise InvalidInput(f"Invalid {name}: use true or false")
-    return text in {"true", "1"}

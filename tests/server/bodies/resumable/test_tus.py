@@ -262,6 +262,27 @@ def test_the_query_says_it_as_for_any_upload(tus: TusClient) -> None:
     assert (found["root"], set(found["tags"]) >= {"q:1", "q:2"}) == ("m.onnx", True)
 
 
+@pytest.mark.parametrize("query", ["strict=maybe", "&".join(f"tag=t:{n}" for n in range(65))])
+def test_the_query_is_checked_as_for_any_upload(tus: TusClient, query: str) -> None:
+    headers = {"tus-resumable": "1.0.0", "upload-length": "1"}
+    answers = [tus.http.post(f"/v1/{path}?{query}", headers=headers) for path in ("uploads", "stores")]
+    named = [(each.status_code, each.json()["errors"][0]["name"]) for each in answers]
+    assert named == [(400, query.partition("=")[0])] * 2
+
+
+def test_words_take_precedence_over_the_query_and_tags_are_added(tus: TusClient) -> None:
+    words = metadata(
+        filename="model.onnx", min_chunk="1KiB", tag="words:1 both:1", rule="graph.node: every 5", strict="false"
+    )
+    query = "min_chunk=64KiB&tag=both:1&tag=query:1&rule=nosuch:+always&strict=true"
+    begun = tus.send("POST", f"/v1/uploads?{query}", upload_length=len(DATA), upload_metadata=words)
+    answer = tus.patch(begun.headers["location"], 0, DATA)
+    store = tus.http.get(f"/v1/stores/{answer.headers['protoslice-store']}").json()
+    assert (store["tags"], store["rules"]) == (["both:1", "query:1", "words:1"], ["graph.node: every 5"])
+    sizes = [row["size"] for row in tus.http.get(f"/v1/stores/{store['id']}/chunks").json()["items"]]
+    assert len(sizes) > 1
+
+
 def test_a_media_type_in_the_metadata_is_no_message_type(tus: TusClient) -> None:
     words = metadata(name="model.onnx", type="application/octet-stream")  # as uploaders for browsers send it
     found = tus.http.get(f"/v1/stores/{tus.head(tus.whole(DATA, upload_metadata=words)).headers['protoslice-store']}")

@@ -44,7 +44,7 @@ async def assemble_store(request: Request, services: Given, body: Assemble) -> R
     """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
     services.allow_tags(body.tags)
     async with upload_slot(services, request):
-        made = await joining(_assembled(services, body, body.wanted()))
+        made = await joining(_assembled(services, body, body.request()))
     context_of(request.scope).store = made.store.id
     return await made_answer(request, services.stores, made)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from fastapi import Request
 from starlette.responses import Response
 
@@ -9,10 +11,11 @@ from protoslice.mlflow import MlflowArtifacts
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
-from protoslice.server.api.routes.intake import CREATED, Options
+from protoslice.server.api.routes.intake import CREATED
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, TagPlace
 from protoslice.server.bodies.ingest import upload_slot
+from protoslice.server.bodies.new_store import Report, StoreQuery
 from protoslice.server.request.guarded_route import GuardedRouter
 from protoslice.server.services import Given
 
@@ -29,8 +32,11 @@ router = GuardedRouter(tags=["stores"])
     experimental=True,
     summary="Create a store from a folder of MLflow artifacts",
 )
-async def store_draft(request: Request, services: Given, name: str, options: Options) -> Response:
+async def store_draft(
+    request: Request, services: Given, name: str, options: StoreQuery, report: Report = False
+) -> Response:
     """Create a store from the current files of a folder, without copying large files."""
+    wanted = replace(options.request(), report=report)
     async with upload_slot(services, request):
-        made = await MlflowArtifacts(services.stores).store(name.strip("/"), options)
+        made = await MlflowArtifacts(services.stores).store(name.strip("/"), wanted)
     return await made_answer(request, services.stores, made)

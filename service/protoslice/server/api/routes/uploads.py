@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from fastapi import Request
+from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
@@ -14,11 +13,11 @@ from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.models import UploadState
-from protoslice.server.api.view_parameters import query_parameter
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import OPEN, WRITE, Rule, TagPlace
 from protoslice.server.bodies.ingest import body_stream, upload_slot
+from protoslice.server.bodies.new_store import StoreQuery
 from protoslice.server.bodies.tus import (
     BODY_TYPE,
     PREFIX,
@@ -38,7 +37,6 @@ from protoslice.server.bodies.tus import (
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.http.parameters import QueryNames
 from protoslice.server.problems import METHOD, HttpProblem
 from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
 from protoslice.server.request.clients import pseudonym
@@ -48,6 +46,7 @@ from protoslice.stores.uploads import Body, Upload
 
 router = GuardedRouter(tags=["uploads"])
 
+Filename = Annotated[str | None, Query(description="Path of the file in the store.", examples=["model.onnx"])]
 
 _SAID: Final = {
     "upload-offset": header("How many bytes are durable.", "integer"),
@@ -72,51 +71,13 @@ _REQUEST_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "Upload-Checksum": ("`sha256`, `crc32c` or `sha1`, and the digest of the body in base64.", _TEXT),
     "Repr-Digest": ("Digest of the whole upload, which the service verifies: `sha-256=:<base64>:`.", _TEXT),
 }
-_STORE: Final = (
-    query_parameter("filename", "Path of the file in the store.", {"type": "string"}, "model.onnx"),
-    query_parameter(
-        "type", "Full message name of the root proto; detected when absent.", {"type": "string"}, "onnx.ModelProto"
-    ),
-    query_parameter("root", "Path of the root proto; default: detected.", {"type": "string"}, "model.onnx"),
-    query_parameter(
-        "tag",
-        "A tag to point at the store; repeatable.",
-        {"type": "array", "items": {"type": "string"}},
-        ["resnet50:3"],
-    ),
-    query_parameter("min_chunk", "Fields of at least this size become chunks.", {"type": "string"}, "1MiB"),
-    query_parameter(
-        "max_chunk",
-        "Long runs of repeated elements are split into chunks of about this size.",
-        {"type": "string"},
-        "1GiB",
-    ),
-    query_parameter(
-        "plan",
-        "`policy` splits a chunked file by the chunk sizes; by default it keeps its own chunks.",
-        {"type": "string"},
-        "policy",
-    ),
-    query_parameter(
-        "rule",
-        "Split rule such as `node: every 1000`, which takes precedence over the sizes; repeatable.",
-        {"type": "array", "items": {"type": "string"}},
-        ["node: every 1000"],
-    ),
-    query_parameter("strict", "Reject a model with missing files.", {"type": "boolean", "default": False}, True),
-)
-"""Parameters of the store to be made; words of Upload-Metadata take precedence."""
-_QUERY: Final = QueryNames.of(_STORE)
 
 
-def _documented(*names: str, body: bool = False, query: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+def _documented(*names: str, body: bool = False) -> dict[str, Any]:
     parameters = [
-        *query,
-        *(
-            {"name": name, "in": "header", "required": False, "schema": schema, "description": said}
-            for name, (said, schema) in _REQUEST_HEADERS.items()
-            if name in names
-        ),
+        {"name": name, "in": "header", "required": False, "schema": schema, "description": said}
+        for name, (said, schema) in _REQUEST_HEADERS.items()
+        if name in names
     ]
     content = {"requestBody": {"required": False, "content": {BODY_TYPE: {"schema": BINARY}}}}
     return {"parameters": parameters} | (content if body else {})
@@ -143,16 +104,16 @@ async def upload_abilities(request: Request, services: Given) -> Response:
         201: {"description": "The upload was created.", "headers": {"location": header("URL of the upload."), **_SAID}}
     },
     response_class=Response,
-    openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True, query=_STORE),
+    openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True),
     summary="Start a resumable upload",
 )
 @takes_body(UPLOAD_PART)
 @answering
-async def create_upload(request: Request, services: Given) -> Response:
+async def create_upload(request: Request, services: Given, options: StoreQuery, filename: Filename = None) -> Response:
     """Start an upload by tus 1.0; the body may contain the first bytes."""
     fields = read_fields(request.scope)
     check_version(fields, required=True)
-    wanted = new_upload(fields, _QUERY.read(request.scope["query_string"]))
+    wanted = new_upload(fields, filename, options)
     wanted = replace(wanted, client=pseudonym(context_of(request.scope).key))
     uploads = services.uploads
     concat = fields.get(b"upload-concat", "")
