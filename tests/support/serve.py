@@ -17,7 +17,7 @@ from tests.support.live import LiveServer, live_server
 from protoslice.server.app import Application, create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport.protocol import Answerer
-from protoslice.server.transport.uvicorn_config import uvicorn_config
+from protoslice.server.transport.run import uvicorn_config
 
 PEAK = "VmHWM"
 RESIDENT = "VmRSS"

@@ -24,8 +24,7 @@ from tests.support.live import LiveServer, live_server
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
-from protoslice.server.transport.certificate import certificate_of
-from protoslice.server.transport.uvicorn_config import uvicorn_config
+from protoslice.server.transport.run import certificate_of, uvicorn_config
 
 SECRET: Final = b"of the other space alone " * 400
 OWN: Final = b"of the own space " * 400

@@ -18,7 +18,7 @@ from protoslice.client import Client
 from protoslice.errors import InvalidInput, NotFound, StorageDenied
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings, read_settings
-from protoslice.server.transport.uvicorn_config import fast_path
+from protoslice.server.transport.run import fast_path
 
 MODEL = onnx(1000, 2000)
 

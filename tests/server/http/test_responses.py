@@ -29,7 +29,7 @@ from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.metrics import Metrics
-from protoslice.server.transport.uvicorn_config import uvicorn_config
+from protoslice.server.transport.run import uvicorn_config
 from protoslice.tensors.omitted import Omitted
 
 CONTENT = bytes(range(256)) * 16

@@ -25,7 +25,7 @@ from protoslice.server.context import RequestContext
 from protoslice.server.request.guarded_route import rows_of
 from protoslice.server.telemetry.logs import AUDIT, Recorder
 from protoslice.server.telemetry.metrics import Metrics
-from protoslice.server.transport.uvicorn_config import fast_path
+from protoslice.server.transport.run import fast_path
 
 READING_POSTS = {
     "/v1/chunks/missing",

@@ -10,6 +10,7 @@ import inspect
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -203,6 +204,16 @@ async def test_a_server_starts_on_given_sockets_and_ends_by_its_flags() -> None:
     assert set(HANDLED_SIGNALS) >= {signal.SIGINT, signal.SIGTERM}
 
 
+async def test_an_answer_takes_three_methods_of_its_transport() -> None:
+    protocol, transport = await connect(answer_empty)
+    protocol.data_received(HEAD.replace(b"1.1", b"1.0").replace(b"Host: x", b"Expect: 100-continue"))
+    own = SimpleNamespace(write=transport.write, close=transport.close, is_closing=transport.is_closing)
+    vars(protocol.cycle)["transport"] = own
+    await settle(protocol)
+    assert transport.written.startswith(STATUS_LINE[200])
+    assert transport.closed
+
+
 class Told:
     """Callbacks of a parser, noted in order."""
 
@@ -229,6 +240,20 @@ def test_an_offer_of_another_protocol_ends_the_message_before_its_body() -> None
     with pytest.raises(HttpParserUpgrade) as offer:
         parser.feed_data(head + b"abc")
     assert offer.value.args[0] == len(head)
+    assert parser.should_upgrade()
+    assert told.told[-2:] == ["head", "end"]
+    renamed = Told()
+    parser = HttpRequestParser(renamed)
+    parser.feed_data(head.replace(b"\nupgrade:", b"\nx-declined-upgrade:") + b"abc")
+    assert not parser.should_upgrade()
+    assert renamed.told[-3:] == ["head", b"abc", "end"]
+
+
+def test_connect_ends_the_message_before_its_body() -> None:
+    told = Told()
+    parser = HttpRequestParser(told)
+    with pytest.raises(HttpParserUpgrade):
+        parser.feed_data(b"CONNECT /a HTTP/1.1\r\ncontent-length: 3\r\n\r\n")
     assert parser.should_upgrade()
     assert told.told[-2:] == ["head", "end"]
 

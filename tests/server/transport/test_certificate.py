@@ -21,8 +21,8 @@ from tests.support.certificates import certificate
 from protoslice.client import Client
 from protoslice.errors import InvalidInput
 from protoslice.server.settings import Settings
-from protoslice.server.transport import certificate as watching
-from protoslice.server.transport.certificate import Certificate, certificate_of
+from protoslice.server.transport import run as watching
+from protoslice.server.transport.run import Certificate, certificate_of
 
 
 def pair(folder: Path, name: str) -> tuple[Path, Path]:

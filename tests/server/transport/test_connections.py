@@ -139,7 +139,7 @@ def ended(connection: socket.socket) -> bool:
     """True once the service has closed the connection."""
     try:
         return connection.recv(1) == b""
-    except ConnectionResetError:
+    except ConnectionError:
         return True
 
 
@@ -179,13 +179,16 @@ def test_an_upload_that_only_trickles(serving: Any, monkeypatch: pytest.MonkeyPa
 
 
 def trickled(connection: socket.socket, drop: bytes) -> bool:
-    """Send drop by drop, until something comes back."""
+    """Send drop by drop, until something comes back or the service closes the connection."""
     for _ in range(500):
-        connection.sendall(drop)
         try:
-            return bool(connection.recv(1, socket.MSG_PEEK))
+            connection.sendall(drop)
+            connection.recv(1, socket.MSG_PEEK)
         except TimeoutError:
             continue
+        except ConnectionError:
+            pass
+        return True
     return False
 
 
@@ -314,6 +317,49 @@ def test_small_chunks_and_short_trailers_are_taken(service: LiveServer) -> None:
     answer = exchange(service, CHUNKED + framed)
     assert answer.status in {200, 201}
     assert answer.headers["x-request-id"] != "trailer-1"
+
+
+def test_a_head_may_be_cut_anywhere(service: LiveServer) -> None:
+    """Also behind a blank line, with an offer of another protocol whose name must not be seen in pieces."""
+    body = b"\x0a\x03cut"
+    more = b"connection: upgrade\r\nUpgrade: h2c\r\ncontent-length: %d\r\n" % len(body)
+    sent = b"\r\n" + upload_head(more)
+    with service.connect() as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in range(1, len(sent)):
+            for piece in (sent[:cut], sent[cut:] + body):
+                connection.sendall(piece)
+                time.sleep(0.001)
+            assert json.loads(read_answer(connection).body)["files"][0]["sha256"] == sha256(body).hexdigest(), cut
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [b"\x16\x03\x01", b"hello", b"0", b"GET / HTTP/1.1\n", b"GET / HTTP/1.1\r\nhost: x\n", b"GET / HTTP/1.1\r\n\n"],
+)
+def test_what_cannot_become_a_head_is_refused_at_once(service: LiveServer, begun: bytes) -> None:
+    answer = exchange(service, begun)
+    assert_problem(answer.status, answer.headers, answer.body, expected=400, slug="bad-request")
+
+
+def test_blank_lines_are_ignored_and_hold_no_connection(serving: Any) -> None:
+    with serving(keep_alive_seconds=1) as live, live.connect() as connection:
+        connection.sendall(b"\r\n" + PING + b"\r\n" * 40_000 + PING + b"\r\n\r\n" + PING)
+        for _ in range(3):
+            assert read_answer(connection).status == 200
+        connection.settimeout(0.02)
+        assert trickled(connection, b"\r\n"), "the connection was held open"
+        assert ended(connection)
+
+
+def test_the_body_of_connect_is_no_request(service: LiveServer) -> None:
+    with service.connect() as connection:
+        connection.sendall(
+            b"CONNECT /livez HTTP/1.1\r\nhost: localhost\r\ncontent-length: %d\r\n\r\n" % len(PING) + PING
+        )
+        received = b"".join(iter(lambda: connection.recv(1 << 16), b""))
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert b"\r\nconnection: close\r\n" in received
 
 
 def test_an_offer_of_another_protocol_is_passed_over(service: LiveServer) -> None:

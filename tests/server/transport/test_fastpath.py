@@ -14,7 +14,7 @@ from tests.support.serve import serve
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.server.transport import fastpath
-from protoslice.server.transport.uvicorn_config import fast_path, uvicorn_config
+from protoslice.server.transport.run import fast_path, uvicorn_config
 
 SLOW = {"dnt": "1"}
 """A header that only the ordinary way takes."""

@@ -9,7 +9,7 @@ import pytest
 from tests.support.live import LiveServer, exchange, read_answer
 from tests.support.problems import assert_problem
 
-from protoslice.server.transport import lingering
+from protoslice.server.transport import protocol
 
 PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
@@ -47,7 +47,7 @@ def test_a_request_behind_a_refused_one_is_not_served(serving: Any) -> None:
 
 
 def test_a_client_that_sends_without_end_is_cut_off(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LINGER_BYTES", 1 << 20)
+    monkeypatch.setattr(protocol, "LINGER_BYTES", 1 << 20)
     with serving(max_upload_bytes=1000) as live, live.connect() as connection:
         connection.sendall(closing_put(1 << 40))
         with pytest.raises(ConnectionError):
@@ -56,8 +56,8 @@ def test_a_client_that_sends_without_end_is_cut_off(serving: Any, monkeypatch: p
 
 
 def test_a_client_that_goes_on_for_long_is_cut_off(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lingering, "LINGER_SECONDS", 0.05)
-    monkeypatch.setattr(lingering, "LINGER_BYTES", 1 << 40)
+    monkeypatch.setattr(protocol, "LINGER_SECONDS", 0.05)
+    monkeypatch.setattr(protocol, "LINGER_BYTES", 1 << 40)
     with serving(max_upload_bytes=1000) as live, live.connect() as connection:
         connection.sendall(closing_put(1 << 40))
         read_answer(connection)

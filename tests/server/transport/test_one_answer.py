@@ -21,7 +21,7 @@ from tests.support.views import FILE, PLAIN, STREAM
 from protoslice.server.app import Application, create_app
 from protoslice.server.http.answers import plan
 from protoslice.server.settings import Settings
-from protoslice.server.transport.uvicorn_config import fast_path
+from protoslice.server.transport.run import fast_path
 
 HOST = "host: localhost:8000"
 VIEWS = [*(quote(case.path, safe="/?=&:[]") for case in PLAIN),

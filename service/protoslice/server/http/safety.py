@@ -1,7 +1,7 @@
 """Safe headers: the defaults of every response, added in one place after its route has set its own.
 
 `RequestMiddleware` adds them to all responses of the application, `SharedHeaders` to those of the fast path, and
-`refusal` to those of the transport. A route that serves stored bytes cannot turn them off: browsers neither guess a
+`HttpProtocol` to its refusals. A route that serves stored bytes cannot turn them off: browsers neither guess a
 media type nor run what they get. Only pages of the service's own set another Content-Security-Policy, and are shown.
 """
 

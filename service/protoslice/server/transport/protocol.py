@@ -1,188 +1,372 @@
-"""uvicorn's HTTP protocol with the limits it lacks: slow and long headers, clients that do not read.
+"""uvicorn's HTTP protocol with the limits it lacks: slow and long heads, pipelining, clients that do not read.
 
-What is refused here never reaches the application; the answers are problems, and are recorded, all the same.
+The parser gets one whole head or one piece of a body per callback, and only when the request before has been answered
+and its answer was taken. Unparsed bytes stop reading, so a client that sends on fills the buffers of its own machine.
+Refusals here never reach the application; they are problems, and are recorded, all the same.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
+import socket
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final, cast
+from contextlib import suppress
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
-from protoslice.concurrency.shares import Shares
+from httptools import HttpParserError, HttpParserUpgrade
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
 from protoslice.errors import ClientLimit
 from protoslice.server.context import RequestContext
-from protoslice.server.http.headers import Headers
-from protoslice.server.problems import BAD_REQUEST, BUSY, HEADERS, SHARE, TIMEOUT, Problem
+from protoslice.server.http.headers import Headers, header_lines
+from protoslice.server.http.safety import secured
+from protoslice.server.problems import (
+    BAD_REQUEST,
+    BUSY,
+    FOR_NOW,
+    HEADERS,
+    MEDIA_TYPE,
+    RETRY_AFTER_SECONDS,
+    SHARE,
+    TIMEOUT,
+    Problem,
+)
 from protoslice.server.request.clients import Clients, network_of
 from protoslice.server.request.middleware import OPERATING
-from protoslice.server.transport.lingering import DROPPED_BYTES, Linger, LingeringTransport
-from protoslice.server.transport.pacing import HEAD_PIECES, PacedProtocol, RoundRobin
-from protoslice.server.transport.refusals import refusal
-from protoslice.server.transport.unsent import AT_FIRST, PROVEN, limit_unsent
+from protoslice.server.settings import Settings
 
 Answerer = Callable[[bytes, Headers, str | None, Headers], bytes | None]
-"""Answers a GET during parsing, with the complete response, or None to leave it to the ordinary way.
+"""Answers a GET during parsing, with the complete response, or None to leave it to the application.
 
 Arguments: target, headers, address of the peer, and headers of every response.
 """
 Record = Callable[[RequestContext], None]
-_VERSIONS: Final = frozenset({"1.0", "1.1"})
-"""Versions of HTTP that are answered; the parser takes 0.9 and 2.0 as well, and refuses any others."""
+KEPT_BYTES: Final = 16 << 10
+"""Unparsed bytes above which reading stops; up to one read of the loop (256 kB) comes on top."""
+UNSENT_AT_FIRST: Final = 128 << 10
+"""Bytes that the kernel holds unsent for a client that may never read; by default it takes 2.5 MB on a loopback.
+
+Bytes under way do not count, so a client far away is sent as much as ever.
+"""
+UNSENT_PROVEN: Final = 1 << 20
+"""The same for a client that has read. With less, the loop would wake more often than pieces are read."""
 RESERVE: Final = 32
 """Connections beyond a limit that are kept open until their head shows whether they ask for an operating route."""
 FRAMING: Final = 32
 """Bytes of chunk heads and extensions that one byte of a body pays for; no byte pays for trailers."""
+LINGER_BYTES: Final = 32 << 20
+"""Bytes behind a last answer that are read and dropped before the connection is reset."""
+LINGER_SECONDS: Final = 5.0
+DROPPED_BYTES: Final = 64 << 10
+"""Longest body that an early answer leaves to be read and dropped on a connection that is kept."""
+_VERSIONS: Final = frozenset({"1.0", "1.1"})
+"""Versions of HTTP that are answered; the parser takes 0.9 and 2.0 as well, and refuses any others."""
+_HEAD_END: Final = b"\r\n\r\n"
+_CUT: Final = (b"\r\n\r", b"\r\n", b"\r")
+"""Beginnings of the end of a head, longest first, for a piece of a body that ends inside it."""
+_BARE_LF: Final = re.compile(rb"[^\r]\n")
+_UPGRADE: Final = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """Limits of a connection."""
-
-    header_timeout_seconds: float = 15
-    max_header_bytes: int = 64 << 10
-    max_connections: int = 4096
-    clients: Clients | None = None
-    """Counts the connections of each client; None counts none."""
-    send_timeout_seconds: float = 30
-    send_min_bytes_per_second: int = 1024
-    public_path: str = ""
-    """Path below which clients reach the service, for URLs in refusals."""
-
-
-class GuardedProtocol(PacedProtocol):
+class HttpProtocol(HttpToolsProtocol):
     """Connection whose heads, framing and unread answers are bounded in bytes and time."""
 
-    limits: ClassVar[ConnectionLimits] = ConnectionLimits()
-    answerer: ClassVar[Answerer | None] = None
-    record: ClassVar[Record | None] = None
-    waiting: ClassVar[dict[GuardedProtocol, None]] = {}
-    """Connections within the limits that have sent no whole head, the one that has waited longest first."""
-    reserve: ClassVar[dict[GuardedProtocol, None]] = {}
-    """Connections beyond a limit, the oldest first."""
+    def __init__(
+        self,
+        *args: Any,
+        settings: Settings,
+        clients: Clients,
+        answer: Answerer | None,
+        record: Record | None,
+        waiting: dict[HttpProtocol, None],
+        reserve: dict[HttpProtocol, None],
+        **options: Any,
+    ) -> None:
+        """All connections of a server share `waiting` and `reserve`.
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+        In `waiting` are those within the limits that have sent no whole head, in `reserve` those beyond a limit; in
+        both, the oldest is the first.
+        """
         super().__init__(*args, **options)
-        self._counted: tuple[Shares, str] | None = None
-        self._head_bytes = 0
-        self._head_timer: asyncio.TimerHandle | None = None
-        self._send_timer: asyncio.TimerHandle | None = None
-        self._unsent = 0
-        self._active = 0.0
-        self._keeps = True
-        self._answered = False
+        self._settings = settings
+        self._clients = clients
+        self._answer = answer
+        self._record = record
+        self._waiting = waiting
+        self._reserve = reserve
+        self._data = b""
+        self._at = 0
+        self._searched = 0
+        """Unparsed bytes that are known to hold no whole head."""
+        self._paused = False
+        self._scheduled = False
+        """True once the connection has asked to parse on in the next round of the loop."""
+        self._in_head = True
+        self._body_left = 0
+        """Bytes of the body still to come, by Content-Length; 0 for a chunked body."""
         self._framing = 0
-        self._linger: Linger | None = None
-        self._reads = False
-        """True once the client has caught up with what was sent."""
+        self._keeps = True
+        """True if the connection is kept after the request under way."""
+        self._key: str | None = None
+        """Key that the connection counts under for its client."""
         self._over: tuple[Problem, str] | None = None
         """The limit that the connection is beyond: it gets operating routes only."""
+        self._head_timer: asyncio.TimerHandle | None = None
+        self._send_timer: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
+        self._unsent = 0
+        self._reads = False
+        """True once the client has caught up with what was sent."""
+        self._dropped = 0
+
+    # Connections
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Start waiting for the first request."""
         super().connection_made(transport)
-        limit_unsent(transport, AT_FIRST)
+        self.flow = _ParserFlowControl(transport, self._schedule)
+        self._limit_unsent(UNSENT_AT_FIRST)
         self._over = self._limit_reached()
         if self._over is None:
-            self.waiting[self] = None
-        elif len(self.reserve) < RESERVE or _make_room(self.reserve):
-            self.reserve[self] = None
+            self._waiting[self] = None
+        elif len(self._reserve) < RESERVE or _make_room(self._reserve):
+            self._reserve[self] = None
         else:
             self._refuse(*self._over, lingers=False)
             return
         self._await_head()
 
     def _limit_reached(self) -> tuple[Problem, str] | None:
-        """The problem of a connection beyond a limit; a full service first closes a connection that only waits."""
-        try:
-            self._count()
-        except ClientLimit as error:
-            return SHARE, error.message
-        limit = self.limits.max_connections
-        if len(self.connections) - len(self.reserve) > limit and not _make_room(self.waiting):
+        """Return the problem of a connection beyond a limit; a full service first closes one that only waits."""
+        peer = self.client[0] if self.client else None
+        if not self._clients.is_proxy(peer):
+            key = network_of(peer)
+            try:
+                self._clients.connections.take(key)
+            except ClientLimit as error:
+                return SHARE, error.message
+            self._key = key
+        limit = self._settings.max_connections
+        if len(self.connections) - len(self._reserve) > limit and not _make_room(self._waiting):
             return BUSY, f"Too many connections: the limit is {limit}"
         return None
 
     def may_give_way(self) -> bool:
-        """True while no request is under way, and no answer on its way to the client."""
+        """Return True while no request is under way, and no answer on its way to the client."""
         answered = self.cycle is None or self.cycle.response_complete
         return answered and not self.transport.get_write_buffer_size()
 
     def give_way(self) -> None:
         """Close the connection so that another one has its place."""
-        if self._linger is not None:
+        if self._linger_timer is not None:
             self.transport.abort()
-        elif self._head_bytes:
+        elif self._at < len(self._data):
             self._refuse(BUSY, "Too many connections, and this one had waited longest", lingers=False)
         else:
             self.transport.close()
 
-    def _count(self) -> None:
-        """Count the connection for its client, unless a trusted proxy; `ClientLimit` beyond its share."""
-        clients, peer = self.limits.clients, self.client[0] if self.client else None
-        if clients is not None and not clients.is_proxy(peer):
-            key = network_of(peer)
-            clients.connections.take(key)
-            self._counted = clients.connections, key
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Stop the timers, and give the place back."""
-        self.waiting.pop(self, None)
-        self.reserve.pop(self, None)
-        self._forget(self._head_timer)
-        self._forget(self._send_timer)
-        if self._linger is not None:
-            self._linger.end()
+        self._data, self._at = b"", 0
+        self._waiting.pop(self, None)
+        self._reserve.pop(self, None)
+        for timer in (self._head_timer, self._send_timer, self._linger_timer):
+            _cancel(timer)
         self._unset_keepalive_if_required()
-        if self._counted is not None:
-            shares, key = self._counted
-            shares.give(key)
+        if self._key is not None:
+            self._clients.connections.give(self._key)
         super().connection_lost(exc)
 
-    def data_received(self, data: bytes) -> None:
-        """Parse what has come; drop it on a connection that is to be closed."""
-        if self._linger is not None:
-            self._linger.drop(len(data))
-        else:
-            super().data_received(data)
+    def shutdown(self) -> None:
+        """Close the connection once the request under way is answered."""
+        self._keeps = False
+        super().shutdown()
 
-    def feed(self, piece: bytes) -> None:
-        """Feed the parser, as long as the head keeps within its length."""
-        if not self._in_head:
-            self._framing += len(piece)
-            self.parse(piece)
-            if self._framing > self.limits.max_header_bytes:
+    # Pacing
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what has come, if it has its turn; drop it on a connection that is to be closed."""
+        if self._linger_timer is not None:
+            self._dropped += len(data)
+            if self._dropped > LINGER_BYTES:
                 self.transport.abort()
             return
-        self._head_bytes += len(piece)
-        self.parse(piece)
-        if self._in_head and self._head_bytes:
-            if self._head_bytes > self.limits.max_header_bytes:
-                self._refuse_head()
-            elif self._head_timer is None:
+        self._data = data if self._at == len(self._data) else self._data[self._at :] + data
+        self._at = 0
+        if self._scheduled:
+            self._set_reading()
+        else:
+            self._parse_buffered()
+
+    def _parse_buffered(self) -> None:
+        """Parse at most one head and one piece of a body, so that other connections have their turn."""
+        self._scheduled = False
+        start, flow = self._at, self.flow
+        if self._in_head and start < len(self._data) and not (flow.write_paused or self._is_busy()):
+            self._parse_head()
+        if not self._in_head and self._at < len(self._data) and not (flow.read_paused or self.transport.is_closing()):
+            self._parse_body()
+        if self._at < len(self._data):
+            if self._at > start:
+                self._schedule()
+            self._set_reading()
+        elif self._paused or flow.read_paused:
+            self._set_reading()
+
+    def _is_busy(self) -> bool:
+        """Return True if the next head has to wait for the answer before, or is not read at all."""
+        return (self.cycle is not None and not self.cycle.response_complete) or self.transport.is_closing()
+
+    def _schedule(self) -> None:
+        """Parse on in the next round of the loop, if there is anything to parse or reading is paused."""
+        if not self._scheduled and (self._paused or self._at < len(self._data)):
+            self._scheduled = True
+            self.loop.call_soon(self._parse_buffered)
+
+    def _set_reading(self) -> None:
+        """Pause or resume reading. With few unparsed bytes it continues, to notice a client that leaves."""
+        if self.transport.is_closing() or self._linger_timer is not None:
+            return
+        paused = len(self._data) - self._at > KEPT_BYTES or (self.flow.read_paused and not self._in_head)
+        if paused != self._paused:
+            self._paused = paused
+            (self.transport.pause_reading if paused else self.transport.resume_reading)()
+
+    def _parse_head(self) -> None:
+        """Parse the next head once it has come whole; refuse one that is too long, or cannot become one."""
+        if self._data[self._at] in b"\r\n":  # lines before a request are ignored, and count for nothing
+            self._at = len(self._data) - len(self._data[self._at :].lstrip(b"\r\n"))
+        data, start, limit = self._data, self._at, self._settings.max_header_bytes
+        if start == len(data):
+            return
+        end = data.find(_HEAD_END, start + max(0, self._searched - len(_HEAD_END))) + len(_HEAD_END)
+        length = (end if end >= len(_HEAD_END) else len(data)) - start
+        if length > limit:
+            self._refuse(HEADERS, f"The limit is {limit} bytes")
+        elif end >= len(_HEAD_END):
+            self._unset_keepalive_if_required()
+            _cancel(self._head_timer)
+            self._head_timer = None
+            self._at, self._searched = end, 0
+            head = data if length == len(data) else data[start:end]
+            # A parser that sees an offer of another protocol drops the body. The connection stays on HTTP/1.1.
+            self._feed(_UPGRADE.sub(b"\r\nx-declined-upgrade:", head) if b"upgrade" in head.lower() else head)
+        elif not data[start : start + 1].isupper() or _BARE_LF.search(data, start + max(0, self._searched - 1)):
+            self._refuse(BAD_REQUEST, "Invalid HTTP request")
+        else:
+            self._searched = length
+            if self._head_timer is None:
+                self._unset_keepalive_if_required()
                 self._await_head()
 
+    def _parse_body(self) -> None:
+        """Parse a piece of the body: of a chunked one up to a blank line, since the body may end there."""
+        data, start = self._data, self._at
+        if self._body_left:
+            end = min(start + self._body_left, len(data))
+            self._body_left -= end - start
+        elif (found := data.find(_HEAD_END, start)) >= 0:
+            end = found + len(_HEAD_END)
+        else:  # the beginning of a blank line is held back
+            end = max(start, len(data) - next((len(cut) for cut in _CUT if data.endswith(cut)), 0))
+        self._at = end
+        if end > start:
+            self._framing += end - start
+            self._feed(data if end - start == len(data) else data[start:end])
+            if self._framing > self._settings.max_header_bytes:
+                self.transport.abort()
+
+    def _feed(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade:
+            pass  # CONNECT: the connection ends with its answer
+        except HttpParserError:
+            self._refuse_unparsed()
+
+    def _refuse_unparsed(self) -> None:
+        """Refuse what is not HTTP, and end the request that it belongs to."""
+        cycle = None if self._in_head else self.cycle
+        if cycle is None or not cycle.response_started:
+            if cycle is not None:
+                cycle.disconnected = True
+                cycle.message_event.set()
+            self._refuse(BAD_REQUEST, "Invalid HTTP request")
+        elif cycle.response_complete:
+            self._close()
+        else:
+            self.transport.abort()
+
+    # Callbacks of the parser
+
     def on_message_begin(self) -> None:
-        """Start anew; the scope is only made for what is not answered at once."""
+        """Start a request; its scope is only made if it is not answered at once."""
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Keep a header of the request; trailers, which follow the body, are dropped."""
+        if self._in_head:
+            name = name.lower()
+            if name == b"expect" and value.lower() == b"100-continue":
+                self.expect_100_continue = True
+            self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        """Start the request."""
+        self._in_head = False
+        self._framing = 0
+        self._waiting.pop(self, None)
+        if self._over is not None and self.url.partition(b"?")[0].decode("latin-1") not in OPERATING:
+            self._refuse(*self._over, lingers=False)
+        elif self._answer_at_once():
+            self.on_response_complete()
+        elif self.parser.get_http_version() not in _VERSIONS:
+            self._refuse(BAD_REQUEST, "Use HTTP/1.1 or HTTP/1.0")
+        else:
+            self._make_scope()
+            super().on_headers_complete()
+            self._expect_body()
+
+    def _answer_at_once(self) -> bool:
+        """Return True if the request was simple enough to be answered without a task."""
+        parser = self.parser
+        if self._answer is None or parser.get_method() != b"GET" or parser.get_http_version() != "1.1":
+            return False
+        if not parser.should_keep_alive():
+            return False
+        client = self.client[0] if self.client else None
+        answer = self._answer(self.url, self.headers, client, self.server_state.default_headers)
+        if answer is None:
+            return False
+        self.transport.write(answer)
+        return True
 
     def _make_scope(self) -> None:
         """Make uvicorn's scope, as it does at the beginning of every message."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
-        self.headers += headers if url.startswith((b"/", b"*")) else _asked_by_target(url, headers)
+        self.headers += headers if url.startswith((b"/", b"*")) else _with_host_of(url, headers)
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header of the request; trailers, which come behind the body, are dropped."""
-        if self._in_head:
-            name = name.lower()
-            if name == b"expect" and value.lower() == b"100-continue":
-                self.expect_100_continue = True
-            self.headers.append((name, value))
+    def _expect_body(self) -> None:
+        """Note how the body is framed. An answer before the end of a long one says that the connection ends."""
+        if self._over is not None or self.parser.should_upgrade():
+            self.cycle.keep_alive = False
+        self._keeps = self.cycle.keep_alive
+        lengths = [int(value) for name, value in self.headers if name == b"content-length"]
+        chunked = any(name == b"transfer-encoding" for name, _ in self.headers)
+        self._body_left = sum(lengths)  # at most one: the parser refuses two
+        if chunked or self._body_left:
+            own = SimpleNamespace(write=self.transport.write, is_closing=self.transport.is_closing, close=self._close)
+            self.cycle.transport = cast("asyncio.Transport", own)
+            if chunked or self._body_left > DROPPED_BYTES:
+                self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         """Take a piece of the body, which may have been framed in so many small chunks and no more."""
@@ -190,186 +374,96 @@ class GuardedProtocol(PacedProtocol):
         if self.cycle is not None:  # the head was not refused
             super().on_body(body)
 
-    def on_headers_complete(self) -> None:
-        """Start the request."""
-        self._in_head = False
-        self._body_left = None
-        self._framing = 0
-        self._pieces += HEAD_PIECES
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
-        if self._head_bytes > self.limits.max_header_bytes and self._head_length() > self.limits.max_header_bytes:
-            self._refuse_head()
-            return
-        self.waiting.pop(self, None)
-        if self._over is not None and self.url.partition(b"?")[0].decode("latin-1") not in OPERATING:
-            self._refuse(*self._over, lingers=False)
-            return
-        if self._answer_at_once():
-            return
-        if self.parser.get_http_version() not in _VERSIONS:
-            self._refuse(BAD_REQUEST, "Use HTTP/1.1 or HTTP/1.0")
-            return
-        self._unset_keepalive_if_required()
-        self._make_scope()
-        super().on_headers_complete()
-        if self._over is not None:
-            self.cycle.keep_alive = False
-        self._keeps = self.cycle.keep_alive
-        framing = self.body_due()
-        if framing:
-            self.cycle.transport = cast("asyncio.Transport", LingeringTransport(self.transport, self._close))
-            if not _is_short(framing):
-                self.cycle.keep_alive = False  # an answer before the end of the body says that the connection ends
-
-    def _answer_at_once(self) -> bool:
-        """True if the request was simple enough to be answered without a task of its own."""
-        answerer = type(self).answerer
-        if answerer is None or self.parser.get_method() != b"GET" or self.parser.get_http_version() != "1.1":
-            return False
-        if not self.parser.should_keep_alive():
-            return False
-        client = self.client[0] if self.client else None
-        answer = answerer(self.url, self.headers, client, self.server_state.default_headers)
-        if answer is None:
-            return False
-        self.transport.write(answer)
-        self._answered = True
-        return True
-
     def on_message_complete(self) -> None:
-        """The next bytes are a head again."""
-        if not self._answered and self.parser.should_upgrade() and self.body_due():
-            return
+        """Expect a head again."""
         self._in_head = True
-        self._head_bytes = 0
-        if self._answered:
-            self._answered = False
-            self._answered_at_once()
-        elif self.cycle is not None:
+        if self.cycle is not None:
             if not self.cycle.response_started:
                 self.cycle.keep_alive = self._keeps
             super().on_message_complete()
 
-    def shutdown(self) -> None:
-        """Close the connection once the request under way is answered."""
-        self._keeps = False
-        super().shutdown()
-
     def on_response_complete(self) -> None:
         """Wait for the next request."""
         if self._over is None and not self.transport.is_closing():
-            self.waiting[self] = None
+            self._waiting[self] = None
         super().on_response_complete()
+        self._schedule()
 
-    def _answered_at_once(self) -> None:
-        """Wait for the next request."""
-        self.waiting[self] = None
-        self.server_state.total_requests += 1
-        self._active = self.loop.time()
-        # A running timer is kept: setting it anew costs a twentieth of a small answer.
-        if self.timeout_keep_alive_task is None:
-            self._wait_idle(self.timeout_keep_alive)
+    # Slow clients
 
-    def _wait_idle(self, seconds: float) -> None:
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._settings.header_timeout_seconds, self._head_is_late)
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self._at < len(self._data):
+            seconds = self._settings.header_timeout_seconds
+            self._refuse(TIMEOUT, f"The headers did not arrive within {seconds:g} seconds")
+        else:
+            self.transport.close()
 
     def timeout_keep_alive_handler(self) -> None:
         """Close a connection that has been idle; not while an answer is still on its way to a slow client."""
-        self.timeout_keep_alive_task = None
-        if self._in_head and self._head_bytes:
-            if self._head_timer is None:  # the time ran out during the request before
-                self._await_head()
-            return
-        left = self._active + self.timeout_keep_alive - self.loop.time()
-        if self.transport.get_write_buffer_size():
-            if self._send_timer is None:
-                self._watch_sending()
-            self._wait_idle(self.timeout_keep_alive)
-        elif left > 0:
-            self._wait_idle(left)
-        else:
+        if not self.transport.get_write_buffer_size():
             super().timeout_keep_alive_handler()
+            return
+        if self._send_timer is None:
+            self._watch_sending()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def pause_writing(self) -> None:
-        """The client does not keep up: look again in a while."""
+        """Start to watch how much a client takes that does not keep up."""
         super().pause_writing()
         self._watch_sending()
 
     def resume_writing(self) -> None:
-        """The client has caught up."""
-        self._forget(self._send_timer)
+        """Stop watching a client that has caught up."""
+        _cancel(self._send_timer)
         self._send_timer = None
         if not self._reads:
             self._reads = True
-            limit_unsent(self.transport, PROVEN)
+            self._limit_unsent(UNSENT_PROVEN)
         super().resume_writing()
 
+    def _limit_unsent(self, size: int) -> None:
+        connection: socket.socket | None = self.transport.get_extra_info("socket")
+        if connection is not None and connection.family != socket.AF_UNIX:
+            with suppress(OSError):  # the client has left
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, size)
+
     def _watch_sending(self) -> None:
-        self._forget(self._send_timer)
+        _cancel(self._send_timer)
         self._unsent = self.transport.get_write_buffer_size()
-        self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
+        self._send_timer = self.loop.call_later(self._settings.send_timeout_seconds, self._check_sending)
 
-    def send_400_response(self, msg: str) -> None:
-        """Refuse bytes that do not parse as HTTP with a problem, and end the request that they belong to."""
-        cycle = None if self._in_head else self.cycle
-        if cycle is None or not cycle.response_started:
-            if cycle is not None:
-                cycle.disconnected = True
-                cycle.message_event.set()
-            self._refuse(BAD_REQUEST, msg)
-        elif cycle.response_complete:
-            self._close()
-        else:
-            self.transport.abort()
-
-    def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(self.limits.header_timeout_seconds, self._head_is_late)
-
-    def _head_length(self) -> int:
-        return len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
-
-    def _refuse_head(self) -> None:
-        self._refuse(HEADERS, f"The limit is {self.limits.max_header_bytes} bytes")
-
-    def _head_is_late(self) -> None:
-        self._head_timer = None
-        if not self._in_head or (self.cycle is not None and not self.cycle.response_complete):
-            return
-        if self._head_bytes:
-            self._refuse(TIMEOUT, f"The headers did not arrive within {self.limits.header_timeout_seconds:g} seconds")
-        else:
-            self.transport.close()
-
-    def _look(self) -> None:
+    def _check_sending(self) -> None:
         """Drop the client unless it has taken enough since the last look."""
-        unsent = self.transport.get_write_buffer_size()
+        unsent, settings = self.transport.get_write_buffer_size(), self._settings
         if not unsent:
             self._send_timer = None
             return
-        due = max(1, int(self.limits.send_min_bytes_per_second * self.limits.send_timeout_seconds))
+        due = max(1, int(settings.send_min_bytes_per_second * settings.send_timeout_seconds))
         if self._unsent - unsent < min(due, self._unsent):
             self.logger.warning("client too slow, connection closed", extra={"client": self.client})
             self.transport.abort()
             return
-        self._unsent = unsent
-        self._send_timer = self.loop.call_later(self.limits.send_timeout_seconds, self._look)
+        self._watch_sending()
+
+    # Refusals, and the end of a connection
 
     def _refuse(self, problem: Problem, detail: str, *, lingers: bool = True) -> None:
         """Answer with a problem and close; a connection beyond a limit holds no place by lingering."""
-        if self.transport.is_closing() or self._linger is not None:
+        if self.transport.is_closing() or self._linger_timer is not None:
             return
         context = RequestContext(client=self.client[0] if self.client else None)
-        answer = refusal(problem, detail, context.id, self.server_state.default_headers, self.limits.public_path)
-        self.transport.write(answer)
-        record = type(self).record
-        if record is not None:
-            context.route, context.status, context.bytes_out = "unparsed", problem.status, len(answer)
+        response = _refusal(problem, detail, context.id, self.server_state.default_headers, self._settings.public_path)
+        self.transport.write(response)
+        if self._record is not None:
+            context.route, context.status, context.bytes_out = "unparsed", problem.status, len(response)
             context.problem, context.reason = problem.slug, detail
-            record(context)
+            self._record(context)
         if lingers:
-            self._read_no_more()
+            self._linger()
         else:
             self.transport.close()
 
@@ -378,24 +472,53 @@ class GuardedProtocol(PacedProtocol):
         if self._in_head or self.transport.is_closing():
             self.transport.close()
         else:
-            self._read_no_more()
+            self._linger()
 
-    def _read_no_more(self) -> None:
+    def _linger(self) -> None:
+        """Send nothing more, and drop what comes until the client leaves.
+
+        The kernel answers unread bytes with a reset, and a client that writes before it reads would lose the answer.
+        """
         self._data, self._at = b"", 0
-        if self._held:
-            self._held = False
+        if self._paused:
+            self._paused = False
             self.transport.resume_reading()
-        self._forget(self._head_timer)
-        self._linger = Linger(self.transport, self.loop)
-
-    @staticmethod
-    def _forget(timer: asyncio.TimerHandle | None) -> None:
-        if timer is not None:
-            timer.cancel()
+        _cancel(self._head_timer)
+        self._linger_timer = self.loop.call_later(LINGER_SECONDS, self.transport.abort)
+        with suppress(OSError, RuntimeError, NotImplementedError):  # the client has hung up already
+            self.transport.write_eof()
 
 
-def _make_room(connections: dict[GuardedProtocol, None]) -> bool:
-    """Close the first connection that only waits; False if there is none."""
+class _ParserFlowControl(FlowControl):
+    """Flow control of the parser: the application's wishes are recorded, and the connection acts on them."""
+
+    def __init__(self, transport: asyncio.Transport, schedule: Callable[[], None]) -> None:
+        super().__init__(transport)
+        self._schedule = schedule
+
+    def pause_reading(self) -> None:
+        """Have no more parsed."""
+        self.read_paused = True
+
+    def resume_reading(self) -> None:
+        """Have more parsed."""
+        if self.read_paused:
+            self.read_paused = False
+            self._schedule()
+
+    def resume_writing(self) -> None:
+        """Have the next request parsed: the client has taken what was sent."""
+        super().resume_writing()
+        self._schedule()
+
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
+
+
+def _make_room(connections: dict[HttpProtocol, None]) -> bool:
+    """Close the first connection that only waits; return False if there is none."""
     found = next((each for each in connections if each.may_give_way()), None)
     if found is not None:
         del connections[found]
@@ -403,31 +526,27 @@ def _make_room(connections: dict[GuardedProtocol, None]) -> bool:
     return found is not None
 
 
-def _is_short(framing: Headers) -> bool:
-    """Return True if a body is known to be short enough to be dropped on a connection that is kept."""
-    return all(name == b"content-length" and int(value) <= DROPPED_BYTES for name, value in framing)
-
-
-def _asked_by_target(url: bytes, headers: Headers) -> Headers:
-    """Headers with the host of an absolute target, which overrides Host (RFC 9112, section 3.2.2)."""
+def _with_host_of(url: bytes, headers: Headers) -> Headers:
+    """Return headers with the host of an absolute target, which overrides Host (RFC 9112, section 3.2.2)."""
     host = url.partition(b"://")[2].partition(b"/")[0].partition(b"?")[0].rpartition(b"@")[2]
     return [(name, host if name == b"host" else value) for name, value in headers]
 
 
-def guarded(
-    limits: ConnectionLimits, answerer: Answerer | None = None, record: Record | None = None
-) -> type[GuardedProtocol]:
-    """Return the protocol class with these limits.
+def _refusal(problem: Problem, detail: str, request_id: bytes, defaults: Headers, base: str) -> bytes:
+    """Return the response with a problem that closes the connection; `defaults` are headers of every response.
 
-    `answerer` may answer simple requests at once; `record` is called for each request that is refused here.
+    Clients reach the pages of the service below the path `base`.
     """
-    # Static methods: looked up on the class, a plain function would be bound to the connection.
-    own: dict[str, Any] = {
-        "limits": limits,
-        "answerer": None if answerer is None else staticmethod(answerer),
-        "record": None if record is None else staticmethod(record),
-        "scheduler": RoundRobin(),
-        "waiting": {},
-        "reserve": {},
-    }
-    return type("GuardedProtocol", (GuardedProtocol,), own)
+    members = {"type": problem.type_below(base), "title": problem.title, "status": problem.status, "detail": detail}
+    body = json.dumps(members | {"request_id": request_id.decode()}).encode()
+    headers = [
+        *defaults,
+        (b"content-type", MEDIA_TYPE.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"cache-control", b"no-store"),
+        (b"connection", b"close"),
+        (b"x-request-id", request_id),
+    ]
+    if problem.status in FOR_NOW:
+        headers.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+    return b"".join((STATUS_LINE[problem.status], header_lines(secured(headers, private=False)), b"\r\n", body))

@@ -11,36 +11,42 @@ import os
 import resource
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Final, cast
 
 import uvicorn
+from starlette.types import ASGIApp
 from uvicorn.server import HANDLED_SIGNALS
 
 from protoslice.concurrency.chores import keep_running
 from protoslice.errors import InvalidInput
-from protoslice.server.app import create_app
+from protoslice.server.app import Application, create_app
 from protoslice.server.auth.mode import access_line
 from protoslice.server.pages.built import is_built
+from protoslice.server.request.clients import Clients
+from protoslice.server.request.cors import standing_headers
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry.logs import configure_logs
 from protoslice.server.telemetry.tracing import configure_tracing
 from protoslice.server.telemetry.workers import WorkerMetrics
-from protoslice.server.transport.certificate import Certificate, certificate_of
-from protoslice.server.transport.uvicorn_config import uvicorn_config
-from protoslice.server.transport.workers import Supervisor, WorkerLink
+from protoslice.server.transport.fastpath import FastPath
+from protoslice.server.transport.protocol import Answerer, HttpProtocol
+from protoslice.server.transport.supervisor import Supervisor, WorkerLink
 from protoslice.uris import local_path
 
 BACKLOG: Final = 2048
 TICK_SECONDS: Final = 0.05
 CUT_SECONDS: Final = 5.0
 """For requests that have been cut to tidy up."""
+LOOK_SECONDS: Final = 5.0
+"""Time between two looks at the files of the certificate."""
 _KEPT: Final = 32 << 20
 """Bytes of free memory that the process keeps: by default 128 KiB, so each answer of some MiB costs page faults."""
 _FROM_KERNEL: Final = 32 << 20
@@ -48,6 +54,41 @@ _FROM_KERNEL: Final = 32 << 20
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _log = logging.getLogger(__name__)
+
+
+def fast_path(app: Application) -> Answerer | None:
+    """Return the fast path of `app`; None where requests get spans, which the fast path does not make."""
+    return None if app.traced else FastPath(app.views, app.policy, app.recorder, app.services).answer
+
+
+def uvicorn_config(app: ASGIApp, settings: Settings, *, answerer: Answerer | None = None) -> uvicorn.Config:
+    """Return the configuration: our protocol and limits, our own log lines instead of uvicorn's, no websockets.
+
+    `answerer` may answer requests while they are parsed; None is the fast path of the application.
+    """
+    clients, record = Clients(settings), None
+    if isinstance(app, Application):
+        clients, record = app.services.clients, app.recorder.record
+        answerer = answerer or fast_path(app)
+    protocol = partial(
+        HttpProtocol, settings=settings, clients=clients, answer=answerer, record=record, waiting={}, reserve={}
+    )
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        loop="uvloop",
+        http=cast("type[asyncio.Protocol]", protocol),
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        headers=standing_headers(settings.cors_origins),
+        proxy_headers=False,
+        timeout_keep_alive=settings.keep_alive_seconds,
+        timeout_graceful_shutdown=settings.drain_seconds,
+    )
 
 
 class Server(uvicorn.Server):
@@ -81,7 +122,7 @@ class Server(uvicorn.Server):
         A worker tells its supervisor instead.
         """
         if self._link is not None:
-            asyncio.get_running_loop().add_reader(self._link.control, self._controlled, self._link.control)
+            asyncio.get_running_loop().add_reader(self._link.control_fd, self._controlled, self._link.control_fd)
         self._starting = asyncio.create_task(self._services.open())
         with suppress(asyncio.CancelledError):
             await self._starting
@@ -101,7 +142,7 @@ class Server(uvicorn.Server):
         if self.started and token is not None and file is not None:
             _write_token(token.text, file)  # before the address is printed, which others wait for
         if self.started and self._link is not None:
-            self._link.tell_started(closed=gate.closed)
+            self._link.report_started(closed=gate.closed)
         elif self.started and sockets:
             _tell(address_of(sockets[0], self._certificate))
         if self.started and token is not None and file is None:
@@ -194,7 +235,7 @@ def run(settings: Settings) -> None:
             tell = partial(_tell_start, settings, address_of(listener, certificate))
             work = partial(_serve, settings, listener, certificate)
             # An open socket would take connections that no worker accepts any more.
-            Supervisor(settings.workers, work, at_start=tell, at_end=listener.close).run()
+            Supervisor(settings.workers, work, on_ready=tell, on_signal=listener.close).run()
     finally:
         listener.close()
 
@@ -299,3 +340,82 @@ def keep_freed_memory() -> bool:
     if mallopt is None:
         return False
     return bool(mallopt(_M_MMAP_THRESHOLD, _FROM_KERNEL)) and bool(mallopt(_M_TRIM_THRESHOLD, _KEPT))
+
+
+class Certificate:
+    """TLS context of a certificate and its key; new connections get what the files hold now."""
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._files = (certificate, key)
+        self._seen = self._marks()
+        self.context = self._loaded()
+        self.expires = self._end()
+        """End of the certificate that clients get, in seconds since the epoch."""
+
+    async def watch(self) -> None:
+        """Look at the files now and then until cancelled; a pair that cannot be used changes nothing."""
+        while True:
+            await asyncio.sleep(LOOK_SECONDS)
+            marks = await asyncio.to_thread(self._marks)
+            if marks == self._seen:
+                continue
+            self._seen = marks
+            try:
+                # Tried apart first: a context that has taken half of a pair would refuse every client.
+                await asyncio.to_thread(self._loaded)
+                self._load(self.context)
+                self.expires = await asyncio.to_thread(self._end)
+            except InvalidInput as error:
+                _log.warning("could not reload the certificate, keeping the old one: %s", error.message)
+            else:
+                _log.info("certificate reloaded")
+
+    def _loaded(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.set_alpn_protocols(["http/1.1"])
+        self._load(context)
+        return context
+
+    def _load(self, context: ssl.SSLContext) -> None:
+        try:
+            # A callback, as a key with a passphrase would else be asked for at the terminal.
+            context.load_cert_chain(*self._files, password=_no_passphrase)
+        except (OSError, ValueError) as error:
+            reason = None if isinstance(error, ssl.SSLError) or not isinstance(error, OSError) else error.strerror
+            why = reason or "these are not a PEM certificate and its key, or the key has a passphrase"
+            raise InvalidInput(f"PROTOSLICE_TLS_CERT and PROTOSLICE_TLS_KEY: {why}") from None
+
+    def _end(self) -> float:
+        from cryptography.x509 import load_pem_x509_certificate  # takes 20 ms, and few services have a certificate
+
+        try:
+            return load_pem_x509_certificate(self._files[0].read_bytes()).not_valid_after_utc.timestamp()
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"PROTOSLICE_TLS_CERT: the end of the certificate cannot be read: {error}") from None
+
+    def _marks(self) -> tuple[tuple[int, int, int] | None, ...]:
+        return tuple(map(_mark, self._files))
+
+
+def certificate_of(settings: Settings) -> Certificate | None:
+    """The certificate that the settings name, None without one; `InvalidInput` where it cannot be used."""
+    certificate, key = settings.tls_cert, settings.tls_key
+    if certificate is None and key is None:
+        return None
+    if certificate is None or key is None:
+        raise InvalidInput("Set both PROTOSLICE_TLS_CERT and PROTOSLICE_TLS_KEY, or neither")
+    return Certificate(certificate, key)
+
+
+def _mark(path: Path) -> tuple[int, int, int] | None:
+    """Mark of a file's content, None without the file."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return None
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase: use a key without one")

@@ -2,7 +2,7 @@
 
 The supervisor forks before it has any thread, so a worker that dies is replaced within milliseconds. All workers accept
 from one queue of connections: those that wait there when a worker dies are taken by another. Signals reach workers by a
-pipe each, so that a signal to the whole group counts once; the end of the pipe tells of a supervisor that was killed.
+pipe each, so that a signal to the whole group counts once; the pipe ends if the supervisor is killed.
 """
 
 from __future__ import annotations
@@ -39,16 +39,16 @@ class WorkerLink:
     workers: int
     folder: Path
     """Private directory that all workers share."""
-    control: int
+    control_fd: int
     """Descriptor that gives a byte for each signal to the supervisor, and ends with it."""
-    started: int
+    started_fd: int
     """Descriptor that takes a byte, the mode of access, when the worker serves."""
 
-    def tell_started(self, *, closed: bool) -> None:
-        """Tell the supervisor that this worker serves, and whether requests need a token."""
+    def report_started(self, *, closed: bool) -> None:
+        """Report to the supervisor that this worker serves, and whether requests need a token."""
         with suppress(OSError):
-            os.write(self.started, _CLOSED if closed else _OPEN)
-        os.close(self.started)
+            os.write(self.started_fd, _CLOSED if closed else _OPEN)
+        os.close(self.started_fd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class _Running:
     """Worker that was started: its number, the pipes to it, and when that was."""
 
     number: int
-    control: int
-    started: int
+    control_fd: int
+    started_fd: int
     since: float
 
 
@@ -69,16 +69,16 @@ class Supervisor:
         workers: int,
         serve: Callable[[WorkerLink], None],
         *,
-        at_start: Callable[..., None],
-        at_end: Callable[[], None],
+        on_ready: Callable[..., None],
+        on_signal: Callable[[], None],
     ) -> None:
-        """Call `at_start(closed=…)` once, when all workers serve, and `at_end` with each signal to end."""
+        """Call `on_ready(closed=…)` once, when all workers serve, and `on_signal` with each signal to end."""
         self._count = workers
         self._serve = serve
-        self._at_start = at_start
-        self._at_end = at_end
+        self._on_ready = on_ready
+        self._on_signal = on_signal
         self._running: dict[int, _Running] = {}
-        self._told: list[int] = []
+        self._signals: list[int] = []
         self._closed = True
         self._folder = Path()
 
@@ -99,30 +99,30 @@ class Supervisor:
                 shutil.rmtree(self._folder, ignore_errors=True)
         if link is not None:
             self._serve(link)
-        elif self._told:
-            _end_by(self._told[0])
+        elif self._signals:
+            _end_by(self._signals[0])
 
     def _start(self) -> WorkerLink | None:
-        """Start all workers, the first one alone: a storage that cannot be opened is told of once."""
+        """Start all workers, the first one alone: a storage that cannot be opened is reported once."""
         for number in range(self._count):
             link = self._spawn(number)
             if link is not None:
                 return link
             self._await_start(number)
-        if not self._told:
-            self._at_start(closed=self._closed)
+        if not self._signals:
+            self._on_ready(closed=self._closed)
         return None
 
     def _await_start(self, number: int) -> None:
         """Wait until the worker serves; `SystemExit` when it ends before, and no signal is the reason."""
         pid, worker = next(item for item in self._running.items() if item[1].number == number)
-        started = os.read(worker.started, 1)
+        started = os.read(worker.started_fd, 1)
         self._closed = started != _OPEN
-        if started or self._told:
+        if started or self._signals:
             return
         _, status = os.waitpid(pid, 0)
         self._forget(pid)
-        self._tell_all()
+        self.signal_workers()
         while self._running:
             self._forget(os.waitpid(-1, 0)[0])
         sys.exit(max(1, os.waitstatus_to_exitcode(status)))
@@ -132,7 +132,7 @@ class Supervisor:
         while self._running:
             pid, status = os.waitpid(-1, 0)
             ended = self._forget(pid)
-            if ended is None or self._told:
+            if ended is None or self._signals:
                 continue
             _log.error("worker %d stopped (%s), starting a new one", ended.number, _explained(status))
             if time.monotonic() - ended.since < _YOUNG_SECONDS:
@@ -145,40 +145,41 @@ class Supervisor:
     def _spawn(self, number: int) -> WorkerLink | None:
         """Fork a worker unless the end has begun; its link in the worker, and None in the supervisor."""
         with _without_signals():
-            if self._told:
+            if self._signals:
                 return None
-            (control, told), (started, start) = os.pipe(), os.pipe()
+            (control_read, control_write), (started_read, started_write) = os.pipe(), os.pipe()
             pid = os.fork()
             if pid:
-                os.close(control)
-                os.close(start)
-                self._running[pid] = _Running(number, told, started, time.monotonic())
+                os.close(control_read)
+                os.close(started_write)
+                self._running[pid] = _Running(number, control_write, started_read, time.monotonic())
                 return None
-            os.close(told)
-            os.close(started)
+            os.close(control_write)
+            os.close(started_read)
             for other in list(self._running):
                 self._forget(other)
-            return WorkerLink(number, self._count, self._folder, control, start)
+            return WorkerLink(number, self._count, self._folder, control_read, started_write)
 
     def _forget(self, pid: int) -> _Running | None:
         worker = self._running.pop(pid, None)
         if worker is not None:
-            os.close(worker.control)
-            os.close(worker.started)
+            os.close(worker.control_fd)
+            os.close(worker.started_fd)
         return worker
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        self._told.append(number)
-        self._at_end()
-        self._tell_all()
-        if len(self._told) >= _PATIENCE:
+        self._signals.append(number)
+        self._on_signal()
+        self.signal_workers()
+        if len(self._signals) >= _PATIENCE:
             for pid in self._running:
                 os.kill(pid, signal.SIGKILL)
 
-    def _tell_all(self) -> None:
+    def signal_workers(self) -> None:
+        """Ask all workers to end."""
         for worker in self._running.values():
             with suppress(OSError):
-                os.write(worker.control, b"x")
+                os.write(worker.control_fd, b"x")
 
 
 def _end_by(number: int) -> None:
