@@ -26,7 +26,7 @@ from protoslice.catalog.webhooks import MOST_HOOKS, Delivery, Webhook, emit
 from protoslice.database import Database, transactions
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, NotFound, ProtosliceError
 from protoslice.repositories import Repositories
-from protoslice.server.api.routes.administration.webhooks import _undelivered
+from protoslice.server.api.admin import _undelivered
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
 from protoslice.stores.collection import collect_garbage

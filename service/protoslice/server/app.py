@@ -16,28 +16,27 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.database.transactions import ACTOR
 from protoslice.errors import NotFound, ProtosliceError
-from protoslice.server.api.documentation.openapi import openapi_document
-from protoslice.server.api.encoding import prepare_encoding
-from protoslice.server.api.routes import (
+from protoslice.server.api import (
+    admin,
     arriving,
-    assembly,
-    comparing,
-    drafts,
-    file_index,
-    intake,
-    json_views,
+    batch,
+    create,
+    diff,
+    graph,
     operations,
     pages,
-    parts,
-    pieces,
     repositories,
     schemas,
     sessions,
     stores,
+    structure,
     tags,
+    tensors,
+    tokens,
     uploads,
 )
-from protoslice.server.api.routes.administration import audit, spaces, tokens, webhooks
+from protoslice.server.api.documentation.openapi import openapi_document
+from protoslice.server.api.encoding import prepare_encoding
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.explanation import Asked
@@ -68,10 +67,12 @@ _READS: Final = ("GET", "HEAD")
 _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that some route has."""
 
-_ROUTES: Final = (
-    intake, stores, uploads, arriving, assembly, drafts, pieces, parts, json_views, file_index, comparing, tags,
-    repositories, schemas,
-    spaces, tokens, audit, webhooks, sessions, operations, pages,
+_ROUTERS: Final = (
+    create.router, stores.router, uploads.router, arriving.router, structure.pieces, batch.router, structure.router,
+    tensors.router, graph.router, diff.router, tags.router, repositories.router, schemas.router, admin.spaces_router,
+    tokens.router, admin.audit_router, admin.webhooks_router, sessions.router, operations.router, pages.router,
+    # The hub last: its repositories may have any name that the others do not take.
+    oci.ROUTER, *mlflow.ROUTERS, *hub.ROUTERS,
 )  # fmt: skip
 
 
@@ -97,10 +98,7 @@ class Application(FastAPI):
         self.views = ViewRouter(VIEWS)
         self.policy = services.policy
         self.recorder = Recorder(services.metrics)
-        for module in _ROUTES:
-            self.include_router(module.router)
-        # The hub last: its repositories may be called anything but what the others ask for.
-        for router in (oci.ROUTER, *mlflow.ROUTERS, *hub.ROUTERS):
+        for router in _ROUTERS:
             self.include_router(router)
         check_rules(rows_of(self.router.routes) | {view.row for view in VIEWS})
         for kind in HANDLED:

@@ -14,8 +14,8 @@ from tests.support.asgi import ask
 from tests.support.serve import open_app
 
 from protoslice.facts import Tag
+from protoslice.server.api import tags
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.routes import tags
 from protoslice.server.app import create_app
 from protoslice.server.auth.rules import OPEN, READ, RULES, add_rule
 from protoslice.server.request.guarded_route import GuardedRouter, routes_of

@@ -17,7 +17,7 @@ from tests.server.http.test_safe_headers import all_rows, new_app, targets
 from tests.support.serve import serve
 
 from protoslice.json_text import parse_json
-from protoslice.server.api.request_bodies import RequestBody
+from protoslice.server.api.requests import RequestBody
 from protoslice.server.app import Application
 from protoslice.server.auth import rules
 from protoslice.server.auth.rules import Rule

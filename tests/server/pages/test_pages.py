@@ -22,7 +22,7 @@ from protoslice.server.problems import PROBLEMS
 @pytest.fixture(autouse=True)
 def not_built(monkeypatch: pytest.MonkeyPatch) -> None:
     """The page of a checkout in which `make web` has not run."""
-    monkeypatch.setattr("protoslice.server.api.routes.pages.is_built", lambda: False)
+    monkeypatch.setattr("protoslice.server.api.pages.is_built", lambda: False)
 
 
 VOID = {"meta", "link", "path", "br"}

@@ -11,7 +11,7 @@ from tests.support.stores import in_memory, opened, uploads_in
 
 from protoslice.errors import ClientLimit, Gone, TooMany
 from protoslice.server.api.encoding import encode_fact
-from protoslice.server.api.routes.uploads import state_of
+from protoslice.server.api.uploads import state_of
 from protoslice.server.app import create_app
 from protoslice.server.bodies.tus import upload_headers
 from protoslice.server.settings import Settings

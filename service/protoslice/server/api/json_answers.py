@@ -20,7 +20,7 @@ from protoslice.facts import Restored, Store, StoreName
 from protoslice.json_text import encode_json
 from protoslice.server.api.encoding import encode_fact, encode_items, has_secret, store_weight
 from protoslice.server.auth.permissions import Scope as AccessScope
-from protoslice.server.auth.places import asked_url, url_of
+from protoslice.server.auth.places import asked_url, lasting_url, url_of
 from protoslice.server.context import context_of
 from protoslice.server.http.conditions import EntityTag, Preconditions, Verdict, evaluate, failure
 from protoslice.server.http.digests import format_digest
@@ -68,6 +68,8 @@ Until = Annotated[
     Time | None, Query(description="Only what is older than this.", examples=["2026-12-01", "2026-12-01T12:00:00Z"])
 ]
 """Query parameters of calls that list what has a time."""
+
+Start = Annotated[int, Query(alias="from", ge=0, lt=10**18, description="Position to start at, instead of a cursor.")]
 
 _LEAST_GZIPPED: Final = 1024
 _GZIP_LEVEL: Final = 6
@@ -282,3 +284,14 @@ def next_page(scope: Scope, after: str | None, *, name: str = "cursor", absolute
         return {}
     query = with_parameter(scope["query_string"], name, after)
     return {"link": f'<{asked_url(scope, absolute=absolute)}?{query}>; rel="next"'}
+
+
+def at_most(limit: int, services: Services) -> int:
+    return min(limit, services.settings.max_page_items)
+
+
+def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:
+    """Cache-Control under a store's id, Content-Location (the lasting URL) under another name."""
+    if ref == store.info.id:
+        return {"cache-control": VERSIONED}
+    return {"content-location": lasting_url(request.scope, store.info.id)}

@@ -1,20 +1,21 @@
-"""Routes of the page for people: its addresses, all of which answer with its shell, and its files."""
+"""Serve the web page: its addresses, its files, and an index of a store's files for clients that follow links."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from html import escape
 from typing import Annotated, Final
 from urllib.parse import quote, unquote
 
 from fastapi import Query, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from protoslice.errors import ProtosliceError, Unsupported
-from protoslice.facts import Store
+from protoslice.errors import NotFound, ProtosliceError, Unsupported
+from protoslice.facts import File, Store
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.auth.places import absolute_url, url_of
-from protoslice.server.auth.rules import OPEN
-from protoslice.server.context import public_path
+from protoslice.server.auth.places import Ref, absolute_url, url_of
+from protoslice.server.auth.rules import OPEN, SHOWN
+from protoslice.server.context import context_of, public_path
 from protoslice.server.http.headers import read_fields
 from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
 from protoslice.server.pages.home import home_body, home_page
@@ -22,6 +23,7 @@ from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
 from protoslice.server.problems import NOT_FOUND, HttpProblem
 from protoslice.server.request.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.services import Given
+from protoslice.sizes import format_size
 
 router = GuardedRouter(tags=["operations"])
 
@@ -107,3 +109,50 @@ def _shell(request: Request, *parts: str) -> Response:
         raise HttpProblem(NOT_FOUND, f"The web page {why}")
     plain = '<p>This page needs JavaScript. <a href="/">Without it</a>, there is a list of the newest stores.</p>'
     return HTMLResponse(shell(plain, *parts), headers=BUILT_HEADERS)
+
+
+_LINE_BYTES: Final = 300
+_INDEX: Final = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>{title}</title>
+<h1>{title}</h1>
+<ul>
+{rows}
+</ul>
+"""
+"""Only links to entries and to the folder above: clients that follow every link stay below `files/`."""
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/files/{path:path}",
+    SHOWN,
+    response_class=HTMLResponse,
+    include_in_schema=False,
+)
+async def list_folder(request: Request, services: Given, ref: Ref, path: str) -> Response:
+    """List the files and folders directly in a folder, whose path is empty or ends with a slash."""
+    store = await services.stores.get(ref)
+    context_of(request.scope).store = store.id
+    listed = await services.stores.worker.sized(
+        _LINE_BYTES * len(store.files), lambda: _index(f"{ref}/files/{path}", store.files, path)
+    )
+    return HTMLResponse(listed, headers=PAGE_HEADERS)
+
+
+def _index(title: str, files: Sequence[File], folder: str) -> bytes:
+    """The index of a folder; `NotFound` when it holds no files."""
+    found: dict[str, int | None] = {}
+    for file in files:
+        if file.path.startswith(folder):
+            name, slash, _ = file.path[len(folder) :].partition("/")
+            found[name + slash] = None if slash else file.size
+    if not found:
+        raise NotFound(f"The store has no folder {folder!r}")
+    rows = [_row("../", None)] if folder else []
+    rows += [_row(name, size) for name, size in sorted(found.items())]
+    return _INDEX.format(title=escape(title), rows="\n".join(rows)).encode()
+
+
+def _row(name: str, size: int | None) -> str:
+    """A link, every character of which but slashes and plain letters is encoded."""
+    return f'<li><a href="{quote(name)}">{escape(name)}</a>' + ("" if size is None else f" {format_size(size)}")

@@ -1,7 +1,8 @@
-"""Taking stores in: from a body, or over objects in place."""
+"""Create stores: from a body, a form, objects in place, finished uploads or a folder of artifacts."""
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Annotated, Any, Literal
 
@@ -9,20 +10,24 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.errors import CorruptModel, StorageDenied
+from protoslice.mlflow import MlflowArtifacts
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
-from protoslice.server.api.request_bodies import Register
+from protoslice.server.api.requests import Assemble, Register
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, TagPlace
-from protoslice.server.bodies.ingest import ingest_body, upload_slot
+from protoslice.server.bodies.ingest import ingest_archive, ingest_body, ingest_recipe, upload_slot
 from protoslice.server.bodies.new_store import Report, StoreQuery
+from protoslice.server.bodies.tus import answering, joining, upload_id
+from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.problems import UNSUPPORTED, HttpProblem, problem_of_error
 from protoslice.server.request.body_limits import UPLOAD_BODY, takes_body
 from protoslice.server.request.guarded_route import GuardedRouter
-from protoslice.server.services import Given
+from protoslice.server.services import Given, Services
+from protoslice.stores import Created, IngestRequest
 
 router = GuardedRouter(tags=["stores"])
 _TAGGED = Rule(Scope.WRITE, TagPlace.QUERY)
@@ -130,4 +135,63 @@ async def register_store(request: Request, services: Given, body: Register) -> R
     except StorageDenied as error:
         # Not our own storage: the source is the client's choice.
         raise HttpProblem(UNSUPPORTED, "This source is not allowed by the operator, or cannot be read") from error
+    return await made_answer(request, services.stores, made)
+
+
+@endpoint(
+    router,
+    "POST /v1/stores/assemble",
+    Rule(Scope.WRITE, TagPlace.BODY),
+    answer=CreatedStore,
+    status=201,
+    fails=(403, 404, 409, 410, 413, 415, 422, 507),
+    responses={
+        200: {"description": "The store already existed.", "model": CreatedStore},
+        201: {"description": "The store was created.", "headers": {"location": header("URL of the store.")}},
+    },
+    experimental=True,
+    summary="Create a store from finished uploads",
+    tags=["uploads"],
+)
+@answering
+async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
+    """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
+    services.allow_tags(body.tags)
+    async with upload_slot(services, request):
+        made = await joining(_assembled(services, body, body.request()))
+    context_of(request.scope).store = made.store.id
+    return await made_answer(request, services.stores, made)
+
+
+async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) -> Created:
+    if body.recipe is not None:
+        async with aclosing(services.uploads.content(upload_id(body.recipe))) as recipe:
+            return await ingest_recipe(services, wanted, recipe)
+    if body.archive is not None:
+        async with aclosing(services.uploads.content(upload_id(body.archive))) as archive:
+            return await ingest_archive(services, wanted, archive)
+    files = {
+        path: [upload_id(url) for url in ([urls] if isinstance(urls, str) else urls)]
+        for path, urls in body.uploads.items()
+    }
+    return await services.uploads.assemble(files, wanted, body.sha256)
+
+
+@endpoint(
+    router,
+    "POST /v1/drafts/{name:path}",
+    Rule(Scope.WRITE, TagPlace.QUERY, reads=True),
+    answer=CreatedStore,
+    status=201,
+    responses=CREATED,
+    experimental=True,
+    summary="Create a store from a folder of MLflow artifacts",
+)
+async def store_draft(
+    request: Request, services: Given, name: str, options: StoreQuery, report: Report = False
+) -> Response:
+    """Create a store from the current files of a folder, without copying large files."""
+    wanted = replace(options.request(), report=report)
+    async with upload_slot(services, request):
+        made = await MlflowArtifacts(services.stores).store(name.strip("/"), wanted)
     return await made_answer(request, services.stores, made)

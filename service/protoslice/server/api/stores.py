@@ -28,7 +28,7 @@ from protoslice.server.api.json_answers import (
     store_body,
 )
 from protoslice.server.api.models import PageOf, RestoredStore
-from protoslice.server.api.request_bodies import DescribeStore
+from protoslice.server.api.requests import DescribeStore
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import Ref, plain_ref, url_of
 from protoslice.server.auth.rules import DELETE, READ, SHOWN, Rule

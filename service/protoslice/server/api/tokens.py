@@ -15,7 +15,7 @@ from protoslice.server.api.encoding import encode_items
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
-from protoslice.server.api.request_bodies import CreateToken, SignUrl
+from protoslice.server.api.requests import CreateToken, SignUrl
 from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.auth.places import service_url, space_of, url_of
 from protoslice.server.auth.rules import ADMIN, READ

@@ -14,7 +14,7 @@ from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
-from protoslice.server.api.request_bodies import PutTag
+from protoslice.server.api.requests import PutTag
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import READ, Rule, TagPlace

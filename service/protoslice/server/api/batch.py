@@ -14,7 +14,7 @@ from starlette.types import Message, Receive, Scope, Send
 from protoslice.concurrency.executor import counted_work
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 from protoslice.server.api.endpoints import endpoint
-from protoslice.server.api.request_bodies import AskedPart, AskMerge, AskParts
+from protoslice.server.api.requests import AskedPart, AskMerge, AskParts
 from protoslice.server.api.view_parameters import MergeQuery
 from protoslice.server.api.view_router import FoundView, ViewRouter, answer_view
 from protoslice.server.api.views import VIEWS

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import json_answer
-from protoslice.server.api.request_bodies import RequestBody
+from protoslice.server.api.requests import RequestBody
 from protoslice.server.auth.permissions import Principal
 from protoslice.server.auth.places import service_url
 from protoslice.server.auth.rules import OPEN

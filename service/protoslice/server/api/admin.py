@@ -1,0 +1,399 @@
+"""Administer spaces and webhooks, and list the audit."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import re
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from fastapi import Query, Request
+from starlette.responses import Response
+
+from protoslice.catalog.audit import EVERY_SPACE, AuditQuery, AuditRow, AuditTable, Place
+from protoslice.catalog.spaces import Quota, SpaceRow
+from protoslice.catalog.syntax import is_id, is_id_prefix
+from protoslice.catalog.webhooks import Delivery, Webhook
+from protoslice.database.transactions import time_of
+from protoslice.errors import InvalidInput, NotFound
+from protoslice.facts import AuditEntry, EventLetter, Redelivered, Space, WebhookFacts
+from protoslice.server.api.encoding import encode_fact, encode_items
+from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
+from protoslice.server.api.json_answers import (
+    Cursor,
+    Limit,
+    Since,
+    Until,
+    etag_of,
+    json_answer,
+    microseconds_of,
+    page_answer,
+)
+from protoslice.server.api.models import PageOf
+from protoslice.server.api.requests import ChangeSpace, PutSpace, PutWebhook
+from protoslice.server.auth.permissions import Scope
+from protoslice.server.auth.places import space_of
+from protoslice.server.auth.rules import ADMIN, Rule
+from protoslice.server.http.conditions import EntityTag
+from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.services import Given, Services
+from protoslice.stores import ResultPage
+from protoslice.stores.spaces import Spaces
+from protoslice.webhooks.webhooks import NewWebhook
+
+spaces_router = GuardedRouter(tags=["spaces"])
+
+
+@endpoint(
+    spaces_router,
+    "GET /v1/spaces",
+    Rule(Scope.READ, everywhere=True),
+    answer=PageOf[Space],
+    cached=True,
+    summary="List spaces",
+)
+async def list_spaces(
+    request: Request,
+    services: Given,
+    cursor: Cursor,
+    limit: Limit = 100,
+) -> Response:
+    """List spaces with their usage and quotas, the default space first."""
+    spaces = _spaces(services)
+    page = await spaces.page(limit=min(limit, _MOST_SPACES), cursor=cursor)
+    items = await asyncio.to_thread(lambda: encode_items(map(_space_fact, page.items)))
+    return page_answer(request, page, items)
+
+
+async def _current_space(request: Request, services: Services) -> Current:
+    usage = await _spaces(services).usage(request.path_params["space"])
+    return Current(etag_of(encode_fact(_space_fact(usage))), usage.version)
+
+
+UnchangedSpace = Annotated[Condition, conditional(_current_space)]
+
+
+@endpoint(
+    spaces_router,
+    "GET /v1/spaces/{space}",
+    Rule(Scope.READ, everywhere=True),
+    answer=Space,
+    fails=(404,),
+    cached=True,
+    summary="Get a space",
+)
+async def get_space(request: Request, services: Given, space: str) -> Response:
+    """Return a space with its usage and quota. Its entity tag changes with both."""
+    return json_answer(request, _space_fact(await _spaces(services).usage(space)))
+
+
+@endpoint(
+    spaces_router,
+    "PUT /v1/spaces/{space}",
+    Rule(Scope.ADMIN, everywhere=True),
+    answer=Space,
+    fails=(403, 413, 422, 507),
+    responses={
+        200: {"description": "The space already existed."},
+        201: {"description": "The space was created.", "model": Space},
+    },
+    summary="Create a space, or set its quota",
+)
+async def create_space(
+    request: Request, services: Given, space: str, condition: UnchangedSpace, body: PutSpace | None = None
+) -> Response:
+    """Create a space with its own stores, tags and schemas, invisible to other spaces.
+
+    A body sets the quota, also of an existing space; without a body the quota is unchanged.
+    """
+    spaces = _spaces(services)
+    quota = (
+        None
+        if body is None
+        else Quota(
+            stored_bytes=body.quota_bytes,
+            stores=body.quota_stores,
+            open_uploads=body.quota_open_uploads,
+            requests=body.quota_requests,
+        )
+    )
+    created = await spaces.create(space, quota, if_match=condition.version, if_none_match=condition.absent)
+    return json_answer(request, _space_fact(await spaces.usage(space)), status=201 if created else 200)
+
+
+@endpoint(
+    spaces_router,
+    "PATCH /v1/spaces/{space}",
+    Rule(Scope.ADMIN, everywhere=True),
+    answer=Space,
+    fails=(400, 403, 404, 413, 415, 422, 507),
+    summary="Change the quota of a space",
+)
+async def change_space(
+    request: Request, services: Given, space: str, body: ChangeSpace, condition: UnchangedSpace
+) -> Response:
+    """Change some limits of a space in one step, and leave the others."""
+    spaces = _spaces(services)
+    await spaces.change_limits(space, body.model_dump(exclude_unset=True), if_match=condition.version)
+    return json_answer(request, _space_fact(await spaces.usage(space)))
+
+
+@endpoint(
+    spaces_router,
+    "DELETE /v1/spaces/{space}",
+    Rule(Scope.ADMIN, everywhere=True),
+    status=204,
+    fails=(403, 404, 409, 422),
+    summary="Remove a space",
+)
+async def remove_space(
+    services: Given,
+    space: str,
+    condition: UnchangedSpace,
+    with_stores: Annotated[bool, Query(description="Remove all stores and names in it too.")] = False,
+) -> Response:
+    """Remove a space, which has to be empty unless its stores are removed too.
+
+    Nothing in it can be read or changed from then on. What it has is deleted a day later, after which its name is free;
+    until then an operator can restore it. An empty space is deleted within a minute.
+    """
+    await _spaces(services).remove(space, with_stores=with_stores, if_match=condition.version)
+    return Response(status_code=204)
+
+
+_MOST_SPACES = 100
+"""Spaces of a page."""
+
+
+def _space_fact(usage: SpaceRow) -> Space:
+    quota, used = usage.quota, usage.held
+    return Space(
+        name=usage.name,
+        stored_bytes=used.stored_bytes,
+        stores=used.stores,
+        quota_bytes=quota.stored_bytes or 0,
+        quota_stores=quota.stores or 0,
+        quota_open_uploads=quota.open_uploads or 0,
+        quota_requests=quota.requests or 0,
+    )
+
+
+def _spaces(services: Services) -> Spaces:
+    if services.spaces is None:
+        raise NotFound("The service is starting or shutting down")
+    return services.spaces
+
+
+audit_router = GuardedRouter(tags=["audit"])
+
+_CURSOR: Final = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{32})-([0-9a-f]{1,15})")
+
+
+@endpoint(
+    audit_router,
+    "GET /v1/audit",
+    ADMIN,
+    answer=PageOf[AuditEntry],
+    fails=(401, 403, 404, 422),
+    cached=True,
+    summary="List changes",
+)
+async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
+    request: Request,
+    services: Given,
+    cursor: Cursor,
+    who: Annotated[str | None, Query(description="Only changes by this token or account.", examples=["ci"])] = None,
+    what: Annotated[str | None, Query(description="Only changes of this kind.", examples=["store.removed"])] = None,
+    subject: Annotated[
+        str | None,
+        Query(description="Only changes of this store, by its id or the beginning of it, or of this name."),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    every_space: Annotated[
+        bool,
+        Query(description="Changes that concern all spaces, in place of those of one; needs an admin of all spaces."),
+    ] = False,
+    limit: Limit = 100,
+) -> Response:
+    """List changes of the space in the URL, newest first, with who made them.
+
+    A page may be short, or empty, although there is a `next`. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
+    """
+    if every_space:
+        services.require(Scope.ADMIN, EVERY_SPACE)
+    if subject is not None and is_id_prefix(subject) and not is_id(subject):
+        with suppress(NotFound):
+            subject = await services.stores.manifests.whole_id(subject)
+    table = AuditTable(services.stores.database, EVERY_SPACE if every_space else space_of(request.scope))
+    query = AuditQuery(who=who, what=what, subject=subject, since=microseconds_of(since), until=microseconds_of(until))
+    most = min(limit, services.settings.max_page_items)
+    rows, rest = await table.page(query, limit=most, after=None if cursor is None else _place(cursor))
+    page = ResultPage(rows, None if rest is None else f"{rest[0]:x}-{rest[1].hex()}-{rest[2]:x}")
+    items = await asyncio.to_thread(lambda: encode_items(map(_audit_fact, rows)))
+    return page_answer(request, page, items)
+
+
+def _place(cursor: str) -> Place:
+    match = _CURSOR.fullmatch(cursor)
+    if match is None:
+        raise InvalidInput("this cursor was not given by this service")
+    return int(match[1], 16), bytes.fromhex(match[2]), int(match[3], 16)
+
+
+def _audit_fact(row: AuditRow) -> AuditEntry:
+    who = row.who
+    return AuditEntry(time_of(row.at), who.name, row.what, row.subject, dict(row.detail), row.change.hex(), who.id)
+
+
+webhooks_router = GuardedRouter(tags=["webhooks"])
+
+_NO_STORE = {"cache-control": "no-store"}
+_DAMAGED = "protoslice.damaged"
+"""Type that is shown for an event whose row is damaged."""
+
+
+@endpoint(
+    webhooks_router,
+    "GET /v1/webhooks",
+    ADMIN,
+    answer=PageOf[WebhookFacts],
+    fails=(401, 403, 404, 422),
+    cached=True,
+    summary="List webhooks",
+)
+async def list_webhooks(request: Request, services: Given) -> Response:
+    """List the webhooks of the space, sorted by name. Secrets are not shown."""
+    hooks = await services.webhooks.of(space_of(request.scope))
+    return page_answer(request, ResultPage(hooks), encode_items(map(_webhook_fact, hooks)))
+
+
+async def _current_webhook(request: Request, services: Services) -> Current:
+    hook = await services.webhooks.get(space_of(request.scope), request.path_params["name"])
+    return Current(_webhook_etag(hook), hook.secret)
+
+
+UnchangedWebhook = Annotated[Condition, conditional(_current_webhook)]
+
+
+@endpoint(
+    webhooks_router,
+    "GET /v1/webhooks/{name}",
+    ADMIN,
+    answer=WebhookFacts,
+    fails=(401, 403, 404, 422),
+    cached=True,
+    summary="Get a webhook",
+)
+async def get_webhook(request: Request, services: Given, name: str) -> Response:
+    """Return a webhook without its secret. Its entity tag changes whenever it is put."""
+    hook = await services.webhooks.get(space_of(request.scope), name)
+    return json_answer(request, _webhook_fact(hook), etag=_webhook_etag(hook))
+
+
+@endpoint(
+    webhooks_router,
+    "PUT /v1/webhooks/{name}",
+    ADMIN,
+    answer=WebhookFacts,
+    fails=(401, 403, 404, 413, 422, 507),
+    responses={201: {"model": WebhookFacts}},
+    summary="Create or replace a webhook",
+)
+async def put_webhook(
+    request: Request, services: Given, name: str, body: PutWebhook, condition: UnchangedWebhook
+) -> Response:
+    """Create or replace a webhook.
+
+    The response has a new secret, which is only returned once.
+    """
+    wanted = NewWebhook(name, body.url, tuple(body.events))
+    hook, created = await services.webhooks.put(
+        space_of(request.scope), wanted, if_match=condition.version, if_none_match=condition.absent
+    )
+    return json_answer(
+        request,
+        _webhook_fact(hook, hook.secret_text),
+        status=201 if created else 200,
+        headers=_NO_STORE,
+        etag=_webhook_etag(hook),
+    )
+
+
+@endpoint(
+    webhooks_router,
+    "DELETE /v1/webhooks/{name}",
+    ADMIN,
+    status=204,
+    fails=(401, 403, 404, 422),
+    summary="Remove a webhook",
+)
+async def remove_webhook(request: Request, services: Given, name: str, condition: UnchangedWebhook) -> Response:
+    """Remove a webhook and its undelivered events."""
+    await services.webhooks.remove(space_of(request.scope), name, if_match=condition.version)
+    return Response(status_code=204)
+
+
+@endpoint(
+    webhooks_router,
+    "GET /v1/webhooks/{name}/letters",
+    ADMIN,
+    answer=PageOf[EventLetter],
+    fails=(401, 403, 404, 422),
+    cached=True,
+    experimental=True,
+    summary="List undelivered events of a webhook",
+)
+async def list_letters(
+    request: Request,
+    services: Given,
+    cursor: Cursor,
+    name: str,
+    dead: Annotated[bool, Query(description="List events that failed permanently, instead of pending ones.")] = False,
+    limit: Annotated[int, Query(ge=1, description="Maximum number of events.")] = 100,
+) -> Response:
+    """List the events not yet delivered to a webhook, oldest first."""
+    most = min(limit, services.settings.max_page_items)
+    hook = await services.webhooks.get(space_of(request.scope), name)
+    page = await services.webhooks.deliveries(hook, dead=dead, limit=most, cursor=cursor)
+    return page_answer(request, page, encode_items(map(_undelivered, page.items)))
+
+
+@endpoint(
+    webhooks_router,
+    "POST /v1/webhooks/{name}/redeliver",
+    ADMIN,
+    answer=Redelivered,
+    status=202,
+    fails=(401, 403, 404, 422),
+    experimental=True,
+    summary="Deliver failed events again",
+)
+async def redeliver_letters(request: Request, services: Given, name: str) -> Response:
+    """Deliver the failed events of a webhook again."""
+    count = await services.webhooks.redeliver(space_of(request.scope), name)
+    return json_answer(request, Redelivered(count), status=202, headers=_NO_STORE)
+
+
+def _webhook_etag(hook: Webhook) -> EntityTag:
+    """Return the entity tag: a digest of the secret, which each change replaces. It does not reveal the secret."""
+    return EntityTag(hashlib.sha256(hook.secret).hexdigest())
+
+
+def _webhook_fact(hook: Webhook, secret: str = "") -> WebhookFacts:
+    return WebhookFacts(hook.name, hook.url, tuple(hook.events), _time(hook.created), secret)
+
+
+def _undelivered(delivery: Delivery) -> EventLetter:
+    kind, subject = _DAMAGED, ""
+    with suppress(ValueError, RecursionError, KeyError, TypeError):
+        event = json.loads(delivery.event)
+        kind, subject = str(event["type"]), str(event["subject"])
+    return EventLetter(delivery.id, kind, subject, time_of(delivery.written), delivery.attempts, delivery.error)
+
+
+def _time(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

@@ -1,0 +1,146 @@
+"""Serve parts of the graph of a model as JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+from starlette.responses import Response
+
+from protoslice.facts import (
+    GraphLevel,
+    GraphSection,
+    Neighbourhood,
+)
+from protoslice.graphs import MAX_HOPS, MAX_NODES, Ends, GraphQuery
+from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.json_answers import (
+    lasting_headers,
+    view_answer,
+)
+from protoslice.server.auth.places import Ref
+from protoslice.server.auth.rules import SHOWN
+from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.services import Given
+from protoslice.stores.reading import graphs
+
+router = GuardedRouter(tags=["views"])
+
+MOST_BLOCKS = (1 << 32) - 1
+"""Largest number of a block, and of nodes."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Parameters that choose a part of a graph."""
+
+    around: Annotated[
+        str | None,
+        Query(
+            description="Path or name of a node, or of a value it consumes or produces, to return the nodes around it. "
+            "Default: the graph's first nodes."
+        ),
+    ] = None
+    graph: Annotated[
+        str | None, Query(description="Path of the graph; default: the main graph.", examples=["graph"])
+    ] = None
+    hops: Annotated[int, Query(ge=0, le=MAX_HOPS, description="Maximum number of links from the node in `around`.")] = 2
+    search: Annotated[
+        str | None,
+        Query(
+            description="Without `around`: return the nodes whose name or path contains these words. If there are "
+            "none, return those that produce a value whose name contains them."
+        ),
+    ] = None
+    limit: Annotated[int, Query(ge=1, le=MAX_NODES, description="Maximum number of nodes.")] = 100
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/graph",
+    SHOWN,
+    answer=Neighbourhood,
+    fails=(404, 413, 422),
+    cached=True,
+    experimental=True,
+    summary="List the nodes around a node of a graph",
+)
+async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotated[_Asked, Depends()]) -> Response:
+    """Return the nodes around a node, nearest first, with the values between them.
+
+    Without `around`, return the graph's first nodes, or those that match `search`.
+    """
+    store = await services.stores.view(ref)
+    query, headers = GraphQuery(**asdict(asked)), lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: graphs.part(store, query), headers)
+
+
+GraphPath = Annotated[
+    str | None,
+    Query(description="Path of the graph; default: that of the node, or the main graph.", examples=["graph"]),
+]
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/graph/blocks",
+    SHOWN,
+    answer=GraphLevel,
+    fails=(404, 413, 422),
+    cached=True,
+    experimental=True,
+    summary="List a graph as blocks",
+)
+async def get_graph_blocks(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    graph: GraphPath = None,
+    block: Annotated[int, Query(ge=0, le=MOST_BLOCKS, description="Number of a block; 0 is the whole graph.")] = 0,
+    node: Annotated[
+        str | None, Query(description="Path or name of a node, to list the block around it instead of `block`.")
+    ] = None,
+) -> Response:
+    """Return the parts of a block in the order in which they are computed, and the values between them.
+
+    Blocks are groups of nodes whose names begin alike, and repeats: stretches that look the same. A level has at most
+    64 parts.
+    """
+    store = await services.stores.view(ref)
+    headers = lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: graphs.level(store, graph, block, node), headers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """Parameters that choose two places in a graph."""
+
+    start: Annotated[str, Query(description="Path or name of a node.", examples=["conv1"])]
+    end: Annotated[str, Query(description="Path or name of another node.", examples=["softmax"])]
+    start_nodes: Annotated[
+        int, Query(ge=1, le=MOST_BLOCKS, description="Number of nodes from `start` on, such as those of a block.")
+    ] = 1
+    end_nodes: Annotated[int, Query(ge=1, le=MOST_BLOCKS, description="Number of nodes from `end` on.")] = 1
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/graph/between",
+    SHOWN,
+    answer=GraphSection,
+    fails=(404, 413, 422),
+    cached=True,
+    experimental=True,
+    summary="List the nodes between two places of a graph",
+)
+async def get_graph_section(
+    request: Request, services: Given, ref: Ref, places: Annotated[_Places, Depends()], graph: GraphPath = None
+) -> Response:
+    """Return the nodes on all ways from one place to the other, their weights, and the values that go in and out.
+
+    Of an ONNX model, `inputs` and `outputs` select the same part in `/onnx/model.onnx`.
+    """
+    store = await services.stores.view(ref)
+    ends, headers = Ends(**asdict(places)), lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: graphs.section(store, graph, ends), headers)

@@ -1,1 +1,0 @@
-"""The routes that the framework serves, a file for each kind of thing."""

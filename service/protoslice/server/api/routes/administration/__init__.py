@@ -1,1 +1,0 @@
-"""Calls of administrators: spaces, tokens, webhooks."""

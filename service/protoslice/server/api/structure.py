@@ -1,0 +1,250 @@
+"""Serve the structure of a store as JSON: chunks, fields, signatures, a summary, and pieces."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+from starlette.responses import Response
+
+from protoslice.facts import (
+    ChunkEntry,
+    MissingPieces,
+    ModelReport,
+    Node,
+    Piece,
+    Signature,
+)
+from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.json_answers import (
+    Cursor,
+    Limit,
+    Start,
+    at_most,
+    json_answer,
+    lasting_headers,
+    view_answer,
+)
+from protoslice.server.api.models import PageOf
+from protoslice.server.api.requests import AskMissing
+from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP
+from protoslice.server.auth.places import Ref
+from protoslice.server.auth.rules import READ, SHOWN
+from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.services import Given
+from protoslice.stores import RecordsRequest, ResultPage
+from protoslice.stores.reading import chunks, documents, models
+from protoslice.stores.reading.pieces import table_of
+from protoslice.streams.framing import Framing
+from protoslice.tensors.listing import tags_of
+
+router = GuardedRouter(tags=["views"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Document:
+    """Parameters that choose the document to look into."""
+
+    file: Annotated[str | None, Query(description=FILE_HELP, examples=["variables/variables.index"])] = None
+    framing: Annotated[Framing | None, Query(description="Framing of the stream, if it cannot be detected.")] = None
+    type: Annotated[str | None, Query(description="Message type of the stream's records.")] = None
+
+
+RootPath = Annotated[str, Query(description="Field path; default: the root.", examples=["graph"])]
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/chunks",
+    SHOWN,
+    answer=PageOf[ChunkEntry],
+    fails=(404, 422),
+    cached=True,
+    summary="List chunks",
+)
+async def list_chunks(
+    request: Request,
+    services: Given,
+    cursor: Cursor,
+    ref: Ref,
+    limit: Limit = 100,
+    digests: Annotated[
+        bool, Query(description="Include digests; chunks that were never read are read for this.")
+    ] = True,
+    plan: Annotated[str | None, Query(description=PLAN_HELP, examples=["policy"])] = None,
+) -> Response:
+    """Return a page of chunks, in order. For a large store, `digests=false` makes the response faster."""
+    store = await services.stores.view(ref)
+    most, headers = at_most(limit, services), lasting_headers(request, store, ref)
+    return await view_answer(
+        request,
+        services,
+        store,
+        lambda: chunks.chunks(store, limit=most, cursor=cursor, digests=digests, plan=plan),
+        headers,
+        chunks.digests_known(store),
+    )
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/tree",
+    SHOWN,
+    answer=PageOf[Node],
+    fails=(404, 422),
+    cached=True,
+    summary="List the structure below a path",
+)
+async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
+    request: Request,
+    services: Given,
+    cursor: Cursor,
+    ref: Ref,
+    of: Annotated[_Document, Depends()],
+    path: RootPath = "",
+    depth: Annotated[int, Query(ge=1, le=16, description="Number of levels.")] = 1,
+    limit: Limit = 100,
+    start: Start = 0,
+) -> Response:
+    """Return the children of a node with field, name, type, count and size, and whether they have children."""
+    store = await services.stores.view(ref)
+    most, headers = at_most(limit, services), lasting_headers(request, store, ref)
+    found = await documents.document_of(store, RecordsRequest(**asdict(of)))
+    return await view_answer(
+        request,
+        services,
+        store,
+        lambda: documents.tree(store, path, depth, most, cursor or str(start), found),
+        headers,
+        *found.facts,
+    )
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/treemap",
+    SHOWN,
+    answer=Node,
+    fails=(404, 422),
+    cached=True,
+    experimental=True,
+    summary="List the largest parts below a path",
+)
+async def get_treemap(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    path: RootPath = "",
+    depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
+    min_share: Annotated[
+        float, Query(ge=0, le=1, description="Leave out parts whose share of the bytes at `path` is smaller than this.")
+    ] = 0.001,
+) -> Response:
+    """Return a node with its largest children, nested: at most 1000 nodes.
+
+    `more` is a node's number of children that are not shown.
+    """
+    store = await services.stores.view(ref)
+    headers = lasting_headers(request, store, ref)
+    return await view_answer(
+        request, services, store, lambda: documents.treemap(store, path, depth, min_share), headers
+    )
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/summary",
+    SHOWN,
+    answer=ModelReport,
+    fails=(404,),
+    cached=True,
+    summary="Summarize the model",
+)
+async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
+    """Return tensors, elements and bytes by data type, missing files, and duplicate names."""
+    store = await services.stores.view(ref)
+    return await view_answer(
+        request, services, store, lambda: models.summary(store), lasting_headers(request, store, ref)
+    )
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/signatures",
+    SHOWN,
+    answer=PageOf[Signature],
+    fails=(404, 413, 422),
+    cached=True,
+    experimental=True,
+    summary="List inputs and outputs of a model",
+)
+async def list_signatures(
+    request: Request,
+    services: Given,
+    cursor: Cursor,
+    ref: Ref,
+    tags: Annotated[
+        str | None, Query(description="Only the meta graph with exactly these tags.", examples=["serve,gpu"])
+    ] = None,
+    limit: Limit = 100,
+) -> Response:
+    """Return the signatures of a SavedModel, by meta graph, or the inputs and outputs of an ONNX graph as one."""
+    store = await services.stores.view(ref)
+    wanted, most, headers = tags_of(tags), at_most(limit, services), lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: models.signatures(store, wanted, most, cursor), headers)
+
+
+pieces = GuardedRouter(tags=["chunks"])
+
+
+@endpoint(
+    pieces,
+    "POST /v1/chunks/missing",
+    READ,
+    answer=MissingPieces,
+    fails=(404, 409, 413, 422),
+    operation="find_missing_chunks",
+    experimental=True,
+    summary="Find missing pieces",
+)
+async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
+    """Report which of the given pieces are missing, and where the others are.
+
+    Searches the given stores, by default those that share the most pieces.
+    """
+    wanted = {piece.sha256: piece.size for piece in body.chunks}
+    found = await services.stores.locate(wanted, body.stores)
+    there = {place.sha256 for place in found}
+    missing = MissingPieces(tuple(sha256 for sha256 in wanted if sha256 not in there), tuple(found))
+    return json_answer(request, missing, headers={"cache-control": "no-store"})
+
+
+@endpoint(
+    pieces,
+    "GET /v1/stores/{ref}/pieces",
+    SHOWN,
+    answer=PageOf[Piece],
+    fails=(404, 409, 422),
+    cached=True,
+    experimental=True,
+    summary="List the pieces of every file, with digests",
+)
+async def list_pieces(
+    request: Request,
+    services: Given,
+    cursor: Cursor,
+    ref: Ref,
+    limit: Limit = 1000,
+) -> Response:
+    """Return a page of pieces (parts of a file of at most 4 MiB) that cover all files in order.
+
+    The first request reads every file.
+    """
+    store = await services.stores.view(ref)
+    most, headers = min(limit, services.settings.max_page_items), lasting_headers(request, store, ref)
+
+    async def made() -> ResultPage[Piece]:
+        return (await table_of(store)).page(most, cursor)
+
+    return await view_answer(request, services, store, made, headers)

@@ -1,0 +1,159 @@
+"""List the tensors of a store as JSON, as a page, a tree of names, or references."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated
+
+from fastapi import Depends, Query, Request
+from starlette.responses import Response
+
+from protoslice.facts import (
+    TensorBranch,
+)
+from protoslice.server.api.endpoints import endpoint
+from protoslice.server.api.json_answers import (
+    Cursor,
+    Limit,
+    Start,
+    at_most,
+    bound,
+    lasting_headers,
+    page_text,
+    view_answer,
+)
+from protoslice.server.api.models import TensorPage
+from protoslice.server.api.view_parameters import STRICT_HELP, Tags
+from protoslice.server.auth.places import Ref, absolute_url
+from protoslice.server.auth.rules import SHOWN
+from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.services import Given
+from protoslice.stores import TextView
+from protoslice.stores.paging import PAGE_BYTES
+from protoslice.stores.reading import tensors
+from protoslice.stores.reading.tensors import tree as tensor_tree
+from protoslice.tensors.listing import tags_of
+
+router = GuardedRouter(tags=["views"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """Parameters that choose tensors, and their order."""
+
+    name: Annotated[str | None, Query(description="Name or address; `*` matches anything.", examples=["encoder.*"])] = (
+        None
+    )
+    dtype: Annotated[str | None, Query(description="Data type.", examples=["F32"])] = None
+    search: Annotated[
+        str | None,
+        Query(
+            description="Words that the name must contain, in any case.",
+            examples=["layer.3 bias"],
+        ),
+    ] = None
+    regex: Annotated[
+        str | None,
+        Query(
+            description="Regular expression that must match somewhere in the name; back references and look-around are "
+            "not supported.",
+            examples=[r"layer\.(3|11)\..*bias$"],
+        ),
+    ] = None
+    prefix: Annotated[str | None, Query(description="Beginning of the name.", examples=["encoder.layer.3."])] = None
+    sort: Annotated[
+        str | None,
+        Query(description="`name`, `dtype`, `shape` or `size`; with `-` in front, descending.", examples=["-size"]),
+    ] = None
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/tensors",
+    SHOWN,
+    answer=TensorPage,
+    fails=(404, 422),
+    cached=True,
+    summary="List tensors",
+)
+async def list_tensors(
+    request: Request,
+    services: Given,
+    cursor: Cursor,
+    ref: Ref,
+    chosen: Annotated[_Chosen, Depends()],
+    tags: Tags = None,
+    limit: Limit = 100,
+    start: Start = 0,
+) -> Response:
+    """Return a page of tensors, in the model's order or sorted: name, address, type, shape, size and file.
+
+    A page may be empty and still have a next one, because each page only searches a limited number of names.
+    """
+    store = await services.stores.view(ref)
+    wanted, most = tags_of(tags), at_most(limit, services)
+
+    async def made() -> TextView:
+        page = await tensors.page(store, **asdict(chosen), limit=most, cursor=cursor or str(start), tags=wanted)
+        page, total = replace(page, next=bound(request, page.next)), len(await tensors.listed(store, wanted))
+        return await services.stores.worker.sized(
+            PAGE_BYTES, lambda: TextView.of(page_text(page, total=total), next=page.next)
+        )
+
+    return await view_answer(request, services, store, made, lasting_headers(request, store, ref))
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/tensortree",
+    SHOWN,
+    answer=TensorBranch,
+    fails=(404, 422),
+    cached=True,
+    experimental=True,
+    summary="List tensors as a tree of names",
+)
+async def get_tensor_tree(
+    request: Request,
+    services: Given,
+    ref: Ref,
+    prefix: Annotated[
+        str, Query(description="Only tensors whose names begin with this; default: all.", examples=["encoder.layer."])
+    ] = "",
+    start: Annotated[int, Query(ge=0, description="Only tensors from this place on, by name: `start` of a node.")] = 0,
+    tensors: Annotated[
+        int | None, Query(ge=1, description="Only so many tensors from `start` on: `tensors` of a node; default: all.")
+    ] = None,
+    limit: Annotated[int, Query(ge=1, le=4000, description="Maximum number of nodes, about.")] = 1000,
+) -> Response:
+    """Return tensors as a tree of names with sizes, the largest nodes opened first.
+
+    Nodes are in natural order. Of a node with more than 256 groups, small neighbours are one node: a range.
+    """
+    store = await services.stores.view(ref)
+    end, headers = start + tensors if tensors else sys.maxsize, lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: tensor_tree(store, prefix, start, end, limit), headers)
+
+
+@endpoint(
+    router,
+    "GET /v1/stores/{ref}/references.json",
+    SHOWN,
+    fails=(404, 413, 422),
+    cached=True,
+    experimental=True,
+    summary="Get references to the tensors",
+)
+async def get_references(
+    request: Request, services: Given, ref: Ref, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
+) -> Response:
+    """Return kerchunk references for fsspec and zarr: each tensor is an array of byte ranges on this service."""
+    store = await services.stores.view(ref)
+    base = absolute_url(request.scope, f"/v1/stores/{store.info.id}")
+
+    async def made() -> TextView:
+        body, omitted = await tensors.references(store, base)
+        return await services.stores.worker.run(lambda: TextView.of(body, omitted=omitted))
+
+    return await view_answer(request, services, store, made, {}, base, strict=strict)
