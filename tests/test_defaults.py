@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from protoslice import defaults
-from protoslice.server.api.create import DEFAULT_MAX_CHUNK, DEFAULT_MIN_CHUNK
 from protoslice.server.bodies.new_store import DEFAULT_MAX_CHUNK, DEFAULT_MIN_CHUNK
 from protoslice.server.settings import Settings
 from protoslice.sizes import parse_size

@@ -82,6 +82,10 @@ def _app() -> Application:
     return create_app(Settings(storage="memory://"))
 
 
+RULES: Final = _app().rules
+"""Rules of all routes, by method and path."""
+
+
 def _plain(table: str) -> list[Call]:
     """Calls without a body; a third word is the status of a refusal."""
     rows = [(*row.split(), "")[:3] for row in table.strip().splitlines()]

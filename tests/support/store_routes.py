@@ -10,11 +10,10 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from tests.support.asgi import Asked, ask
-from tests.support.calls import READING
+from tests.support.calls import READING, RULES
 
 from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import Application
-from protoslice.server.auth.rules import RULES
 
 ROUTES: Final = tuple(row.removeprefix("GET ") for row in RULES if row.startswith(f"GET {PREFIX}"))
 """Templates of the routes that read a store, from the application's own table."""

@@ -41,7 +41,7 @@ from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.explanation import Asked
 from protoslice.server.auth.places import mount
-from protoslice.server.auth.rules import RULES, check_rules
+from protoslice.server.auth.rules import Rule
 from protoslice.server.auth.signatures import is_signed
 from protoslice.server.auth.tags import tags_of
 from protoslice.server.bodies.tus import PREFIX as UPLOADS
@@ -54,9 +54,9 @@ from protoslice.server.problems import METHOD, HttpProblem
 from protoslice.server.registries import hub, mlflow, oci
 from protoslice.server.request.body_limits import check_framing
 from protoslice.server.request.cors import AllowOrigins, Preflight
-from protoslice.server.request.guarded_route import GuardedRouter, routes_of, rows_of
 from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.request.origin_policy import OriginPolicy
+from protoslice.server.routing import routes_of
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry.logs import Recorder
@@ -98,9 +98,10 @@ class Application(FastAPI):
         self.views = ViewRouter(VIEWS)
         self.policy = services.policy
         self.recorder = Recorder(services.metrics)
-        for router in _ROUTERS:
-            self.include_router(router)
-        check_rules(rows_of(self.router.routes) | {view.row for view in VIEWS})
+        self.router.routes[:] = _ROUTERS
+        rules = {row: route.rule for row, route in routes_of(self.router.routes)}
+        self.rules: Final[dict[str, Rule]] = rules | {view.row: view.rule for view in VIEWS}
+        """Rules by method and path of the route, such as `GET /v1/tags`."""
         for kind in HANDLED:
             self.add_exception_handler(kind, answer_exception)
 
@@ -136,12 +137,12 @@ class Application(FastAPI):
         place = mount(scope)
         view = self.views.find(place.path) if method in _READS else None
         if view is not None:
-            return Asked(view.view.row, place.space, ())
+            return Asked(view.view.row, view.view.rule, place.space, ())
         scope = dict(hub.spelled(scope))
         for row, route in routes_of(self.router.routes):
             matched, found = route.matches(scope)
             if matched is Match.FULL and row.startswith(f"{scope['method']} "):
-                return Asked(row, place.space, tags_of(RULES[row].tags, scope, {}, found["path_params"]))
+                return Asked(row, route.rule, place.space, tags_of(route.rule.tags, scope, {}, found["path_params"]))
         raise NotFound(f"No route for {method} {path}")
 
     @cached_property
@@ -157,7 +158,7 @@ class Application(FastAPI):
     def openapi(self) -> dict[str, Any]:
         """The document, made once."""
         if self.openapi_schema is None:
-            self.openapi_schema = openapi_document(self)
+            self.openapi_schema = openapi_document(self.router.routes, self.rules)
         return self.openapi_schema
 
 
@@ -189,7 +190,7 @@ class _Dispatcher:
                 check_framing(fields)
             if found is not None:
                 context_of(scope).route = found.view.path
-                services = await self._services.admit(scope, fields, found.view.row)
+                services = await self._services.admit(scope, fields, found.view.rule)
         except (HttpProblem, ProtosliceError) as error:
             await send_failure(scope, receive, send, error)
             return
@@ -203,9 +204,10 @@ class _Dispatcher:
             await Response(status_code=204, headers={"allow": _METHODS})(scope, receive, send)
             return
         found = self._views.find(scope["path"].removeprefix(scope["root_path"]))
-        if found is not None and f"{scope['method']} {found.view.path}" not in RULES:
+        rules = scope["app"].rules
+        if found is not None and f"{scope['method']} {found.view.path}" not in rules:
             context_of(scope).route = found.view.path
-            allowed = [*_READS, *(["POST"] if f"POST {found.view.path}" in RULES else [])]
+            allowed = [*_READS, *(["POST"] if f"POST {found.view.path}" in rules else [])]
             raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(allowed)})
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = hub.spelled({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope)
@@ -223,12 +225,7 @@ def _template(scope: Scope) -> str:
 
 
 def _prepare_routes(app: FastAPI) -> None:
-    """Match each route once, and make what encodes its answers: now, not in the first request, for 90 ms."""
-    included: Any
-    for included in app.router.routes:
-        router = included.original_router
-        path = router.beginning if isinstance(router, GuardedRouter) else "/"
-        included.matches({"type": "http", "method": "GET", "path": path, "root_path": "", "headers": []})
+    """Make what encodes answers now: the first request would take 90 ms longer."""
     for _, route in routes_of(app.router.routes):
         for kind in route.answers.values():
             prepare_encoding(kind)

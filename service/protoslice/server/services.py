@@ -34,7 +34,7 @@ from protoslice.server.auth.mode import log_access, settle_mode
 from protoslice.server.auth.permissions import Need
 from protoslice.server.auth.permissions import Scope as AccessScope
 from protoslice.server.auth.places import space_of
-from protoslice.server.auth.rules import RULES
+from protoslice.server.auth.rules import Rule
 from protoslice.server.auth.signatures import SigningKey, fingerprints
 from protoslice.server.auth.tokens import Token, Tokens
 from protoslice.server.context import context_of
@@ -232,14 +232,14 @@ class Services:
         return repositories_of(self.stores)
 
     async def admit(
-        self, scope: Scope, fields: Fields, row: str, parameters: Mapping[str, Any] | None = None
+        self, scope: Scope, fields: Fields, rule: Rule, parameters: Mapping[str, Any] | None = None
     ) -> Services:
         """Services for a request, with the stores of its space, once the gate has let it in.
 
-        `row` is that of its route in the table of rules. `HttpProblem` or `NotFound` for a request that is turned
-        away. Nothing is read before.
+        `rule` is that of its route. `HttpProblem` or `NotFound` for a request that is turned away. Nothing is read
+        before.
         """
-        rule, space, context = RULES[row], space_of(scope), context_of(scope)
+        space, context = space_of(scope), context_of(scope)
         context.space, context.changes = space, rule.changes(scope["method"])
         try:
             if not rule.is_plain_read:

@@ -12,7 +12,7 @@ from tests.support.asgi import ask
 from tests.support.calls import CALLS
 from tests.support.serve import open_app
 
-from protoslice.server.request.guarded_route import routes_of
+from protoslice.server.routing import routes_of
 
 BROWSER: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
 

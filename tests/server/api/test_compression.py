@@ -20,7 +20,7 @@ from protoslice.server.api import json_answers
 from protoslice.server.api.encoding import has_secret, json_schemas
 from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import Application, create_app
-from protoslice.server.request.guarded_route import routes_of
+from protoslice.server.routing import routes_of
 from protoslice.server.settings import Settings
 
 LISTS: Final = ("/v1/stores", "/v1/stores/{id}", "/v1/tags", "/v1/audit", "/openapi.json", "/docs")

@@ -14,17 +14,14 @@ from tests.support.asgi import ask
 from tests.support.serve import open_app
 
 from protoslice.facts import Tag
-from protoslice.server.api import tags
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.app import create_app
-from protoslice.server.auth.rules import OPEN, READ, RULES, add_rule
-from protoslice.server.request.guarded_route import GuardedRouter, routes_of
+from protoslice.server.auth.rules import READ
+from protoslice.server.routing import RouteGroup, endpoint, routes_of
 from protoslice.server.settings import Settings
 
 
-def test_endpoint_declares_route_rule_and_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    router = GuardedRouter()
-    monkeypatch.delitem(RULES, "POST /v1/new/{name}", raising=False)
+def test_endpoint_declares_route_rule_and_answers() -> None:
+    router = RouteGroup()
 
     @endpoint(router, "POST /v1/new/{name}", READ, answer=Tag, status=201, fails=(404,), cached=True)
     async def make_new(request: Request, name: str) -> Response:
@@ -32,16 +29,14 @@ def test_endpoint_declares_route_rule_and_answers(monkeypatch: pytest.MonkeyPatc
         return Response()
 
     ((row, route),) = routes_of(router.routes)
-    assert (row, RULES.pop(row)) == ("POST /v1/new/{name}", READ)
+    assert (row, route.rule) == ("POST /v1/new/{name}", READ)
     assert (route.operation_id, route.description, dict(route.answers)) == ("make_new", "Make one.", {201: Tag})
-    assert {304, 404, 500} <= set(route.responses)
+    assert (sorted(route.fails), route.cached) == ([404], True)
 
 
-def test_endpoint_refuses_a_second_rule_of_a_route() -> None:
-    with pytest.raises(RuntimeError, match="two rules"):
-        endpoint(GuardedRouter(), "GET /v1/tags", OPEN)(tags.list_tags)
-    assert RULES["GET /v1/tags"] == READ
-    add_rule("GET /v1/tags", READ)
+def test_each_call_has_one_route() -> None:
+    rows = [row for row, _ in routes_of(create_app(Settings(storage="memory://")).router.routes)]
+    assert len(rows) == len(set(rows))
 
 
 def operations(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:

@@ -7,10 +7,9 @@ from typing import Any
 import httpx
 import pytest
 from google.protobuf import descriptor_pb2
+from tests.support.calls import RULES
 from tests.support.problems import assert_problem
 from tests.support.stores import onnx
-
-from protoslice.server.auth.rules import RULES
 
 pytestmark = pytest.mark.contract
 

@@ -12,15 +12,14 @@ from typing import Any, Final, NamedTuple
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
-from tests.support.calls import WRITING
+from tests.support.calls import RULES, WRITING
 from tests.support.serve import open_app
 from tests.support.things import DESCRIPTORS, Filling, Things, dumped
 
 from protoslice.database import snapshots
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import EVERY_SPACE, Scope
-from protoslice.server.auth.rules import RULES
-from protoslice.server.request.guarded_route import GuardedRoute, routes_of
+from protoslice.server.routing import Route, routes_of
 
 HOOK: Final = "https://hooks.example/"
 JSON: Final = {"content-type": "application/json"}
@@ -44,7 +43,7 @@ OWN: Final = ("/v1/", "/session")
 """Beginnings of paths whose unsafe operations evaluate or refuse conditions; protocols of registries ignore them."""
 
 
-def unsafe(app: Application) -> Iterator[tuple[str, GuardedRoute]]:
+def unsafe(app: Application) -> Iterator[tuple[str, Route]]:
     for row, route in routes_of(app.router.routes):
         if row.partition(" ")[0] not in SAFE:
             yield row, route

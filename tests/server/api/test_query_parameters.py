@@ -11,14 +11,15 @@ from typing import Any, ClassVar, NamedTuple
 
 import httpx
 import pytest
+from tests.support.calls import RULES
 
 import protoslice.server
 from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import Application, create_app
-from protoslice.server.auth.rules import RULES, TagPlace
+from protoslice.server.auth.rules import OPEN, TagPlace
 from protoslice.server.auth.signatures import Signer
 from protoslice.server.http.parameters import SIGNATURE, QueryNames
-from protoslice.server.request.guarded_route import GuardedRoute, GuardedRouter, is_query_foreign, routes_of
+from protoslice.server.routing import Route, RouteGroup, endpoint, routes_of
 from protoslice.server.settings import Settings
 
 APP = create_app(Settings(storage="memory://"))
@@ -58,9 +59,7 @@ def unchecked(app: Application) -> list[str]:
     """Rows of routes that take any query, though they are of our own API."""
     rows = own_routes(app)
     return [
-        row
-        for row, route in routes_of(app.router.routes)
-        if row in rows and (not route.is_strict or is_query_foreign(route.endpoint))
+        row for row, route in routes_of(app.router.routes) if row in rows and (not route.is_strict or route.any_query)
     ]
 
 
@@ -137,21 +136,21 @@ def test_routes_whose_tags_the_gate_reads_in_the_query_take_them() -> None:
 
 def test_only_registries_and_foreign_queries_go_unchecked() -> None:
     assert unchecked(APP) == []
-    foreign = {row for row, route in routes_of(APP.router.routes) if is_query_foreign(route.endpoint)}
+    foreign = {row for row, route in routes_of(APP.router.routes) if route.any_query}
     assert foreign == FOREIGN
 
 
 def test_a_route_outside_the_check_is_found() -> None:
-    class Careless(GuardedRoute):
+    class Careless(Route):
         is_strict: ClassVar[bool] = False
 
-    router = GuardedRouter(route_class=Careless)
+    router = RouteGroup(route_class=Careless)
 
-    @router.get("/v1/careless")
+    @endpoint(router, "GET /v1/careless", OPEN)
     async def careless() -> None: ...
 
     app = create_app(Settings(storage="memory://"))
-    app.include_router(router)
+    app.router.routes.append(router)
     assert unchecked(app) == ["GET /v1/careless"]
 
 
@@ -181,7 +180,7 @@ READERS = {
     "api/sessions.py",  # hands the answer of an issuer to its client
     "api/view_router.py",  # by names that the view declares
     "app.py",  # makes a scope
-    "request/guarded_route.py",  # the check
+    "routing.py",  # the check
 }
 """Modules of the server that get at a query themselves, but for registries."""
 

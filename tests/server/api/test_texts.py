@@ -19,10 +19,9 @@ from tests.support.serve import serve
 from protoslice.json_text import parse_json
 from protoslice.server.api.requests import RequestBody
 from protoslice.server.app import Application
-from protoslice.server.auth import rules
-from protoslice.server.auth.rules import Rule
+from protoslice.server.auth.rules import OPEN
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.request.guarded_route import GuardedRouter, routes_of
+from protoslice.server.routing import RouteGroup, endpoint, routes_of
 
 LONE: Final = "\ud800"
 SPELLINGS: Final[dict[str, Callable[[Any], bytes]]] = {
@@ -216,18 +215,17 @@ class Careless(RequestBody):
     by_name: dict[str, Any] = Field(default={})
 
 
-def test_a_careless_body_is_refused_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_careless_body_is_refused_too() -> None:
     row, taken = "POST /v1/careless", []
-    monkeypatch.setitem(rules.RULES, row, Rule(None))
-    router = GuardedRouter()
+    router = RouteGroup()
 
-    @router.post("/v1/careless")
+    @endpoint(router, row, OPEN)
     async def careless(body: Careless) -> JsonAnswer:
         taken.append(body)
         return JsonAnswer({"text": body.text})
 
     app = new_app()
-    app.include_router(router)
+    app.router.routes.append(router)
     with (
         serve(app=app) as live,
         httpx.Client(base_url=live.url, headers={"content-type": "application/json"}) as http,

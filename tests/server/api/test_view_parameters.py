@@ -7,11 +7,11 @@ from typing import Annotated
 
 import pytest
 from fastapi import Query as Parameter
+from tests.support.calls import RULES
 
 from protoslice.errors import InvalidInput
 from protoslice.server.api.view_parameters import CLIENT, SIZE, Parameters
 from protoslice.server.api.views import VIEWS
-from protoslice.server.auth.rules import RULES, Rule, add_rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +84,3 @@ def test_parameters_want_a_description_and_an_example() -> None:
 
 def test_views_are_described_and_have_a_rule() -> None:
     assert all(view.summary and view.description and RULES[view.row] is view.rule for view in VIEWS)
-
-
-def test_add_rule_refuses_a_second_rule_of_a_route() -> None:
-    with pytest.raises(RuntimeError, match="two rules"):
-        add_rule(VIEWS[0].row, Rule(None))

@@ -11,15 +11,16 @@ from pathlib import Path
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
+from tests.support.calls import RULES
 from tests.support.stores import onnx
 
 from protoslice.errors import InvalidInput
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
-from protoslice.server.api.views import VIEWS
-from protoslice.server.app import Application
+from protoslice.server.app import Application, create_app
 from protoslice.server.auth.permissions import EVERY_SPACE, Scope
-from protoslice.server.auth.rules import RULES, Rule, check_rules
-from protoslice.server.request.guarded_route import rows_of
+from protoslice.server.auth.rules import Rule
+from protoslice.server.routing import RouteGroup, endpoint, routes_of
+from protoslice.server.settings import Settings
 
 READ, WRITE, DELETE, ADMIN = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
 SPACES = ["own", "other", "missing", "default"]
@@ -61,7 +62,7 @@ def expected(who: str, rule: Rule, row: str, space: str) -> int:
 
 async def test_every_route_for_every_caller_in_every_space(app: Application) -> None:
     callers, wrong = await principals(app), list[str]()
-    for row in rows_of(app.router.routes) | {view.row for view in VIEWS}:
+    for row in RULES:
         rule = RULES[row]
         method, _, template = row.partition(" ")
         named = template.replace("{name:repository}", "a/x").replace("{name:owned}", "a/x").replace("{kind}", "models")
@@ -84,10 +85,27 @@ async def test_every_route_for_every_caller_in_every_space(app: Application) -> 
     assert wrong == []
 
 
-def test_a_route_without_a_row_does_not_start() -> None:
-    with pytest.raises(RuntimeError, match="GET /v1/new"):
-        check_rules([*RULES, "GET /v1/new"])
-    check_rules(RULES)
+async def test_every_route_has_a_rule(app: Application) -> None:
+    assert {row: route.rule for row, route in routes_of(app.router.routes)}.items() <= app.rules.items()
+    assert all(isinstance(rule, Rule) for rule in app.rules.values())
+
+
+async def _new() -> None: ...
+
+
+def test_a_route_without_a_rule_cannot_be_made() -> None:
+    with pytest.raises(TypeError, match="rule"):
+        RouteGroup().add("/v1/new", _new)
+    with pytest.raises(TypeError, match="rule"):
+        endpoint(RouteGroup(), "GET /v1/new")(_new)  # type: ignore[call-arg]
+
+
+async def test_a_service_with_a_route_of_the_framework_does_not_start() -> None:
+    app = create_app(Settings(storage="memory://"))
+    app.add_api_route("/v1/new", _new)
+    with pytest.raises(RuntimeError, match="/v1/new"):
+        async with app.router.lifespan_context(app):
+            pass
 
 
 async def test_a_hidden_space_and_a_missing_one_look_the_same(app: Application) -> None:
@@ -258,7 +276,7 @@ async def test_a_handler_that_forgets_the_tags_of_its_body_gets_no_stores(app: A
     scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
     scope["protoslice.space"] = "own"
     fields = {b"authorization": f"Bearer {limited}"}
-    services = await app.services.admit(scope, fields, "POST /v1/stores/assemble")
+    services = await app.services.admit(scope, fields, app.rules["POST /v1/stores/assemble"])
     with pytest.raises(RuntimeError, match="allow_tags"):
         assert services.stores
     services.allow_tags(["ci-1"])

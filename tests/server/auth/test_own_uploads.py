@@ -12,11 +12,11 @@ from urllib.parse import urlsplit
 import pytest
 from tests.server.auth.closed import bearer, token_for
 from tests.support.asgi import Asked, ask
+from tests.support.calls import RULES
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import RULES
 
 JSON: Final = {"content-type": "application/json"}
 TUS: Final = {"tus-resumable": "1.0.0"}

@@ -12,7 +12,7 @@ import pytest
 from starlette.types import Message, Receive
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
-from tests.support.calls import CALLS, WRITING, Call
+from tests.support.calls import CALLS, RULES, WRITING, Call
 from tests.support.hub import header, inline
 from tests.support.stores import onnx
 from tests.support.things import Filling
@@ -21,7 +21,6 @@ from tests.support.xet import shard_of, xorb_of
 from protoslice.catalog.spaces import Quota
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import EVERY_SPACE, Scope
-from protoslice.server.auth.rules import RULES
 from protoslice.server.context import RequestContext
 from protoslice.server.registries.hub import lfs_parts
 

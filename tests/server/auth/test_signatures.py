@@ -15,13 +15,13 @@ from urllib.parse import urlsplit
 import pytest
 from tests.server.auth.closed import bearer, token_for
 from tests.support.asgi import Asked, ask
+from tests.support.calls import RULES
 from tests.support.catalogues import shared_catalogue
 from tests.support.stores import onnx
 
 from protoslice.server.app import Application
 from protoslice.server.auth.credentials import KNOWN_SECONDS
 from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import RULES
 from protoslice.server.auth.signatures import Purpose, Signer, SigningKey, UrlSignature, signed_alone
 from protoslice.server.registries.hub import lfs_parts
 

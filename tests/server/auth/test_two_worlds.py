@@ -8,11 +8,10 @@ from typing import Final
 import pytest
 from tests.server.auth.worlds.leaks import LEAKS
 from tests.server.auth.worlds.world import Content, allowed, each_call, history, leaks, refusals_of_own, shown
-from tests.support.calls import CALLS, Call
+from tests.support.calls import CALLS, RULES, Call
 from tests.support.receiver import Receiver, running_receiver
 
 from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import RULES
 from protoslice.server.pages import built
 
 LENGTH = 300

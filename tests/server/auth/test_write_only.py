@@ -13,13 +13,12 @@ from typing import Any, Final
 import pytest
 from tests.server.auth.closed import bearer, token_for
 from tests.support.asgi import Asked, ask
-from tests.support.calls import CALLS
+from tests.support.calls import CALLS, RULES
 
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import RULES
 
 OLD: Final = b"of somebody else " * 100
 NEW: Final = b"never seen before " * 100

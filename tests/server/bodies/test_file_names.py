@@ -15,6 +15,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from tests.support.asgi import Asked, ask
+from tests.support.calls import RULES
 from tests.support.hub import header, inline, lines_of
 from tests.support.serve import open_app
 from tests.support.xet import shard_of, xorb_of
@@ -23,7 +24,6 @@ from protoslice import file_names
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.recipes import RecipeWriter
 from protoslice.server.app import Application
-from protoslice.server.auth.rules import RULES
 
 Send = Callable[[Application, str], Awaitable[Asked]]
 

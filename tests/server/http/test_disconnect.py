@@ -15,7 +15,7 @@ from starlette.types import Message, Receive
 from starlette.types import Scope as AsgiScope
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
-from tests.support.calls import CALLS
+from tests.support.calls import CALLS, RULES
 from tests.support.serve import open_app
 from tests.support.stores import onnx, upload
 from tests.support.things import Filling
@@ -23,7 +23,6 @@ from tests.support.xet import shard_of, xorb_of
 
 from protoslice.concurrency.executor import Worker
 from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import RULES
 from protoslice.server.bodies.ingest import body_stream
 from protoslice.server.http import disconnect
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect

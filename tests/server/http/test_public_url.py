@@ -12,6 +12,7 @@ import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.server.auth.worlds.world import answers_of_own
 from tests.support.asgi import ask
+from tests.support.calls import RULES
 from tests.support.live import exchange
 from tests.support.receiver import running_receiver
 from tests.support.serve import serve
@@ -19,7 +20,6 @@ from tests.support.things import lines
 
 from protoslice.server.app import create_app
 from protoslice.server.auth.permissions import EVERY_SPACE, Scope
-from protoslice.server.auth.rules import RULES
 from protoslice.server.settings import Settings
 
 PUBLIC: Final = "https://models.example/hub"

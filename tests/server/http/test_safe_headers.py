@@ -15,13 +15,11 @@ from tests.server.transport.test_connections import busy
 from tests.support.live import LiveServer, exchange
 from tests.support.serve import serve
 
-from protoslice.server.api.views import VIEWS
 from protoslice.server.app import Application, create_app
-from protoslice.server.auth import rules
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule
 from protoslice.server.http.safety import POLICY, secured
-from protoslice.server.request.guarded_route import GuardedRouter, rows_of
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.settings import Settings
 
 OWN_PAGES: Final = {
@@ -53,8 +51,7 @@ FORMS: Final[list[dict[str, str]]] = [
 
 def all_rows(app: Application) -> list[str]:
     """Every route of the application, views included, reads first."""
-    rows = rows_of(app.router.routes) | {view.row for view in VIEWS}
-    return sorted(rows, key=lambda row: (not row.startswith("GET "), row))
+    return sorted(app.rules, key=lambda row: (not row.startswith("GET "), row))
 
 
 def targets(row: str, store: str) -> tuple[str, str]:
@@ -210,16 +207,15 @@ ROW: Final = "GET /v1/careless"
 
 
 @pytest.mark.parametrize("closed", [False, True])
-def test_a_careless_route_is_safe_by_default(closed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(rules.RULES, ROW, Rule(Scope.READ))
-    router = GuardedRouter()
+def test_a_careless_route_is_safe_by_default(closed: bool) -> None:
+    router = RouteGroup()
 
-    @router.get("/v1/careless")
+    @endpoint(router, ROW, Rule(Scope.READ))
     async def careless(name: str) -> Response:
         return CARELESS[name]
 
     app = new_app(auth="tokens" if closed else "open")
-    app.include_router(router)
+    app.router.routes.append(router)
     wrong = []
     with serve(app=app) as live:
         token = app.services.initial_admin_token

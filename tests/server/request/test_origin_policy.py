@@ -9,7 +9,7 @@ import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import ask
-from tests.support.calls import CALLS, READING
+from tests.support.calls import CALLS, READING, RULES
 from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
 from tests.support.serve import open_app
@@ -19,7 +19,6 @@ from protoslice.database import snapshots
 from protoslice.errors import InvalidInput
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import RULES
 from protoslice.server.problems import CROSS_SITE
 from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.settings import Settings, read_settings

@@ -21,12 +21,14 @@ from protoslice.database.transactions import time_of
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import AuditEntry, EventLetter, Redelivered, Space, WebhookFacts
 from protoslice.server.api.encoding import encode_fact, encode_items
-from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import (
+    Condition,
+    Current,
     Cursor,
     Limit,
     Since,
     Until,
+    conditional,
     etag_of,
     json_answer,
     microseconds_of,
@@ -38,13 +40,13 @@ from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import space_of
 from protoslice.server.auth.rules import ADMIN, Rule
 from protoslice.server.http.conditions import EntityTag
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import ResultPage
 from protoslice.stores.spaces import Spaces
 from protoslice.webhooks.webhooks import NewWebhook
 
-spaces_router = GuardedRouter(tags=["spaces"])
+spaces_router = RouteGroup(tags=["spaces"])
 
 
 @endpoint(
@@ -187,7 +189,7 @@ def _spaces(services: Services) -> Spaces:
     return services.spaces
 
 
-audit_router = GuardedRouter(tags=["audit"])
+audit_router = RouteGroup(tags=["audit"])
 
 _CURSOR: Final = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{32})-([0-9a-f]{1,15})")
 
@@ -249,7 +251,7 @@ def _audit_fact(row: AuditRow) -> AuditEntry:
     return AuditEntry(time_of(row.at), who.name, row.what, row.subject, dict(row.detail), row.change.hex(), who.id)
 
 
-webhooks_router = GuardedRouter(tags=["webhooks"])
+webhooks_router = RouteGroup(tags=["webhooks"])
 
 _NO_STORE = {"cache-control": "no-store"}
 _DAMAGED = "protoslice.damaged"

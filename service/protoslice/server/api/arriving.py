@@ -11,17 +11,16 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import READ
 from protoslice.server.bodies.tus import PREFIX, answering, upload_headers
 from protoslice.server.context import context_of
 from protoslice.server.http.parameters import with_parameter
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.stores.uploads import ArrivingRequest
 
-router = GuardedRouter(tags=["uploads"])
+router = RouteGroup(tags=["uploads"])
 
 _URL: Final = f"{PREFIX}/{{upload}}/records"
 _MEDIA_TYPES: Final = ("application/x-protobuf-delimited", "application/octet-stream")

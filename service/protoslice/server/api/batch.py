@@ -13,7 +13,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from protoslice.concurrency.executor import counted_work
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.requests import AskedPart, AskMerge, AskParts
 from protoslice.server.api.view_parameters import MergeQuery
 from protoslice.server.api.view_router import FoundView, ViewRouter, answer_view
@@ -25,13 +24,13 @@ from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.headers import Headers, header_lines, read_fields
 from protoslice.server.http.negotiation import FORMS
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import SERVICES, Given, Services
 from protoslice.sources.ropes import Rope
 from protoslice.stores import OpenStore, Representation
 from protoslice.stores.objects.computed import Computed, Readable
 
-router = GuardedRouter(tags=["views"])
+router = RouteGroup(tags=["views"])
 
 _ROUTER: Final = ViewRouter(VIEWS)
 _MOST_PIECES: Final = 1 << 20

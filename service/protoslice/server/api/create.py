@@ -12,7 +12,6 @@ from starlette.responses import Response
 from protoslice.errors import CorruptModel, StorageDenied
 from protoslice.mlflow import MlflowArtifacts
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.requests import Assemble, Register
@@ -24,12 +23,12 @@ from protoslice.server.bodies.tus import answering, joining, upload_id
 from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.problems import UNSUPPORTED, HttpProblem, problem_of_error
-from protoslice.server.request.body_limits import UPLOAD_BODY, takes_body
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.request.body_limits import UPLOAD_BODY
+from protoslice.server.routing import Deprecated, RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import Created, IngestRequest
 
-router = GuardedRouter(tags=["stores"])
+router = RouteGroup(tags=["stores"])
 _TAGGED = Rule(Scope.WRITE, TagPlace.QUERY)
 
 Filename = Annotated[
@@ -82,7 +81,6 @@ CREATED: dict[int | str, dict[str, Any]] = {
 }
 
 
-@takes_body(UPLOAD_BODY)
 async def create_store(
     request: Request,
     services: Given,
@@ -105,9 +103,10 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
         _TAGGED,
         answer=CreatedStore,
         status=201,
+        body=UPLOAD_BODY,
         responses=CREATED,
         operation=_operation,
-        deprecated=("2026-11-29", "POST /v1/stores") if _method == "PUT" else None,
+        deprecated=Deprecated("2026-11-29", "POST /v1/stores") if _method == "PUT" else None,
         openapi_extra=_body(with_form=_method == "POST"),
         summary="Upload a store",
     )(create_store)
@@ -151,7 +150,7 @@ async def register_store(request: Request, services: Given, body: Register) -> R
     },
     experimental=True,
     summary="Create a store from finished uploads",
-    tags=["uploads"],
+    tags=["uploads", "stores"],
 )
 @answering
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:

@@ -13,18 +13,17 @@ from protoslice.catalog.syntax import is_id
 from protoslice.facts import TensorDelta, TensorMoves
 from protoslice.json_text import encode_json
 from protoslice.server.api.encoding import encode_fact
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, json_answer, view_answer
 from protoslice.server.api.models import Comparing, Diff, DifferenceCount
 from protoslice.server.auth.places import Ref
 from protoslice.server.auth.rules import SHOWN
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import OpenStore, TextView
 from protoslice.stores.paging import PAGE_BYTES
 from protoslice.stores.reading.comparisons import StoreComparison, Unfinished, compare, delta, moves
 
-router = GuardedRouter(tags=["views"])
+router = RouteGroup(tags=["views"])
 
 Before = Annotated[str, Query(description="The store to compare with, by id, tag or name.", examples=["resnet:1"])]
 

@@ -14,18 +14,17 @@ from protoslice.facts import (
     Neighbourhood,
 )
 from protoslice.graphs import MAX_HOPS, MAX_NODES, Ends, GraphQuery
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import (
     lasting_headers,
     view_answer,
 )
 from protoslice.server.auth.places import Ref
 from protoslice.server.auth.rules import SHOWN
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.stores.reading import graphs
 
-router = GuardedRouter(tags=["views"])
+router = RouteGroup(tags=["views"])
 
 MOST_BLOCKS = (1 << 32) - 1
 """Largest number of a block, and of nodes."""

@@ -1,4 +1,4 @@
-"""JSON answers: one object or a page, with an entity tag and the conditions that go with it."""
+"""Respond with JSON, one object or a page, with an entity tag; evaluate the conditions of reads and writes."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import gzip
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import is_dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, is_dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import Depends, Query, Request
+from fastapi import Depends, Header, Query, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from protoslice.errors import InvalidInput
+from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import Restored, Store, StoreName
 from protoslice.json_text import encode_json
 from protoslice.server.api.encoding import encode_fact, encode_items, has_secret, store_weight
@@ -28,8 +29,8 @@ from protoslice.server.http.headers import read_fields
 from protoslice.server.http.negotiation import takes_gzip
 from protoslice.server.http.parameters import SIGNATURE, Time, with_parameter
 from protoslice.server.problems import PRECONDITION, HttpProblem
-from protoslice.server.request.guarded_route import GuardedRoute
-from protoslice.server.services import Services, given
+from protoslice.server.routing import Route
+from protoslice.server.services import Given, Services, given
 from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
 from protoslice.stores.paging import PAGE_BYTES
 from protoslice.stores.reading.texts import text
@@ -148,7 +149,7 @@ def _takes_gzip(request: Request) -> bool:
     """Return True if the client takes gzip, and no answer of the route has a secret."""
     route = request.scope.get("route")
     taken = takes_gzip(read_fields(request.scope).get(b"accept-encoding", ""))
-    return taken and isinstance(route, GuardedRoute) and not any(map(has_secret, route.answers.values()))
+    return taken and isinstance(route, Route) and not any(map(has_secret, route.answers.values()))
 
 
 def microseconds_of(time: datetime | None) -> int | None:
@@ -295,3 +296,56 @@ def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, s
     if ref == store.info.id:
         return {"cache-control": VERSIONED}
     return {"content-location": lasting_url(request.scope, store.info.id)}
+
+
+IfMatch = Annotated[
+    str | None, Header(description="Only if the resource has one of these entity tags; `*`: only if it exists.")
+]
+IfNoneMatch = Annotated[
+    str | None,
+    Header(description="`*`: only if the resource does not exist. Otherwise only if it has none of these entity tags."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Current:
+    """A resource that a request is about to change, as it is now."""
+
+    etag: EntityTag
+    version: Any
+    """What the write compares in its transaction; read before the rest."""
+    shown: Mapping[str, Any] = field(default_factory=dict)
+    """Further members of the problem for a caller who may read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a write has to find in its transaction: a `version`, or nothing if it is `absent`; by default anything."""
+
+    version: Any = None
+    absent: bool = False
+
+
+def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
+    """Return the dependency of a route that evaluates If-Match and If-None-Match, and gives a `Condition`.
+
+    `find` returns the resource, or raises `NotFound`. Routes without this dependency refuse the two headers.
+    """
+
+    async def condition(
+        request: Request, services: Given, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+    ) -> Condition:
+        if if_match is None and if_none_match is None:
+            return Condition()
+        found: Current | None = None
+        with suppress(NotFound):
+            found = await find(request, services)
+        asked = Preconditions.of(read_fields(request.scope))  # of several lines, the parameters hold the first
+        if evaluate(asked, None if found is None else found.etag, reads=False) is not Verdict.PROCEED:
+            shown = {}
+            if found is not None and services.may(AccessScope.READ):
+                shown = {"etag": str(found.etag), **found.shown}
+            raise HttpProblem(PRECONDITION, failure(asked), **shown)
+        return Condition(absent=True) if found is None else Condition(found.version)
+
+    return Depends(condition)

@@ -9,7 +9,6 @@ from typing import Literal
 from fastapi import Request
 from starlette.responses import HTMLResponse, Response
 
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import json_answer
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url, url_of
@@ -18,11 +17,11 @@ from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.pages.home import problem_page
 from protoslice.server.pages.shell import PAGE_HEADERS
 from protoslice.server.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
-from protoslice.server.request.guarded_route import GuardedRouter, foreign_query
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.server.telemetry.metrics import CONTENT_TYPE
 
-router = GuardedRouter(tags=["operations"])
+router = RouteGroup(tags=["operations"])
 
 _NO_STORE = {"cache-control": "no-store"}
 
@@ -67,8 +66,8 @@ async def readyz(services: Given) -> Response:
     operation="get_metrics",
     response_class=Response,
     summary="Prometheus metrics",
+    any_query=True,
 )
-@foreign_query  # clients behind a cache add a unique query
 async def metrics(services: Given) -> Response:
     """Returns requests, durations and bytes by route, ingest stages and event loop lag."""
     return Response(await services.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})

@@ -12,7 +12,6 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from protoslice.errors import NotFound, ProtosliceError, Unsupported
 from protoslice.facts import File, Store
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.places import Ref, absolute_url, url_of
 from protoslice.server.auth.rules import OPEN, SHOWN
 from protoslice.server.context import context_of, public_path
@@ -21,11 +20,11 @@ from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
 from protoslice.server.pages.home import home_body, home_page
 from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
 from protoslice.server.problems import NOT_FOUND, HttpProblem
-from protoslice.server.request.guarded_route import GuardedRouter, foreign_query
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.sizes import format_size
 
-router = GuardedRouter(tags=["operations"])
+router = RouteGroup(tags=["operations"])
 
 _TABS: Final = ("bytes", "files", "graph", "message", "records", "tensors")
 """Views of a model other than the first one, at the end of their addresses."""
@@ -37,8 +36,7 @@ _LASTING: Final = {
 _PREFERRED: Final = ("br", "gzip")
 
 
-@endpoint(router, "GET /", OPEN, operation="get_home", response_class=HTMLResponse, summary="Web page")
-@foreign_query
+@endpoint(router, "GET /", OPEN, operation="get_home", response_class=HTMLResponse, summary="Web page", any_query=True)
 async def home(
     request: Request, services: Given, list_type: Annotated[str, Query(alias="list-type", include_in_schema=False)] = ""
 ) -> Response:
@@ -58,8 +56,7 @@ async def home(
     return HTMLResponse(home_page(stores, origin, root), headers=PAGE_HEADERS)
 
 
-@endpoint(router, "GET /m/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False)
-@foreign_query
+@endpoint(router, "GET /m/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def model(request: Request, rest: str) -> Response:
     """The page of a model; the facts of its store where the page was not built."""
     # Clients print this address.
@@ -72,15 +69,13 @@ async def model(request: Request, rest: str) -> Response:
     return _shell(request, "model", tab if tab in _TABS else "weights")
 
 
-@endpoint(router, "GET /diff/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False)
-@foreign_query
+@endpoint(router, "GET /diff/{rest:path}", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def diff(request: Request, rest: str) -> Response:
     """The page of what changed between two stores."""
     return _shell(request, "diff")
 
 
-@endpoint(router, "GET /operations", OPEN, response_class=HTMLResponse, include_in_schema=False)
-@foreign_query
+@endpoint(router, "GET /operations", OPEN, response_class=HTMLResponse, include_in_schema=False, any_query=True)
 async def operations(request: Request) -> Response:
     """The page for operators."""
     return _shell(request, "operations")

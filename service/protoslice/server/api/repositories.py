@@ -8,15 +8,14 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.facts import RepositorySummary, RepositoryVersion
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.auth.rules import READ
 from protoslice.server.repository_pages import RepositoryPages
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 
-router = GuardedRouter(tags=["repositories"])
+router = RouteGroup(tags=["repositories"])
 
 PAGE = 100
 """Repositories or versions in a page at most: for each some records are read."""

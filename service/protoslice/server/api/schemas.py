@@ -10,8 +10,7 @@ from starlette.responses import Response
 from protoslice.facts import Schema
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact, encode_items
-from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
-from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
+from protoslice.server.api.json_answers import Condition, Current, Cursor, Limit, conditional, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import READ, SCHEMAS
@@ -19,12 +18,12 @@ from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.problems import MEDIA, HttpProblem
-from protoslice.server.request.body_limits import SCHEMA_BODY, takes_body
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.request.body_limits import SCHEMA_BODY
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores.objects.representation import Head
 
-router = GuardedRouter(tags=["schemas"])
+router = RouteGroup(tags=["schemas"])
 
 _TYPES = ("application/protobuf", "application/x-protobuf", "application/x-protobuffer", "application/octet-stream")
 _ETAG = {"etag": header("Entity tag of the descriptor set.")}
@@ -84,8 +83,8 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     },
     openapi_extra={"requestBody": {"required": True, "content": {"application/protobuf": {"schema": BINARY}}}},
     summary="Upload a descriptor set",
+    body=SCHEMA_BODY,
 )
-@takes_body(SCHEMA_BODY)
 async def put_schema(request: Request, services: Given, name: str, condition: Unchanged) -> Response:
     """Store a serialized `FileDescriptorSet`, so that its message types can be used with `type=`."""
     if media_type_of(read_fields(request.scope), _TYPES[0]) not in _TYPES:

@@ -16,7 +16,6 @@ from pydantic import Field
 from starlette.responses import Response
 
 from protoslice.errors import ProtosliceError, Unsupported
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.requests import RequestBody
 from protoslice.server.auth.permissions import Principal
@@ -34,11 +33,11 @@ from protoslice.server.context import context_of, public_path
 from protoslice.server.http.headers import read_fields
 from protoslice.server.pages.shell import PAGE_HEADERS, page
 from protoslice.server.problems import CROSS_SITE, NOT_FOUND, HttpProblem
-from protoslice.server.request.guarded_route import GuardedRouter, foreign_query
 from protoslice.server.request.origin_policy import is_own_page
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
-router = GuardedRouter(tags=["sessions"])
+router = RouteGroup(tags=["sessions"])
 
 _NO_STORE: Final = {"cache-control": "no-store"}
 _CALLBACK: Final = "/session/callback"
@@ -181,8 +180,7 @@ async def begin_sign_in(
     return answer
 
 
-@endpoint(router, f"GET {_CALLBACK}", OPEN, include_in_schema=False)
-@foreign_query  # clients of OAuth ignore parameters that they do not know (RFC 6749, section 4.1.2)
+@endpoint(router, f"GET {_CALLBACK}", OPEN, include_in_schema=False, any_query=True)
 async def end_sign_in(request: Request, services: Given) -> Response:
     """Take the answer of the issuer, begin a session, and go on to the page."""
     found, key = services.gate.sign_in, services.gate.key

@@ -13,12 +13,14 @@ from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.syntax import is_id
 from protoslice.errors import InvalidInput, StillNamed
 from protoslice.facts import Removed, Store
-from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
 from protoslice.server.api.json_answers import (
+    Condition,
+    Current,
     Cursor,
     Limit,
     Since,
     Until,
+    conditional,
     etag_of,
     json_answer,
     large_answer,
@@ -32,11 +34,11 @@ from protoslice.server.api.requests import DescribeStore
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import Ref, plain_ref, url_of
 from protoslice.server.auth.rules import DELETE, READ, SHOWN, Rule
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.server.store_references import StoreReferences
 
-router = GuardedRouter(tags=["stores"])
+router = RouteGroup(tags=["stores"])
 
 _LONGEST_TERM: Final = 256
 

@@ -16,7 +16,6 @@ from protoslice.facts import (
     Piece,
     Signature,
 )
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import (
     Cursor,
     Limit,
@@ -31,7 +30,7 @@ from protoslice.server.api.requests import AskMissing
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP
 from protoslice.server.auth.places import Ref
 from protoslice.server.auth.rules import READ, SHOWN
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.stores import RecordsRequest, ResultPage
 from protoslice.stores.reading import chunks, documents, models
@@ -39,7 +38,7 @@ from protoslice.stores.reading.pieces import table_of
 from protoslice.streams.framing import Framing
 from protoslice.tensors.listing import tags_of
 
-router = GuardedRouter(tags=["views"])
+router = RouteGroup(tags=["views"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +194,7 @@ async def list_signatures(
     return await view_answer(request, services, store, lambda: models.signatures(store, wanted, most, cursor), headers)
 
 
-pieces = GuardedRouter(tags=["chunks"])
+pieces = RouteGroup(tags=["chunks"])
 
 
 @endpoint(

@@ -11,19 +11,18 @@ from protoslice.catalog.syntax import is_id
 from protoslice.facts import Tag
 from protoslice.server.api.documentation.openapi_fragments import header
 from protoslice.server.api.encoding import encode_fact, encode_items
-from protoslice.server.api.endpoints import Condition, Current, conditional, endpoint
-from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
+from protoslice.server.api.json_answers import Condition, Current, Cursor, Limit, conditional, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.requests import PutTag
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import READ, Rule, TagPlace
 from protoslice.server.http.conditions import EntityTag
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import ResultPage
 
-router = GuardedRouter(tags=["tags"])
+router = RouteGroup(tags=["tags"])
 
 _ETAG = {"etag": header("Changes whenever the tag is set.")}
 

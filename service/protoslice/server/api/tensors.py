@@ -12,7 +12,6 @@ from starlette.responses import Response
 from protoslice.facts import (
     TensorBranch,
 )
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import (
     Cursor,
     Limit,
@@ -27,7 +26,7 @@ from protoslice.server.api.models import TensorPage
 from protoslice.server.api.view_parameters import STRICT_HELP, Tags
 from protoslice.server.auth.places import Ref, absolute_url
 from protoslice.server.auth.rules import SHOWN
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.stores import TextView
 from protoslice.stores.paging import PAGE_BYTES
@@ -35,7 +34,7 @@ from protoslice.stores.reading import tensors
 from protoslice.stores.reading.tensors import tree as tensor_tree
 from protoslice.tensors.listing import tags_of
 
-router = GuardedRouter(tags=["views"])
+router = RouteGroup(tags=["views"])
 
 
 @dataclass(frozen=True, slots=True)

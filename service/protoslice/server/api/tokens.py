@@ -12,7 +12,6 @@ from starlette.responses import Response
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.facts import AccessToken, SignedUrl
 from protoslice.server.api.encoding import encode_items
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.requests import CreateToken, SignUrl
@@ -20,10 +19,10 @@ from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.auth.places import service_url, space_of, url_of
 from protoslice.server.auth.rules import ADMIN, READ
 from protoslice.server.auth.tokens import TokenRecord
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
-router = GuardedRouter(tags=["tokens"])
+router = RouteGroup(tags=["tokens"])
 
 _NO_STORE = {"cache-control": "no-store"}
 Everywhere = Annotated[bool, Query(description="Tokens for all spaces; needs an admin token for all spaces.")]

@@ -11,7 +11,6 @@ from starlette.responses import Response
 from protoslice.errors import InvalidInput
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.models import UploadState
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import url_of
@@ -38,13 +37,13 @@ from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.problems import METHOD, HttpProblem
-from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Upload
 
-router = GuardedRouter(tags=["uploads"])
+router = RouteGroup(tags=["uploads"])
 
 Filename = Annotated[str | None, Query(description="Path of the file in the store.", examples=["model.onnx"])]
 
@@ -106,8 +105,8 @@ async def upload_abilities(request: Request, services: Given) -> Response:
     response_class=Response,
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True),
     summary="Start a resumable upload",
+    body=UPLOAD_PART,
 )
-@takes_body(UPLOAD_PART)
 @answering
 async def create_upload(request: Request, services: Given, options: StoreQuery, filename: Filename = None) -> Response:
     """Start an upload by tus 1.0; the body may contain the first bytes."""
@@ -164,8 +163,8 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     responses={204: {"description": "All bytes of the body are durable.", "headers": _SAID}},
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Metadata", "Upload-Concat"}), body=True),
     summary="Continue an upload",
+    body=UPLOAD_PART,
 )
-@takes_body(UPLOAD_PART)
 @answering
 async def append_to_upload(request: Request, services: Given, upload: str) -> Response:
     """Append the body at `Upload-Offset`; the last byte creates the store."""
@@ -200,8 +199,7 @@ async def delete_upload(request: Request, services: Given, upload: str) -> Respo
     return Response(status_code=204, headers={"cache-control": "no-store"})
 
 
-@endpoint(router, f"POST {PREFIX}/{{upload}}", WRITE, include_in_schema=False)
-@takes_body(UPLOAD_PART)
+@endpoint(router, f"POST {PREFIX}/{{upload}}", WRITE, include_in_schema=False, body=UPLOAD_PART)
 async def override(request: Request, services: Given, upload: str) -> Response:
     """For clients that can send nothing but POST: the method stands in X-HTTP-Method-Override."""
     method = read_fields(request.scope).get(b"x-http-method-override", "")

@@ -22,7 +22,7 @@ from protoslice.server.api.view_parameters import (
     TensorQuery,
     TensorsQuery,
 )
-from protoslice.server.auth.rules import SHOWN, Rule, add_rule
+from protoslice.server.auth.rules import SHOWN, Rule
 from protoslice.server.http.parameters import number_of
 from protoslice.stores import OpenStore, Representation
 from protoslice.stores.reading import chunks, documents, models, records, tensors
@@ -67,9 +67,8 @@ class StoreView:
     query: Parameters[Any] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Read the parameters, and let the gate know the view."""
+        """Read the parameters."""
         object.__setattr__(self, "query", Parameters(self.parameters))
-        add_rule(self.row, self.rule)
 
     @property
     def operation(self) -> str:
@@ -83,7 +82,7 @@ class StoreView:
 
     @property
     def row(self) -> str:
-        """The key of the route in the table of rules."""
+        """Method and path of the route."""
         return f"GET {self.path}"
 
     @property

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from protoslice.server.auth.oidc.issuers import Issuer, read_issuers
 from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, decide, lacking
-from protoslice.server.auth.rules import RULES, TagPlace
+from protoslice.server.auth.rules import Rule, TagPlace
 from protoslice.server.auth.tokens import Tokens, parse_token
 from protoslice.server.settings import Settings
 from protoslice.stores.marker import open_both
@@ -22,9 +22,10 @@ _STATUS: Final = {
 
 
 class Asked(NamedTuple):
-    """A request as rules see it: the row of its route, its space, and the tags that it names."""
+    """A request as rules see it: method and path of its route, the rule, its space, and the tags that it names."""
 
     row: str
+    rule: Rule
     space: str
     tags: tuple[str, ...]
 
@@ -47,8 +48,7 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
     """Explain a request by the settings of a service; keys of issuers are fetched, and tokens looked up."""
     principal, reasons = await _caller(settings, token)
     caller = None if principal is None else principal.name
-    row, space, tags = asked
-    rule = RULES[row]
+    row, rule, space, tags = asked
     if rule.scope is None:
         return Explanation(caller, "allowed", (*reasons, f"{row} needs no token"))
     where = EVERY_SPACE if rule.everywhere else space

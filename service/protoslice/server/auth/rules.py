@@ -1,12 +1,11 @@
 """Rules of routes: the scope that each needs, and where its request names tags.
 
-Each row of a route (`server/api/endpoints.py`, `server/api/views.py`) adds its rule; the service does not start with a
-route that has none.
+Each route (`server/routing.py`) has a rule; none can be made without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
@@ -77,19 +76,3 @@ HUB_WRITE: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, reads=True)
 OCI_WRITE: Final = HUB_WRITE
 """Uploads to repositories of OCI, whose answers and limits depend on the blobs that are there."""
 HUB_SEND: Final = Rule(Scope.WRITE, TagPlace.REPOSITORY, signed=True, reads=True)
-
-RULES: Final[dict[str, Rule]] = {}
-"""Rules by method and template of the path; HEAD goes by the row of GET."""
-
-
-def add_rule(row: str, rule: Rule) -> None:
-    """Add the rule of a route; `RuntimeError` if it has another one."""
-    if RULES.setdefault(row, rule) != rule:
-        raise RuntimeError(f"{row} has two rules")
-
-
-def check_rules(routes: Iterable[str]) -> None:
-    """Raise `RuntimeError` unless the table has a row for each of `routes`."""
-    missing = sorted(set(routes) - RULES.keys())
-    if missing:
-        raise RuntimeError(f"Routes without a rule: declare {', '.join(missing)} with @endpoint")

@@ -15,10 +15,10 @@ from protoslice.errors import ProtosliceError
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.failures import note_failure, problem_of
 from protoslice.server.problems import HttpProblem, Problem
-from protoslice.server.request.guarded_route import GuardedRoute
+from protoslice.server.routing import Route
 
 
-class ProtocolRoute(GuardedRoute, ABC):
+class ProtocolRoute(Route, ABC):
     """A guarded route; subclasses say what the body of a failure is."""
 
     is_strict = False

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any, Final, Never, TypeVar
+from typing import Final, Never
 
 from starlette.types import Message, Receive
 
@@ -37,9 +37,6 @@ TAR: Final = "application/x-tar"
 _BYTES: Final = "application/octet-stream"
 _FORMATS: Final = {"tar": TAR, "recipe": RECIPE}
 _DIGITS: Final = 19
-_TERMS: Final = "__protoslice_body__"
-
-Handler = TypeVar("Handler", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,16 +82,6 @@ def upload_type(fields: Fields, form: str | None) -> str | None:
     return wanted
 
 
-def takes_body(terms: BodyTerms) -> Callable[[Handler], Handler]:
-    """Let the route of a handler take a body by `terms`; a route that says nothing takes `JSON_BODY`."""
-
-    def stated(handler: Handler) -> Handler:
-        setattr(handler, _TERMS, terms)
-        return handler
-
-    return stated
-
-
 def check_framing(fields: Fields) -> None:
     """Refuse a request whose body is coded, or has no length that can be known."""
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
@@ -107,12 +94,6 @@ def check_framing(fields: Fields) -> None:
     text = fields.get(b"content-length", "0")
     if not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
         raise HttpProblem(BAD_REQUEST, "Content-Length must be a number of bytes")
-
-
-def terms_of(handler: Callable[..., Any]) -> BodyTerms:
-    """The terms that a handler states."""
-    terms: BodyTerms = getattr(handler, _TERMS, JSON_BODY)
-    return terms
 
 
 class GuardedBody:

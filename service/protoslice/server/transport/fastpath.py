@@ -18,7 +18,6 @@ from protoslice.errors import ProtosliceError
 from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
 from protoslice.server.api.views import StoreView
 from protoslice.server.auth.places import place_of
-from protoslice.server.auth.rules import RULES
 from protoslice.server.auth.signatures import UrlSignature, signed_alone
 from protoslice.server.context import RequestContext, given_id
 from protoslice.server.http.answers.plan import Answer, AnswerPlanner
@@ -163,7 +162,7 @@ def _find(router: ViewRouter, target: bytes) -> _Found | None:
         return None
     place = place_of(target.decode("ascii"))
     view = router.find(place.path)
-    return None if view is None else _Found(place.space, view, RULES[view.view.row].signed)
+    return None if view is None else _Found(place.space, view, view.view.rule.signed)
 
 
 def _cached_body(rope: Representation, answer: Answer) -> bytes | memoryview | None:

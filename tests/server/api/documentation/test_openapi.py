@@ -16,10 +16,10 @@ from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import CHECKS as CHECKS_BY_NAME
 from schemathesis.checks import load_all_checks
 from schemathesis.transport.serialization import Binary
+from tests.support.calls import RULES
 from tests.support.live import LiveServer
 
 import protoslice
-from protoslice.server.auth.rules import RULES
 from protoslice.server.request.middleware import OPERATING
 
 COMMITTED = Path(__file__).parents[4] / "openapi" / "openapi.json"

@@ -18,9 +18,12 @@ from protoslice.catalog.syntax import Digest
 from protoslice.catalog.webhooks import WebhookTable
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
-from protoslice.server.auth import rules, tokens
+from protoslice.server.app import create_app
+from protoslice.server.auth import tokens
 from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Scope
 from protoslice.server.auth.rules import Rule
+from protoslice.server.routing import routes_of
+from protoslice.server.settings import Settings
 from protoslice.stores import ResultPage
 from protoslice.stores.names import DEFAULT_SPACE
 from protoslice.stores.open_stores import OpenStores
@@ -151,8 +154,8 @@ def _readers(row: str) -> Planting:
     """A reader of one space is told what concerns all."""
 
     def plant(patch: pytest.MonkeyPatch) -> None:
-        patch.setattr(rules, "RULES", {**rules.RULES, row: Rule(Scope.READ)})
-        patch.setattr("protoslice.server.services.RULES", rules.RULES)
+        routes = dict(routes_of(create_app(Settings(storage="memory://")).router.routes))  # of all applications
+        patch.setattr(routes[row], "rule", Rule(Scope.READ))
 
     return plant
 

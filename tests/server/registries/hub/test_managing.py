@@ -13,7 +13,7 @@ from tests.support.hub import commit
 from tests.support.serve import serve
 
 from protoslice.server.app import create_app
-from protoslice.server.request.guarded_route import GuardedRoute, routes_of
+from protoslice.server.routing import Route, routes_of
 from protoslice.server.settings import Settings
 
 Made = Callable[..., str]
@@ -135,7 +135,7 @@ def test_every_route_that_says_who_may_read_is_tried() -> None:
     assert rows - {"DELETE /api/repos/delete"} == places("Ann/m").keys()
 
 
-def _says(route: GuardedRoute) -> bool:
+def _says(route: Route) -> bool:
     """Return True for a route whose body names a repository, or who may read one."""
     models = [each.field_info.annotation for each in route.dependant.body_params]
     known = {name for model in models if isinstance(model, type) for name in getattr(model, "model_fields", ())}

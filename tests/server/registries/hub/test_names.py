@@ -12,14 +12,14 @@ import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.asgi import Asked, ask
+from tests.support.calls import RULES
 from tests.support.catalogues import make_earlier
 from tests.support.serve import open_app
 
 from protoslice.database import connect, upgrade
 from protoslice.server.app import Application, create_app
 from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import RULES
-from protoslice.server.request.guarded_route import routes_of
+from protoslice.server.routing import routes_of
 from protoslice.server.settings import Settings
 
 Made = Callable[..., str]

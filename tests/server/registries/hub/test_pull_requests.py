@@ -11,7 +11,7 @@ from tests.support.hub import header, inline
 from tests.support.live import LiveServer
 
 from protoslice.server.registries.hub import writing, xet
-from protoslice.server.request.guarded_route import routes_of
+from protoslice.server.routing import routes_of
 
 Made = Callable[..., str]
 

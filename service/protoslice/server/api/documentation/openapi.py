@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
+from starlette.routing import BaseRoute
 
 from protoslice.build import build
-from protoslice.server.api.documentation.openapi_fragments import BINARY, EXPERIMENTAL, REQUEST_ID, header, problems
+from protoslice.server.api.documentation.openapi_fragments import (
+    BINARY,
+    EXPERIMENTAL,
+    REQUEST_ID,
+    SEEN,
+    header,
+    problems,
+)
 from protoslice.server.api.encoding import json_schemas
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.views import VIEWS, StoreView
-from protoslice.server.auth.rules import RULES, Rule
-from protoslice.server.request.guarded_route import routes_of
+from protoslice.server.auth.rules import Rule
 from protoslice.server.request.middleware import OPERATING
+from protoslice.server.routing import Route, routes_of
 
 _DIGEST: Final = {
     "name": "Content-Digest",
@@ -112,15 +119,16 @@ _DESCRIBED: Final = {
 }
 
 
-def openapi_document(app: FastAPI) -> dict[str, Any]:
-    """The document of `app`."""
+def openapi_document(routes: Sequence[BaseRoute], rules: Mapping[str, Rule]) -> dict[str, Any]:
+    """Return the document of these routes and the views; `rules` are those of all, by method and path."""
+    described = {row: route for row, route in routes_of(routes) if route.include_in_schema}
     document = get_openapi(
         title="Protoslice",
         version=build(),
         summary="Protobuf files of any size, served in parts",
         description="Upload protobuf models of any size; download chunks, files and merged parts by range.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
-        routes=app.routes,
+        routes=list(described.values()),
         tags=[
             {
                 "name": "spaces",
@@ -146,12 +154,12 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
             {"name": "operations", "description": "Health, metrics and help."},
         ],
     )
-    described = {row: route for row, route in routes_of(app.routes) if route.include_in_schema}
     kinds = [kind for route in described.values() for kind in route.answers.values()]
     kinds += [ProblemModel, *(kind for view in VIEWS for kind in view.json)]
     schemas, definitions = json_schemas(dict.fromkeys(kinds))
     for row, route in described.items():
         operation = document["paths"][route.path_format][row.partition(" ")[0].lower()]
+        _describe(operation, route)
         for status, kind in route.answers.items():
             operation["responses"][str(status)]["content"] = {"application/json": {"schema": schemas[kind]}}
     for view in VIEWS:
@@ -161,8 +169,19 @@ def openapi_document(app: FastAPI) -> dict[str, Any]:
     state = document["paths"]["/v1/uploads/{upload}"]
     state["head"] = _head_of(state["get"])
     document["components"]["schemas"] |= definitions
-    _finish(document)
+    _finish(document, {row.replace(":path}", "}"): rule for row, rule in rules.items()})
     return document
+
+
+def _describe(operation: dict[str, Any], route: Route) -> None:
+    """Add what FastAPI does not know of a route."""
+    failures = {*route.fails, 412} if route.cached else route.fails
+    if route.cached:
+        operation["responses"]["304"] = SEEN
+    for status, described in problems(*failures).items():  # that of 422 in place of FastAPI's
+        operation["responses"][str(status)] = described
+    if route.deprecation is not None:
+        operation["x-deprecated"] = route.deprecation._asdict()
 
 
 def _operation(view: StoreView, method: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -239,19 +258,18 @@ def _schema(media: str, answers: Sequence[Mapping[str, Any]]) -> Mapping[str, An
     return {"type": "string"} if media.startswith("text/") else BINARY
 
 
-def _finish(document: dict[str, Any]) -> None:
+def _finish(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
     """Add what all operations share, in place of the framework's own 422."""
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
     document["components"]["schemas"] = dict(sorted(schemas.items()))
     document["components"]["securitySchemes"] = _SECURITY
-    rows = {row.replace(":path}", "}"): rule for row, rule in RULES.items()}
     shared: dict[str, Any] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             _drop_validation(operation["responses"])
-            rule = rows[f"{'GET' if method == 'head' else method.upper()} {path}"]
+            rule = rules[f"{'GET' if method == 'head' else method.upper()} {path}"]
             asked = [{name: [rule.scope.value]} for name in _SECURITY] if rule.scope is not None else []
             operation["security"] = [*asked, {}] if asked else []
             operation["parameters"] = [_bounded(path, each) for each in operation.get("parameters", ())]

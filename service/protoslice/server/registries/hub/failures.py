@@ -15,11 +15,10 @@ from starlette.types import Receive, Scope, Send
 from protoslice.errors import ProtosliceError
 from protoslice.repositories import BranchMoved, NoCommit, NoFile, NoRepository, RepositoryMoved
 from protoslice.server.auth.places import url_of
-from protoslice.server.auth.rules import RULES
 from protoslice.server.http.failures import failing_as, problem_of
 from protoslice.server.problems import PRECONDITION, HttpProblem, problem_of_error
 from protoslice.server.registries.protocol_route import ProtocolRoute
-from protoslice.server.request.guarded_route import GuardedRoute
+from protoslice.server.routing import Route
 
 _CODES: Final[dict[type[ProtosliceError], str]] = {
     NoRepository: "RepoNotFound",
@@ -65,7 +64,7 @@ def _refusals_worded() -> Iterator[None]:
         raise _worded(problem_of(error)) from error
 
 
-class RepositoryRoute(GuardedRoute):
+class RepositoryRoute(Route):
     """A route of a repository, which redirects from a former name of it, or its name in another case."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -88,7 +87,7 @@ class RepositoryRoute(GuardedRoute):
         """The URL of a request with the current name; None for a signed URL, whose signature is for the former one."""
         path = scope["raw_path"].decode("latin-1").removeprefix(scope["root_path"])
         found = self.path_regex.match(path)
-        if found is None or any(RULES[f"{method} {self.path}"].signed for method in self.methods or ()):
+        if found is None or self.rule.signed:
             return None
         start, end = found.span("name")
         spelled = unquote(found["name"])  # without `datasets/` behind a kind; of git perhaps with `.git`

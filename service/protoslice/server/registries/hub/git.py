@@ -14,7 +14,6 @@ from starlette.types import Scope
 from protoslice.errors import Unsupported
 from protoslice.repositories import MAIN
 from protoslice.repositories.git_history import GitHistory
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.rules import READ
 from protoslice.server.http.failures import note_failure, problem_of
 from protoslice.server.http.headers import read_fields
@@ -22,7 +21,7 @@ from protoslice.server.problems import HttpProblem
 from protoslice.server.registries.hub.failures import RepositoryRoute, answering
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.registries.protocol_route import ProtocolRoute
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
 _PUSH: Final = "git-receive-pack"
@@ -52,7 +51,7 @@ class GitRoute(ProtocolRoute, RepositoryRoute):
         return PlainTextResponse(failure.detail + "\n", failure.problem.status, headers)
 
 
-router = GuardedRouter(route_class=GitRoute, include_in_schema=False)
+router = RouteGroup(route_class=GitRoute, include_in_schema=False)
 
 
 def _packet(line: str | None) -> str:

@@ -13,7 +13,6 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import MAIN, Repository
 from protoslice.repositories.git_history import GitHistory
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url, url_of
 from protoslice.server.auth.rules import HUB_SEND, READ, SHOWN
@@ -25,14 +24,14 @@ from protoslice.server.registries.hub.bodies import DOWNLOAD, UPLOAD, BatchBody,
 from protoslice.server.registries.hub.failures import LfsRoute, answering
 from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, Oid, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
-from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import StoredPath
 from protoslice.stores.uploads import Body
 
-router = GuardedRouter(route_class=LfsRoute, include_in_schema=False)
+router = RouteGroup(route_class=LfsRoute, include_in_schema=False)
 
 _UPLOADS: Final = "/api/lfs-uploads"
 _FILES: Final = "/api/lfs-files"
@@ -55,8 +54,7 @@ async def plan_model_files(request: Request, services: Given, name: str, body: B
     return await _planned(request, services, "models", name, body)
 
 
-@endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", HUB_SEND)
-@takes_body(UPLOAD_PART)
+@endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", HUB_SEND, body=UPLOAD_PART)
 @answering
 async def send_file(
     request: Request, services: Given, kind: str, name: str, upload: str, keep: bool = False

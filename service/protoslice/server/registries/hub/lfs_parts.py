@@ -12,19 +12,18 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.json_text import encode_json
 from protoslice.repositories import Repository
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.rules import HUB_SEND
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.registries.hub.bodies import DOWNLOAD, MOST_PARTS, BatchBody, LfsObject, LfsParts
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import repository_of
-from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
+router = RouteGroup(route_class=HubRoute, include_in_schema=False)
 
 _PARTS: Final = "multipart"
 """Name of the transfer, which clients of Hugging Face and their agent of git-lfs offer."""
@@ -88,8 +87,9 @@ def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, mos
     return {"href": signed("POST", at), "header": header}
 
 
-@endpoint(router, "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}", HUB_SEND)
-@takes_body(UPLOAD_PART)
+@endpoint(
+    router, "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}", HUB_SEND, body=UPLOAD_PART
+)
 @answering
 async def send_part(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, number: Bytes

@@ -11,19 +11,18 @@ from starlette.responses import RedirectResponse, Response
 
 from protoslice.catalog.syntax import check_repository
 from protoslice.repositories import MAIN
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import OPEN
 from protoslice.server.http.headers import read_fields
 from protoslice.server.problems import NO_RESOURCE, HttpProblem
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 
 _VERSION: Final = re.compile(r"v[0-9]+/")
 """Beginning of a path of another version of the API."""
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
+router = RouteGroup(route_class=HubRoute, include_in_schema=False)
 
 
 @endpoint(router, "GET /{name:owned}/tree/{revision}", OPEN)

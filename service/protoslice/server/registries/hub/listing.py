@@ -18,14 +18,13 @@ from protoslice.facts import File
 from protoslice.file_names import without_version_control
 from protoslice.repositories import Commit
 from protoslice.repositories.change import files_of
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import next_page
 from protoslice.server.auth.rules import READ
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.hub.cards import CARD_BYTES, cards_of, known_of
 from protoslice.server.registries.hub.facts import time_text
 from protoslice.server.registries.hub.failures import HubRoute, answering
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
 _PAGE: Final = 1000
@@ -52,7 +51,7 @@ class ListRoute(HubRoute):
     is_strict = True
 
 
-router = GuardedRouter(route_class=ListRoute, include_in_schema=False)
+router = RouteGroup(route_class=ListRoute, include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

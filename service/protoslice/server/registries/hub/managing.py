@@ -7,17 +7,16 @@ from starlette.responses import Response
 
 from protoslice.errors import Unsupported
 from protoslice.repositories import Author
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import HUB_WRITE, READ, Rule, TagPlace
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.hub.bodies import MoveBody, SquashBody, VisibilityBody
 from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
+router = RouteGroup(route_class=HubRoute, include_in_schema=False)
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/auth-check", READ)

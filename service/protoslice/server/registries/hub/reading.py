@@ -18,7 +18,6 @@ from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository, ShownCommit
 from protoslice.repositories.git_history import plain_ids
 from protoslice.repositories.last_commits import last_commits
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import next_page
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import READ
@@ -31,10 +30,10 @@ from protoslice.server.registries.hub.cards import CARD, Card, cards_of
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
 from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False)
+router = RouteGroup(route_class=HubRoute, include_in_schema=False)
 
 _PAGE: Final = 1000
 _EXPANDED: Final = 50

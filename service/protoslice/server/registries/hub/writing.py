@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from protoslice.errors import InvalidInput
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, TagPlace
@@ -31,11 +30,11 @@ from protoslice.server.registries.hub.operations import (
 )
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS, refusal
-from protoslice.server.request.body_limits import UPLOAD_BODY, takes_body
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.request.body_limits import UPLOAD_BODY
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
+router = RouteGroup(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _BEFORE: Final = ".parquet"
@@ -89,8 +88,7 @@ def _mode(file: PreuploadFile) -> str:
     return "regular" if within else "lfs"
 
 
-@endpoint(router, "POST /api/{kind}/{name:repository}/commit/{revision}", HUB_WRITE)
-@takes_body(UPLOAD_BODY)
+@endpoint(router, "POST /api/{kind}/{name:repository}/commit/{revision}", HUB_WRITE, body=UPLOAD_BODY)
 @answering
 async def commit(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Commit the operations of the body, which is read line by line."""

@@ -14,7 +14,6 @@ from starlette.responses import Response
 from protoslice._core import Xorb
 from protoslice.errors import ChecksumMismatch, InvalidInput
 from protoslice.repositories import Repository, XorbSession
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.credentials import secret_in
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import HUB_WRITE
@@ -27,14 +26,14 @@ from protoslice.server.registries.hub.failures import HubRoute, answering
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS
 from protoslice.server.registries.hub.shards import ShardFile, files_of
-from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores.ingest.file_writer import Batches
 from protoslice.stores.manifest import ObjectExtent
 
-router = GuardedRouter(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
+router = RouteGroup(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -58,8 +57,9 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
     )
 
 
-@endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", HUB_WRITE)
-@takes_body(UPLOAD_PART)
+@endpoint(
+    router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", HUB_WRITE, body=UPLOAD_PART
+)
 @answering
 async def send_xorb(request: Request, services: Given, kind: str, name: str, session: str, hash: str) -> Response:
     """Take a xorb, which is unpacked as it comes and compared with its hash."""
@@ -77,8 +77,7 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
     return JsonAnswer({"was_inserted": new})
 
 
-@endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", HUB_WRITE)
-@takes_body(UPLOAD_PART)
+@endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", HUB_WRITE, body=UPLOAD_PART)
 @answering
 async def send_shard(request: Request, services: Given, kind: str, name: str, session: str) -> Response:
     """Make the files that a shard lists, each of which is compared with its SHA-256."""

@@ -14,7 +14,6 @@ from protoslice import _core
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import NotFound
 from protoslice.mlflow import MlflowArtifacts, NoArtifact
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import OPEN, READ, REPOSITORY_DELETE, REPOSITORY_WRITE, SHOWN
 from protoslice.server.bodies.ingest import body_stream, upload_slot
@@ -23,12 +22,12 @@ from protoslice.server.http.headers import Headers
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
-from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.request.body_limits import UPLOAD_PART
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import Representation
 
-router = GuardedRouter(route_class=MlflowRoute, include_in_schema=False)
+router = RouteGroup(route_class=MlflowRoute, include_in_schema=False)
 
 
 async def _artifacts(services: Given) -> MlflowArtifacts:
@@ -59,8 +58,7 @@ def _entry_json(name: str, size: int | None) -> dict[str, Any]:
     return {"path": name, "is_dir": True} if size is None else {"path": name, "is_dir": False, "file_size": str(size)}
 
 
-@endpoint(router, "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_WRITE)
-@takes_body(UPLOAD_PART)
+@endpoint(router, "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_WRITE, body=UPLOAD_PART)
 async def put_artifact(request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Write an artifact, or a new version of one."""
     async with upload_slot(services, request):

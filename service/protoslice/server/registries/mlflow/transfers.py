@@ -10,7 +10,6 @@ from starlette.responses import Response
 
 from protoslice.json_text import encode_json
 from protoslice.mlflow import MOST_PARTS, new_session
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import READ, REPOSITORY_SEND, REPOSITORY_WRITE
 from protoslice.server.bodies.ingest import body_stream, upload_slot
@@ -19,12 +18,12 @@ from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
 from protoslice.server.registries.mlflow.artifacts import Artifacts
-from protoslice.server.request.body_limits import UPLOAD_PART, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
-router = GuardedRouter(route_class=MlflowRoute, include_in_schema=False)
+router = RouteGroup(route_class=MlflowRoute, include_in_schema=False)
 
 _UNKEPT: Final = {"cache-control": "no-store"}
 """Answers that hold a permission."""
@@ -79,8 +78,7 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
     return Response(told, headers=_UNKEPT, media_type="application/json")
 
 
-@endpoint(router, "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", REPOSITORY_SEND)
-@takes_body(UPLOAD_PART)
+@endpoint(router, "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", REPOSITORY_SEND, body=UPLOAD_PART)
 async def put_part(
     request: Request, services: Given, artifacts: Artifacts, session: Session, name: ArtifactPath, number: int
 ) -> Response:

@@ -19,7 +19,6 @@ from protoslice.artifacts import (
 )
 from protoslice.artifacts.manifests import INDEX, index_of
 from protoslice.catalog.syntax import listed_name
-from protoslice.server.api.endpoints import endpoint
 from protoslice.server.api.json_answers import next_page
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import OCI_WRITE, READ, REPOSITORY_DELETE
@@ -31,13 +30,13 @@ from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, refuse_backward
 from protoslice.server.registries.oci.errors import OciRoute
 from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama
-from protoslice.server.request.body_limits import UPLOAD_PART, BodyTerms, takes_body
+from protoslice.server.request.body_limits import UPLOAD_PART, BodyTerms
 from protoslice.server.request.clients import pseudonym
-from protoslice.server.request.guarded_route import GuardedRouter
+from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.stores.uploads import Body
 
-router = GuardedRouter(route_class=OciRoute, include_in_schema=False)
+router = RouteGroup(route_class=OciRoute, include_in_schema=False)
 
 MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES, counts_for_quota=True)
 REFERRERS = 100
@@ -98,8 +97,7 @@ async def list_referrers(
     return JsonAnswer(body, headers=headers, media_type=INDEX)
 
 
-@endpoint(router, "POST /v2/{name:path}/blobs/uploads/", OCI_WRITE)
-@takes_body(UPLOAD_PART)
+@endpoint(router, "POST /v2/{name:path}/blobs/uploads/", OCI_WRITE, body=UPLOAD_PART)
 async def begin_upload(
     request: Request,
     repository: Repository,
@@ -130,8 +128,7 @@ async def get_upload(request: Request, repository: Repository, upload: str) -> R
     return begun(request.scope, repository.name, upload, (await repository.upload(upload)).offset, status=204)
 
 
-@endpoint(router, "PATCH /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
-@takes_body(UPLOAD_PART)
+@endpoint(router, "PATCH /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE, body=UPLOAD_PART)
 async def append_to_upload(request: Request, repository: Repository, services: Given, upload: str) -> Response:
     """Append bytes to an upload."""
     offset = (await repository.upload(upload)).offset
@@ -142,8 +139,7 @@ async def append_to_upload(request: Request, repository: Repository, services: G
     return begun(request.scope, repository.name, upload, done.offset, status=202)
 
 
-@endpoint(router, "PUT /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE)
-@takes_body(UPLOAD_PART)
+@endpoint(router, "PUT /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE, body=UPLOAD_PART)
 async def finish_upload(
     request: Request, repository: Repository, services: Given, upload: str, digest: str | None = None
 ) -> Response:
@@ -199,8 +195,7 @@ async def get_manifest(request: Request, exported: Exported, ref: str) -> Respon
     return Response(found.data, headers=headers)
 
 
-@endpoint(router, "PUT /v2/{name:path}/manifests/{ref}", OCI_WRITE)
-@takes_body(MANIFEST_BODY)
+@endpoint(router, "PUT /v2/{name:path}/manifests/{ref}", OCI_WRITE, body=MANIFEST_BODY)
 async def put_manifest(
     request: Request, repository: Repository, ref: str, tag: Annotated[list[str], Query()] = NO_TAGS
 ) -> Response:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from protoslice.server.request.guarded_route import GuardedRoute
+from protoslice.server.routing import Route
 
 
 @pytest.mark.parametrize(
@@ -22,12 +22,12 @@ def test_a_path_is_compared_with_routes_that_begin_alike(
     client: httpx.Client, monkeypatch: pytest.MonkeyPatch, path: str, most: int
 ) -> None:
     compared: list[str] = []
-    matches = GuardedRoute.matches
+    matches = Route.matches
 
-    def noted(self: GuardedRoute, scope: Any) -> Any:
+    def noted(self: Route, scope: Any) -> Any:
         compared.append(self.path)
         return matches(self, scope)
 
-    monkeypatch.setattr(GuardedRoute, "matches", noted)
+    monkeypatch.setattr(Route, "matches", noted)
     assert client.get(path).status_code == 404
     assert 0 < len(compared) <= 2 * most, compared  # the framework matches twice

@@ -1,0 +1,276 @@
+"""Routes: each declares its path, access, body, answer and failures once, for routing, permissions and OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from datetime import datetime
+from functools import cached_property
+from typing import Any, ClassVar, Final, NamedTuple, TypeVar, get_args, get_origin
+
+from fastapi import Request
+from fastapi.datastructures import DefaultPlaceholder
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match
+from starlette.types import Receive, Scope, Send
+
+from protoslice.server.auth.rules import Rule
+from protoslice.server.context import context_of, public_path
+from protoslice.server.http.digests import BodyDigest
+from protoslice.server.http.headers import Fields, Headers, media_type_of, read_fields, with_headers
+from protoslice.server.http.json_bodies import StrictRequest
+from protoslice.server.http.negotiation import JSON, choose
+from protoslice.server.http.parameters import QueryNames
+from protoslice.server.problems import MEDIA, PRECONDITION, HttpProblem
+from protoslice.server.request.body_limits import JSON_BODY, BodyTerms, GuardedBody, too_long
+from protoslice.server.services import Services
+
+Handler = TypeVar("Handler", bound=Callable[..., Any])
+
+_CONDITIONS: Final = frozenset({"if-match", "if-none-match", "if-unmodified-since"})
+"""Conditions of writes (RFC 9110, section 13.1)."""
+
+
+class Deprecated(NamedTuple):
+    """Since when an operation is deprecated, and the method and path of its successor."""
+
+    since: str
+    successor: str
+
+
+class Route(APIRoute):
+    """A route that admits a request by its rule, and checks query, conditions and body, before the handler runs."""
+
+    is_strict: ClassVar[bool] = True
+    """False for routes of a protocol whose servers ignore unknown query parameters, and conditions of writes."""
+
+    def __init__(  # noqa: PLR0913 - the columns of a row
+        self,
+        path: str,
+        endpoint: Callable[..., Any],
+        *,
+        rule: Rule,
+        body: BodyTerms = JSON_BODY,
+        any_query: bool = False,
+        answer: Any = None,
+        fails: Iterable[int] = (),
+        cached: bool = False,
+        deprecated: Deprecated | None = None,
+        responses: Mapping[int | str, Mapping[str, Any]] | None = None,
+        **options: Any,
+    ) -> None:
+        """Declare a route.
+
+        `rule` says who may call it, `body` limits the body, `any_query` is for URLs whose query is not checked since it
+        is for other programs, such as a script. `answer` is the class of the JSON, `fails` are statuses of problems
+        that other routes of its kind do not have, `cached` says that the answer has an entity tag for conditions.
+        Further `options` are those of FastAPI's route.
+        """
+        described = {status: dict(each) for status, each in (responses or {}).items()}
+        # FastAPI would make models of these classes, and encode answers again.
+        models = {status: each.pop("model") for status, each in described.items() if "model" in each}
+        if answer is not None:
+            models[options.get("status_code") or 200] = answer
+        self.answers: Final[Mapping[int | str, Any]] = models
+        """The class of the JSON answer by status."""
+        self.rule, self.body_terms, self.any_query = rule, body, any_query
+        self.fails, self.cached, self.deprecation = frozenset(fails), cached, deprecated
+        super().__init__(
+            path,
+            endpoint,
+            response_model=None,
+            responses=described,
+            deprecated=True if deprecated else None,
+            **options,
+        )
+
+    @cached_property
+    def query(self) -> QueryNames:
+        """Names of the query parameters that the handler declares, in its signature or in `openapi_extra`."""
+        kinds = {field.alias: field.field_info.annotation for field in _fields(self.dependant, "query_params")}
+        extra = QueryNames.of((self.openapi_extra or {}).get("parameters", ()))
+        repeatable = {name for name, kind in kinds.items() if _takes(list, kind)}
+        integers = {name for name, kind in kinds.items() if _takes(int, kind)}
+        return QueryNames(kinds.keys() | extra.known, repeatable | extra.repeatable, integers | extra.integers)
+
+    @cached_property
+    def offers(self) -> tuple[str, ...]:
+        """Media types of the answers below `/v1`; none where answers have no content, or views choose."""
+        if not self.is_strict or not self.path.startswith("/v1/"):
+            return ()
+        done = [said for status, said in self.responses.items() if str(status) < "3"]
+        found = dict.fromkeys(media for said in done for media in said.get("content", ()))
+        kind = self.response_class.value if isinstance(self.response_class, DefaultPlaceholder) else self.response_class
+        if self.answers or not found:
+            found |= {kind.media_type: None} if kind.media_type and self.status_code != 204 else {}
+        return tuple(found)
+
+    @cached_property
+    def conditions(self) -> frozenset[str]:
+        """Names of the conditional headers that the handler, or what it depends on, declares."""
+        return _CONDITIONS & {each.alias.lower() for each in _fields(self.dependant, "header_params")}
+
+    def _check_conditions(self, fields: Fields) -> None:
+        """Refuse conditions that would not be evaluated: the client relies on them."""
+        for name in sorted(_CONDITIONS - self.conditions):
+            if name.encode() in fields:
+                advice = "send the `ETag` in If-Match" if self.conditions else "send the request without it"
+                raise HttpProblem(PRECONDITION, f"This operation does not evaluate {name}, and did nothing: {advice}")
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return the framework's handler, which reads JSON strictly."""
+        handler = super().get_route_handler()
+        if self.body_field is None:
+            return handler
+
+        async def reading(request: Request) -> Response:
+            if self.is_strict:
+                _check_json(read_fields(request.scope))
+            return await handler(StrictRequest(request.scope, request.receive))
+
+        return reading
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Admit the request, check its query, and limit its body; one declared too long is refused unread."""
+        services: Services = scope["app"].services
+        found, fields = None, read_fields(scope)
+        if scope["method"] in (self.methods or ()):  # for any other, FastAPI answers 405
+            found = await services.admit(scope, fields, self.rule, scope["path_params"])
+            if self.is_strict and not self.any_query:
+                self.query.read(scope["query_string"])
+            if self.is_strict and scope["method"] not in {"GET", "HEAD", "OPTIONS"}:
+                self._check_conditions(fields)
+            if self.offers:
+                choose(fields.get(b"accept"), self.offers)
+            if self.deprecation is not None:
+                send = with_headers(send, _deprecation_headers(scope, self.deprecation))
+        limit = self.body_terms.longest(fields, scope["query_string"], services.settings)
+        size = int(fields.get(b"content-length", "0"))
+        if size > limit:
+            raise too_long(limit)
+        if size and self.body_terms.counts_for_quota and found is not None:
+            await found.stores.quotas.check(stored_bytes=size)
+        digest = BodyDigest(fields) if self.body_terms.digest_checked else None
+        declared = None if b"transfer-encoding" in fields else size
+        body = context_of(scope).body = GuardedBody(receive, limit, services.settings, digest, size=declared)
+        await super().handle(scope, body, send)
+
+
+class RouteGroup(BaseRoute):
+    """Routes of one resource. A path of another resource costs one comparison, not one for each route."""
+
+    def __init__(self, *, route_class: type[Route] = Route, **options: Any) -> None:
+        """Make an empty group, whose routes are of `route_class` and share `options`."""
+        self.routes: Final[list[Route]] = []
+        self._route_class, self._options = route_class, options
+        self._paths: set[str] = set()
+        self._prefixes: tuple[str, ...] = ()
+
+    def add(self, path: str, handler: Callable[..., Any], **options: Any) -> None:
+        """Add a route; `TypeError` without a `rule`."""
+        route = self._route_class(path, handler, **{**self._options, **options})
+        self.routes.append(route)
+        prefix, parameter, _ = path.partition("{")
+        if parameter:
+            self._prefixes = tuple({*self._prefixes, prefix})
+        else:
+            self._paths.add(path)
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Match the first route that takes path and method, else the first that takes the path."""
+        path = scope.get("path", "").removeprefix(scope.get("root_path", ""))
+        if path not in self._paths and not path.startswith(self._prefixes):
+            return Match.NONE, {}
+        partial: tuple[Match, Scope] = Match.NONE, {}
+        for route in self.routes:
+            match, child = route.matches(scope)
+            if match is Match.FULL:
+                return match, child
+            if match is Match.PARTIAL and partial[0] is Match.NONE:
+                partial = match, child
+        return partial
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the route that matched answer."""
+        await scope["route"].handle(scope, receive, send)
+
+
+def endpoint(
+    group: RouteGroup,
+    row: str,
+    rule: Rule,
+    *,
+    status: int = 200,
+    operation: str | None = None,
+    experimental: bool = False,
+    **options: Any,
+) -> Callable[[Handler], Handler]:
+    """Make the decorated function answer the calls of `row`, which is a method and a path, such as `GET /v1/tags`.
+
+    `experimental` says that the call may change within `/v1`; for `options` see `Route`. The function's docstring is
+    the description; its name is that of the operation, unless `operation` is.
+    """
+    method, _, path = row.partition(" ")
+    if experimental:
+        options["openapi_extra"] = {**options.get("openapi_extra", {}), "x-stability": "experimental"}
+
+    def add(handler: Handler) -> Handler:
+        group.add(
+            path,
+            handler,
+            rule=rule,
+            methods=[method],
+            operation_id=operation or handler.__name__,
+            status_code=None if status == 200 else status,
+            **options,
+        )
+        return handler
+
+    return add
+
+
+def routes_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, Route]]:
+    """Yield method and path of each route, and the route, in the order of matching.
+
+    `RuntimeError` for a route that has no rule.
+    """
+    for route in routes:
+        if isinstance(route, RouteGroup):
+            yield from routes_of(route.routes)
+        elif isinstance(route, Route):
+            for method in (route.methods or set()) - {"HEAD"}:
+                yield f"{method} {route.path}", route
+        else:
+            raise RuntimeError(f"{route!r} is not a Route: its access would not be checked")
+
+
+def _deprecation_headers(scope: Scope, deprecated: Deprecated) -> Headers:
+    """Return headers of a deprecated operation (RFC 9745), which name its successor."""
+    moment = datetime.fromisoformat(f"{deprecated.since}T00:00:00Z").timestamp()
+    path = public_path(scope) + scope["root_path"] + deprecated.successor.partition(" ")[2]
+    link = f'<{path}>; rel="successor-version"'
+    return [(b"deprecation", b"@%d" % moment), (b"link", link.encode("ascii"))]
+
+
+def _check_json(fields: Fields) -> None:
+    """Refuse a body that is not said to be JSON: no other is read."""
+    media = media_type_of(fields)
+    is_empty = fields.get(b"content-length", "0") == "0" and b"transfer-encoding" not in fields
+    if is_empty or media == JSON or media.endswith("+json"):
+        return
+    raise HttpProblem(
+        MEDIA, f"Send the body with Content-Type: {JSON}, not {media[:80] or 'without a type'}", offers=[JSON]
+    )
+
+
+def _fields(dependant: Dependant, kind: str) -> Iterator[Any]:
+    """Return fields of a kind of parameters of a handler, and of what it depends on."""
+    yield from getattr(dependant, kind)
+    for each in dependant.dependencies:
+        yield from _fields(each, kind)
+
+
+def _takes(kind: type, annotation: Any) -> bool:
+    """Return True for the annotation of a kind, such as a list, which may be optional."""
+    return kind in {annotation, get_origin(annotation)} or any(_takes(kind, each) for each in get_args(annotation))
