@@ -145,9 +145,11 @@ long: .venv/ready .venv/core .make/models ## the suite's long tests: cost of eve
 	$(BIN)/python -m pytest -n 2 -m long
 
 SIMULATED ?= --seed 1000000 --histories 20000
+SIMULATED_ON_POSTGRESQL ?= --seed 1000000 --histories 500
 soak: .venv/ready .venv/core ## the long versions: SIMULATED histories of replicas, 200 kills of writers and of uploads, 500 flipped bits, 6 GiB in and out, a crowd for a minute
 	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s -m "" --timeout 3000 tests/stores/test_kill.py tests/stores/test_flips.py tests/server/bodies/resumable/test_kill.py tests/database/test_kill.py
 	$(BIN)/python -m tests.stores.simulation $(SIMULATED)
+	$(BIN)/python -m tests.stores.simulation --engine postgresql $(SIMULATED_ON_POSTGRESQL)
 	PROTOSLICE_SOAK_BYTES=6442450944 PROTOSLICE_SOAK_SECONDS=60 $(BIN)/python -m pytest -s --timeout 900 tests/server/test_memory.py
 
 FUZZ_SECONDS ?= 60

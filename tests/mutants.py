@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 SOURCES: Final = "service/protoslice"
 SIMULATION: Final = "tests.stores.simulation --histories 200"
+ON_POSTGRESQL: Final = "tests.stores.simulation --engine postgresql --histories 80"
 _SECONDS: Final = 500
 _CATALOG: Final = "tests/catalog"
 _ACCESS: Final = " ".join(
@@ -49,7 +50,9 @@ def survives(mutant: Mutant, folder: Path) -> str:
     if mutant.old not in whole:
         return f"{mutant.file} does not contain {mutant.old!r}: update tests/mutants.py"
     path.write_text(whole.replace(mutant.old, mutant.new, 1))
-    program = ["pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"] if mutant.tests != SIMULATION else []
+    program = (
+        [] if mutant.tests.startswith("tests.") else ["pytest", "-q", "-x", "--no-header", "-p", "no:cacheprovider"]
+    )
     environment = os.environ | {"PYTHONPATH": f"{folder}/service{os.pathsep}{folder}", "PYTHONDONTWRITEBYTECODE": "1"}
     try:
         done = subprocess.run(
@@ -305,6 +308,10 @@ CREATE INDEX store_objects_object""", SIMULATION,
     Mutant(
         "9: a tag is moved on its condition", "catalog/tags.py",
         "there and there.etag, if_match)", "there and there.etag, None)", SIMULATION,
+    ),
+    Mutant(
+        "9: a tag is locked while its condition is compared", "catalog/tags.py",
+        "AND name = :name FOR UPDATE", "AND name = :name", ON_POSTGRESQL,
     ),
     Mutant(
         "12: published bytes are charged", "catalog/stores.py",

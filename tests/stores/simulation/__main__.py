@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import nullcontext
 
 from tests.stores.simulation.histories import Report, play
+from tests.support.postgres import TestServer, running_postgres
 
 
 def main() -> int:
@@ -14,13 +16,21 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="seed of the first history")
     parser.add_argument("--histories", type=int, default=1, help="number of histories, with a seed each")
     parser.add_argument("--all", action="store_true", help="go on after a failure")
+    parser.add_argument("--engine", choices=("sqlite", "postgresql"), default="sqlite", help="engine of the catalogue")
     asked = parser.parse_args()
+    with running_postgres() if asked.engine == "postgresql" else nullcontext() as server:
+        return _play(asked, server)
+
+
+def _play(asked: argparse.Namespace, server: TestServer | None) -> int:
     report = Report()
     for seed in range(asked.seed, asked.seed + asked.histories):
-        play(seed, report)
+        play(seed, report, server)
         if seed in report.failed:
             print(f"seed {seed}: {report.failed[seed]}")
-            print(f"to play it again: python -m tests.stores.simulation --seed {seed}", flush=True)
+            print(
+                f"to play it again: python -m tests.stores.simulation --engine {asked.engine} --seed {seed}", flush=True
+            )
             if not asked.all:
                 break
         if report.histories % 500 == 0:

@@ -11,6 +11,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from tests.stores.simulation.nature import EPOCH
+from tests.stores.simulation.postgres import PostgresCatalogue
 from tests.stores.simulation.replica import (
     DELAY_SECONDS,
     PATIENCE_SECONDS,
@@ -33,7 +34,7 @@ T = TypeVar("T")
 class Cluster:
     """The replicas, what they share, and the troubles that they meet."""
 
-    def __init__(self, random: Random, catalogue: InlineDatabase, replicas: int) -> None:
+    def __init__(self, random: Random, catalogue: InlineDatabase | PostgresCatalogue, replicas: int) -> None:
         self.random = random
         self.weather = Weather.drawn(random)
         self.grace = random.choice((0.0, 300.0, 1500.0, 5000.0))
@@ -91,13 +92,13 @@ class Cluster:
             chance -= share
         return ""
 
-    def later(self, seconds: float, effect: Callable[[], object]) -> None:
+    def later(self, seconds: float, effect: Callable[[], Awaitable[object]]) -> None:
         """Let something happen after a while."""
 
         async def work() -> None:
             await asyncio.sleep(seconds)
             with suppress(ProtosliceError):
-                effect()
+                await effect()
 
         asyncio.ensure_future(work())  # noqa: RUF006 - the loop holds its tasks
 

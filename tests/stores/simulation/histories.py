@@ -15,9 +15,11 @@ from tests.stores.simulation.invariants import check
 from tests.stores.simulation.ledger import Ledger
 from tests.stores.simulation.loop import SimulatedLoop, Stuck
 from tests.stores.simulation.nature import nature
+from tests.stores.simulation.postgres import PostgresCatalogue
 from tests.stores.simulation.replica import Violation, Weather
 from tests.stores.simulation.uploading import UploadClient
-from tests.support.catalogues import empty_catalogue
+from tests.support.catalogues import InlineDatabase, at_once, empty_catalogue
+from tests.support.postgres import TestServer
 
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.errors import ProtosliceError
@@ -44,20 +46,22 @@ class Report:
         return f"{self.histories} histories, {self.calls.total()} calls ({met}), {len(self.failed)} failed"
 
 
-def play(seed: int, report: Report) -> None:
-    """Play the history of a seed, and add it to a report."""
+def play(seed: int, report: Report, server: TestServer | None = None) -> None:
+    """Play the history of a seed, on SQLite or a server of PostgreSQL, and add it to a report."""
     report.histories += 1
+    catalogue = empty_catalogue() if server is None else PostgresCatalogue(server.new_catalogue())
     try:
-        _run(seed, lambda: _history(seed, report))
+        _run(seed, lambda: _history(seed, report, catalogue))
     except Violation as violation:
         report.failed[seed] = str(violation)
     except (Stuck, ProtosliceError) as error:
         report.failed[seed] = f"unexpected {error!r}"
+    finally:
+        at_once(catalogue.close())
 
 
-async def _history(seed: int, report: Report) -> None:
+async def _history(seed: int, report: Report, catalogue: InlineDatabase | PostgresCatalogue) -> None:
     random = Random(seed)
-    catalogue = empty_catalogue()
     for space in SPACES[1:]:
         await SpaceTable(catalogue).create(space)
     cluster, ledger = Cluster(random, catalogue, random.choice((2, 2, 3))), Ledger()
@@ -74,6 +78,8 @@ async def _history(seed: int, report: Report) -> None:
     finally:
         report.calls += cluster.calls
         report.met += cluster.met
+        if isinstance(catalogue, PostgresCatalogue):
+            report.met["waits for a lock"] += catalogue.waited
     await cluster.settle()
     await check(cluster, ledger, _ids)
 

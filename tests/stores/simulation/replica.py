@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from tests.stores.simulation.postgres import Kind, PostgresCatalogue
 from tests.support.catalogues import at_once
 
 from protoslice.database import Database
@@ -126,7 +127,9 @@ class Replica:
             if not isinstance(error, StorageUnavailable):
                 cluster.violations.append(f"a collector failed: {error!r}")
 
-    async def call(self, name: str, effect: Callable[[], T], error: Callable[[T | None], Exception]) -> T:
+    async def call(
+        self, name: str, effect: Callable[[], Awaitable[T]], error: Callable[[T | None], Awaitable[Exception]]
+    ) -> T:
         """Return what `effect` returns, which takes place at once, late or never; others may run meanwhile.
 
         `error` is raised if it never did (with None), or the answer is lost. A cancelled caller does not stop it.
@@ -134,38 +137,40 @@ class Replica:
         self.cluster.calls[name] += 1
         self._check_alive()
         if self.cluster.peace:
-            return effect()
+            return await effect()
         return await asyncio.shield(asyncio.ensure_future(self._call(effect, error, write=name in _WRITES)))
 
-    async def _call(self, effect: Callable[[], T], error: Callable[[T | None], Exception], *, write: bool) -> T:
+    async def _call(
+        self, effect: Callable[[], Awaitable[T]], error: Callable[[T | None], Awaitable[Exception]], *, write: bool
+    ) -> T:
         cluster, random = self.cluster, self.cluster.random
-        await self._pause(slow=random.random() < cluster.weather.slow)
+        await self.pause(slow=random.random() < cluster.weather.slow)
         fate = cluster.fate(write=write)
         match fate:
             case "fails":
-                raise error(None)
+                raise await error(None)
             case "late":
                 if random.random() < 0.5:
                     cluster.later(random.uniform(0, LATE_SECONDS), effect)
-                    raise error(None)
+                    raise await error(None)
                 cluster.later(random.uniform(0, TWICE_SECONDS), effect)
             case "dies":
                 if write and random.random() < 0.5:
                     cluster.later(random.uniform(0, LATE_SECONDS), effect)
                 elif random.random() < 0.5:
-                    effect()
+                    await effect()
                 self.die()
             case "stalls":
                 self.still_until = asyncio.get_running_loop().time() + random.choice(STALL_SECONDS)
-                await self._pause()
+                await self.pause()
         self._check_alive()
-        result = effect()
-        await self._pause()
+        result = await effect()
+        await self.pause()
         if fate == "lost":
-            raise error(result)
+            raise await error(result)
         return result
 
-    async def _pause(self, *, slow: bool = False) -> None:
+    async def pause(self, *, slow: bool = False) -> None:
         random = self.cluster.random
         await asyncio.sleep(random.uniform(0, SLOW_SECONDS) if slow else random.uniform(0.001, 0.02))
         while (left := self.still_until - asyncio.get_running_loop().time()) > 0:
@@ -178,28 +183,36 @@ class Replica:
 
 
 class _ReplicaDatabase(Database):
-    dialect = "sqlite"
-
     def __init__(self, replica: Replica) -> None:
         self._replica = replica
+        self.dialect = replica.cluster.catalogue.dialect
 
     async def _write(self, work: Work[T], *, background: bool) -> T:
-        catalogue, random = self._replica.cluster.catalogue, self._replica.cluster.random
+        random = self._replica.cluster.random
 
-        def commit() -> tuple[T]:
-            return (catalogue.run(work, "COMMIT"),)
+        async def commit() -> tuple[T]:
+            return (await self._run(work, "write"),)
 
-        def error(result: tuple[T] | None) -> Exception:
+        async def error(result: tuple[T] | None) -> Exception:
             if random.random() < 0.5:
-                return CommitUnknown(catalogue.run(work, "ROLLBACK") if result is None else result[0])
+                return CommitUnknown(await self._run(work, "undone") if result is None else result[0])
             no_answer = DatabaseUnavailable("The database is away")
             return no_answer if result else random.choice((no_answer, Transient("The connection was closed")))
 
         return (await self._replica.call("commit", commit, error))[0]
 
     async def _read(self, work: Work[T], *, background: bool) -> T:
-        catalogue, error = self._replica.cluster.catalogue, Transient("The connection was closed")
-        return await self._replica.call("read", lambda: catalogue.run(work, "ROLLBACK"), lambda _: error)
+        async def error(_: T | None) -> Exception:
+            return Transient("The connection was closed")
+
+        return await self._replica.call("read", lambda: self._run(work, "read"), error)
+
+    async def _run(self, work: Work[T], kind: Kind) -> T:
+        """Return the result of a transaction: one moment on SQLite, statement by statement on PostgreSQL."""
+        cluster = self._replica.cluster
+        if isinstance(cluster.catalogue, PostgresCatalogue) and not cluster.peace:
+            return await cluster.catalogue.interleave(work, kind, self._replica.pause)
+        return cluster.catalogue.run(work, "COMMIT" if kind == "write" else "ROLLBACK")
 
     async def close(self) -> None:
         """Do nothing: the catalogue belongs to the cluster."""
@@ -211,13 +224,15 @@ class _ReplicaStorage(InterceptedStorage):
         self._replica = replica
 
     async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
-        def effect() -> T:
+        async def effect() -> T:
             if name == "delete":
                 self._replica.cluster.check_garbage(str(key))
             return at_once(awaited(call))
 
-        error = StorageUnavailable("The storage does not respond")
-        return await self._replica.call(name, effect, lambda _: error)
+        async def error(_: T | None) -> Exception:
+            return StorageUnavailable("The storage does not respond")
+
+        return await self._replica.call(name, effect, error)
 
     async def writer(self, key: ObjectKey) -> Writer:
         """Return a writer that puts an object whole when it is committed."""

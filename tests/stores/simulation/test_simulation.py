@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from tests.stores.simulation.histories import Report, play
+from tests.support.postgres import TestServer
 
 HISTORIES = 160
 BATCHES = 4
+ON_POSTGRESQL = 16
 _PLAY = "from tests.stores.simulation.test_simulation import played; print(played(range(900, 903)))"
 
 
@@ -30,6 +32,23 @@ def test_all_that_must_hold_does_in_every_history(batch: int) -> None:
         play(seed, report)
         assert not report.failed, f"python -m tests.stores.simulation --seed {seed}: {report.failed[seed]}"
     assert {*report.met} >= {"fails", "lost", "late", "dies", "stalls", "cancelled"}
+
+
+def test_all_that_must_hold_does_on_postgresql(postgres: TestServer) -> None:
+    report = Report()
+    for seed in range(ON_POSTGRESQL):
+        play(seed, report, postgres)
+        again = f"python -m tests.stores.simulation --engine postgresql --seed {seed}"
+        assert not report.failed, f"{again}: {report.failed[seed]}"
+    assert {*report.met} >= {"fails", "lost", "dies", "waits for a lock"}
+
+
+def test_one_seed_is_one_history_on_postgresql(postgres: TestServer) -> None:
+    reports = Report(), Report()
+    for report in reports:
+        for seed in range(900, 903):
+            play(seed, report, postgres)
+    assert reports[0] == reports[1]
 
 
 def test_one_seed_is_one_history_in_every_process() -> None:
