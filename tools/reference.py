@@ -51,6 +51,10 @@ Every setting is an environment variable. `protoslice config` shows their values
 also has the options `--host`, `--port` and `--storage`. The service does not start with an unknown `PROTOSLICE_…`
 variable. Sizes are bytes or have a unit (`64KiB`, `2GB`); lists are separated by commas or spaces.
 
+The value of a setting can also be in a file, such as a Docker or Kubernetes secret: `PROTOSLICE_DATABASE_FILE` names
+the file with the value of `PROTOSLICE_DATABASE`. Set only one of the two. Settings whose values are paths of files have
+no such form.
+
 | variable | default | meaning |
 |---|---|---|
 $settings

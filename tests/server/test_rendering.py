@@ -86,10 +86,11 @@ def test_every_process_shows_a_message_alike(serving: Any) -> None:
             assert b"key-59" in answers[0].content
 
 
-def test_one_that_is_too_slow_is_replaced(serving: Any) -> None:
-    with shown(serving, render_timeout_seconds=3) as (client, url):
+def test_one_that_is_too_slow_is_replaced(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    with shown(serving) as (client, url):
         assert_shown(client, url)
         (worker,) = workers()
+        monkeypatch.setattr(rendering, "_TIMEOUT_SECONDS", 3)
         os.kill(worker, signal.SIGSTOP)
         assert_refused(client, url, "longer than 3 seconds")
         assert workers() == []

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.support.serve import open_app
 
 from protoslice.errors import InvalidInput
 from protoslice.server.settings import Settings, default_storage, environment_name, read_settings
@@ -90,11 +91,12 @@ def test_a_secret_comes_from_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
     (tmp_path / "secret").write_bytes((value + end).encode())
     monkeypatch.setenv(f"PROTOSLICE_{name}_FILE", str(tmp_path / "secret"))
     settings = read_settings({})
+    assert "hush" not in str(settings.shown())
+    assert settings.shown()[f"{field}_file"] == str(tmp_path / "secret")
     monkeypatch.delenv(f"PROTOSLICE_{name}_FILE")
     monkeypatch.setenv(f"PROTOSLICE_{name}", value)
     assert getattr(settings, field) == getattr(read_settings({}), field)
-    assert "hush" not in str(settings.shown())
-    assert settings.shown()[f"{field}_file"] == str(tmp_path / "secret")
+    assert f"{field}_file" not in settings.shown()
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -105,8 +107,8 @@ def test_a_secret_comes_from_its_file(monkeypatch: pytest.MonkeyPatch, tmp_path:
         (b"", "is empty"),
         (b"\n", "is empty"),
         (b"\xff\xfehush", "is not UTF-8 text"),
-        (b"hush\0hush", "control characters|not a JSON"),
-        (b"file:///hush\nhush", "several lines|not a JSON"),
+        (b"hush\0hush", "control characters|use a JSON|use a URL"),
+        (b"file:///hush\nhush", "use one line|use a JSON|use a URL"),
     ],
 )
 def test_a_file_of_a_secret_that_is_wrong_is_named_without_its_content(
@@ -197,6 +199,61 @@ def test_a_misspelt_name_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, 
     assert name in str(caught.value)
     assert near in str(caught.value)
     assert "hush" not in str(caught.value)
+
+
+async def test_a_removed_setting_is_accepted_with_one_warning(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("PROTOSLICE_RENDER_TIMEOUT_SECONDS", "5")
+    read_settings({"storage": "memory://"})
+    async with open_app():
+        pass
+    warned = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warned == ["PROTOSLICE_RENDER_TIMEOUT_SECONDS: no longer a setting, and refused from 0.3 on: remove it"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("PORT", "7\n", 7),
+        ("MAX_UPLOAD", "1 GiB", 1 << 30),
+        ("CORS_ORIGINS", "http://a\nhttp://b\n", ("http://a", "http://b")),
+    ],
+)
+def test_any_setting_comes_from_a_file(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str, text: str, value: object
+) -> None:
+    (tmp_path / "value").write_text(text)
+    monkeypatch.setenv(f"PROTOSLICE_{name}_FILE", str(tmp_path / "value"))
+    field = "max_upload_bytes" if name == "MAX_UPLOAD" else name.lower()
+    assert getattr(read_settings({}), field) == value
+
+
+def test_a_setting_that_is_a_path_has_no_form_with_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOSLICE_TLS_CERT_FILE", "/etc/cert.pem")
+    with pytest.raises(InvalidInput, match="Unknown setting PROTOSLICE_TLS_CERT_FILE"):
+        read_settings({})
+
+
+@pytest.mark.parametrize(
+    ("given", "limits"),
+    [
+        ({}, {"max_uploads_per_client": 8, "max_requests_per_client": 512, "max_requests_per_principal": 512}),
+        ({"max_uploads": 2, "max_connections": 1}, {"max_uploads_per_client": 4, "max_connections_per_client": 64}),
+        ({"max_requests_per_client": 0}, {"max_requests_per_principal": 0}),
+        ({"max_connections_per_client": 3, "max_requests_per_client": 2}, {"max_connections_per_client": 3}),
+    ],
+)
+def test_limits_per_client_follow_from_others(given: dict[str, int], limits: dict[str, int]) -> None:
+    settings = read_settings(given)
+    assert {name: getattr(settings, name) for name in limits} == limits
+
+
+def test_a_wrong_limit_is_one_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PROTOSLICE_MAX_UPLOADS", "none")
+    with pytest.raises(InvalidInput) as raised:
+        read_settings({})
+    assert str(raised.value) == "PROTOSLICE_MAX_UPLOADS: invalid value: use a whole number"
 
 
 @pytest.mark.parametrize(

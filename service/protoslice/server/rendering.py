@@ -19,6 +19,7 @@ from typing import Final
 
 from protoslice.errors import LimitExceeded, ProtosliceError, Unsupported
 
+_TIMEOUT_SECONDS: Final = 60
 _MEMORY_PER_BYTE: Final = 40
 _MEMORY_BYTES: Final = 1 << 30
 _GROWTH: Final = 8
@@ -31,9 +32,8 @@ _TOO_LARGE: Final = "Rendering takes too much memory: ask for a smaller part"
 class Renderer:
     """Pool of workers, started on demand. One that is too slow or too large, or whose client left, is killed."""
 
-    def __init__(self, *, processes: int, timeout_seconds: float, max_bytes: int) -> None:
+    def __init__(self, *, processes: int, max_bytes: int) -> None:
         self.max_bytes = max_bytes
-        self._timeout = timeout_seconds
         self._free = asyncio.Semaphore(processes)
         self._idle: list[Process] = []
 
@@ -56,12 +56,12 @@ class Renderer:
     async def _use(self, process: Process, call: bytes) -> bytes:
         """Return what the worker answers. It is idle again afterwards, or killed."""
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(_TIMEOUT_SECONDS):
                 outcome, body = await _ask(process, call, _GROWTH * self.max_bytes)
         except BaseException as error:
             await _kill(process)
             if isinstance(error, TimeoutError):
-                limit = f"{self._timeout:g} seconds"
+                limit = f"{_TIMEOUT_SECONDS} seconds"
                 raise LimitExceeded(f"Rendering takes longer than {limit}: ask for a smaller part") from None
             raise
         self._idle.append(process)

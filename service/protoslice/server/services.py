@@ -43,7 +43,7 @@ from protoslice.server.problems import DRAINING, HttpProblem
 from protoslice.server.rendering import Renderer
 from protoslice.server.request.clients import Clients, pseudonym
 from protoslice.server.request.origin_policy import OriginPolicy
-from protoslice.server.settings import Settings
+from protoslice.server.settings import Settings, removed_settings
 from protoslice.server.store_names import StoreNames, repositories_of
 from protoslice.server.telemetry.logs import START
 from protoslice.server.telemetry.metrics import Metrics
@@ -135,7 +135,7 @@ class Services:
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
             await self._start_gate(database, stack)
-            logging.getLogger(START).info("protoslice %s, database schema %d", build(), database.schema)
+            _log_start(database)
             await opened.quotas.refresh()
             spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)
@@ -152,7 +152,6 @@ class Services:
             self.metrics.observe(opened, spaces, database)
             rendering = Renderer(
                 processes=settings.render_processes,
-                timeout_seconds=settings.render_timeout_seconds,
                 max_bytes=settings.max_rendered_bytes,
             )
             stack.push_async_callback(rendering.close)
@@ -318,6 +317,13 @@ class Services:
         return self.rendering
 
 
+def _log_start(database: Database) -> None:
+    log = logging.getLogger(START)
+    log.info("protoslice %s, database schema %d", build(), database.schema)
+    if removed := removed_settings():
+        log.warning("%s: no longer a setting, and refused from 0.3 on: remove it", ", ".join(removed))
+
+
 def _store_options(settings: Settings) -> StoreOptions:
     return StoreOptions(
         max_upload_bytes=settings.max_upload_bytes,
@@ -342,7 +348,7 @@ def _store_options(settings: Settings) -> StoreOptions:
         uploads=UploadOptions(
             max_bytes=settings.max_upload_bytes,
             max_open=settings.max_open_uploads,
-            max_open_per_client=settings.open_uploads_per_client(),
+            max_open_per_client=settings.max_open_uploads_per_client,
             begin_seconds=settings.upload_begin_seconds,
             lifetime_seconds=settings.upload_lifetime_seconds,
             part_bytes=settings.upload_checkpoint_bytes,

@@ -1,13 +1,15 @@
-"""Every setting of the service, by environment: `PROTOSLICE_<NAME>`."""
+"""Every setting of the service: `PROTOSLICE_<NAME>` in the environment, or the file in `PROTOSLICE_<NAME>_FILE`."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from functools import cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -17,17 +19,21 @@ from pydantic import (
     Field,
     SecretStr,
     StringConstraints,
-    TypeAdapter,
     ValidationError,
 )
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict, SettingsError
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    SettingsError,
+)
 
 from protoslice import defaults
 from protoslice.catalog.spaces import Quota
 from protoslice.database.opening import shown_url
 from protoslice.errors import InvalidInput
-from protoslice.server.environment import PREFIX, refuse_unknown
-from protoslice.server.secret_files import secret_in
 from protoslice.sizes import parse_size
 from protoslice.storage.web_guard import Networks
 from protoslice.uris import USER_INFO
@@ -35,9 +41,19 @@ from protoslice.uris import USER_INFO
 UNIX = "unix"
 """Names, among trusted proxies, those that ask over a socket of this machine."""
 _SEPARATORS = re.compile(r"[,\s]+")
-_OPTIONS = TypeAdapter(dict[str, SecretStr])
-_SECRETS = ("storage", "storage_options", "backup_options", "database", "otel_endpoint", "signing_secret")
-"""Settings that may hold a secret: each may come from the file that its name and `_FILE` give."""
+PREFIX: Final = "PROTOSLICE_"
+_FILE: Final = "_FILE"
+_OTHERS: Final = frozenset(
+    PREFIX + name
+    for name in ("URL", "AUTHORIZATION", "TOKEN", "TOKEN_FILE", "PLUGINS", "MAX_UPLOAD_BYTES", "S3_KEY", "S3_SECRET")
+) | {f"{PREFIX}KILLS", f"{PREFIX}FLIPS"}
+"""Names read by others, such as the command line and tests, and the second name of a setting."""
+_REMOVED: Final = frozenset({f"{PREFIX}RENDER_TIMEOUT_SECONDS"})
+"""Former settings, which have no effect, and are accepted with a warning until 0.3."""
+_OF_TESTS: Final = (f"{PREFIX}TEST_", f"{PREFIX}SOAK_")
+_LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
+_LINK_PORT: Final = re.compile(r"(tcp|udp|sctp)://")
+"""Variables that Kubernetes sets about Services, one named `protoslice-…` among them."""
 
 
 def _size(value: object) -> object:
@@ -58,6 +74,12 @@ def _as_uri(value: object) -> object:
     if isinstance(value, str) and re.match(r"[/~]|\.\.?(/|$)|[^:/]+/", value) and value.isprintable():
         return Path(os.path.abspath(os.path.expanduser(value))).as_uri()
     return value
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("Invalid value: use one line without control characters")
+    return text
 
 
 def _networks(texts: tuple[str, ...]) -> tuple[str, ...]:
@@ -84,6 +106,7 @@ def _check_lines(secrets: SecretStr) -> SecretStr:
     return secrets
 
 
+OneLine = Annotated[str, AfterValidator(_one_line)]
 Size = Annotated[int, BeforeValidator(_size), Field(ge=0, lt=1 << 63)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 NetworkNames = Annotated[Words, AfterValidator(_networks)]
@@ -116,7 +139,19 @@ class Settings(BaseSettings):
         env_prefix=PREFIX, frozen=True, extra="forbid", populate_by_name=True, env_ignore_empty=True
     )
 
-    storage: Annotated[str, BeforeValidator(_as_uri)] = Field(
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Return the sources of settings, the first of which wins."""
+        return init_settings, env_settings, _FileSource(settings_cls, init_settings())
+
+    storage: Annotated[OneLine, BeforeValidator(_as_uri)] = Field(
         default_factory=default_storage, description="Storage for all data: a URI, or a path such as `/srv/models`."
     )
     storage_options: dict[str, SecretStr] = Field(
@@ -124,35 +159,16 @@ class Settings(BaseSettings):
         description="Options of the storage backend (keys, region, endpoint), as a JSON object; also used to "
         "read registered objects with the same scheme.",
     )
-    storage_options_file: Path | None = Field(
-        default=None,
-        description="File with the JSON object of `PROTOSLICE_STORAGE_OPTIONS`, such as a Docker or Kubernetes "
-        "secret; set only one of the two.",
-    )
-    storage_file: Path | None = Field(
-        default=None,
-        description="File with the value of `PROTOSLICE_STORAGE`, if its URI contains a secret; set only one of "
-        "the two.",
-    )
     backup_options: dict[str, SecretStr] = Field(
         default_factory=dict,
         description="Options of the backend that `protoslice backup` writes to, as a JSON object. Default: those of "
         "the storage, if both are of one kind.",
     )
-    backup_options_file: Path | None = Field(
-        default=None,
-        description="File with the JSON object of `PROTOSLICE_BACKUP_OPTIONS`; set only one of the two.",
-    )
-    database: str | None = Field(
+    database: OneLine | None = Field(
         default=None,
         description="SQL database of the catalogue: `postgresql://user@host/name`, or "
         "`sqlite:////path/catalog.sqlite` on a local disk. Default: `catalog.sqlite` in the storage's "
         "directory; a bucket needs this setting.",
-    )
-    database_file: Path | None = Field(
-        default=None,
-        description="File with the value of `PROTOSLICE_DATABASE`, such as a Docker or Kubernetes secret; set only "
-        "one of the two.",
     )
     host: str = Field(default="127.0.0.1", description="Address to listen on.")
     auth: Literal["open", "tokens"] | None = Field(
@@ -236,8 +252,8 @@ class Settings(BaseSettings):
         description="Maximum concurrent uploads, and a quarter of those with bodies of at most 64 KiB. Further ones "
         "wait, see `PROTOSLICE_UPLOAD_WAIT_SECONDS`, and then get a 503.",
     )
-    max_uploads_per_client: int | None = Field(
-        default=None,
+    max_uploads_per_client: int = Field(
+        default_factory=lambda given: max(given["max_uploads"] // 2, 4),
         ge=0,
         description="Maximum concurrent uploads per client, and a quarter of those with bodies of at most 64 KiB. "
         "Further ones wait, and then get a 429; 0 for no limit. Default: half of `PROTOSLICE_MAX_UPLOADS`, at least 4.",
@@ -254,8 +270,8 @@ class Settings(BaseSettings):
         ge=1,
         description="Maximum number of unfinished resumable uploads; further ones get a 503.",
     )
-    max_open_uploads_per_client: int | None = Field(
-        default=None,
+    max_open_uploads_per_client: int = Field(
+        default_factory=lambda given: max(given["max_open_uploads"] // 2, 64),
         ge=0,
         description="Maximum number of unfinished resumable uploads per client; further ones get a 429; 0 for no "
         "limit. Default: half of `PROTOSLICE_MAX_OPEN_UPLOADS`, at least 64.",
@@ -266,8 +282,8 @@ class Settings(BaseSettings):
         description="Maximum concurrent readers that wait for records of open uploads; further ones get a 503; 0 "
         "for no limit.",
     )
-    max_waiting_readers_per_client: int | None = Field(
-        default=None,
+    max_waiting_readers_per_client: int = Field(
+        default_factory=lambda given: max(given["max_waiting_readers"] // 4, 64),
         ge=0,
         description="Maximum waiting readers per client; further ones get a 429; 0 for no limit. Default: a "
         "quarter of `PROTOSLICE_MAX_WAITING_READERS`, at least 64.",
@@ -328,20 +344,20 @@ class Settings(BaseSettings):
         description="Maximum concurrent connections. A further one replaces the idle connection that has waited "
         "longest; if none is idle, it gets a 503.",
     )
-    max_connections_per_client: int | None = Field(
-        default=None,
+    max_connections_per_client: int = Field(
+        default_factory=lambda given: max(given["max_connections"] // 4, 64),
         ge=0,
         description="Maximum concurrent connections per address, except for trusted proxies; further ones get a "
         "429; 0 for no limit. Default: a quarter of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
     )
-    max_requests_per_client: int | None = Field(
-        default=None,
+    max_requests_per_client: int = Field(
+        default_factory=lambda given: max(given["max_connections"] // 8, 64),
         ge=0,
         description="Maximum concurrent requests per client; further ones get a 429; 0 for no limit. Default: an "
         "eighth of `PROTOSLICE_MAX_CONNECTIONS`, at least 64.",
     )
-    max_requests_per_principal: int | None = Field(
-        default=None,
+    max_requests_per_principal: int = Field(
+        default_factory=lambda given: given["max_requests_per_client"],
         ge=0,
         description="Maximum concurrent requests per token or user, from all addresses; further ones get a 429; "
         "0 for no limit. Default: the limit per client.",
@@ -405,7 +421,6 @@ class Settings(BaseSettings):
         "`PROTOSLICE_SEND_TIMEOUT_SECONDS`; slower clients are disconnected.",
     )
     keep_alive_seconds: int = Field(default=20, ge=1, description="How long an idle connection is kept open.")
-    render_timeout_seconds: Seconds = Field(default=60, description="Maximum time to render a message.")
     drain_notice_seconds: float = Field(
         default=0, ge=0, le=600, description="At shutdown, how long to continue serving while `/readyz` returns 503."
     )
@@ -459,22 +474,12 @@ class Settings(BaseSettings):
         default=None, description="OTLP/HTTP endpoint for OpenTelemetry traces; needs the extra `otel`."
     )
 
-    otel_endpoint_file: Path | None = Field(
-        default=None,
-        description="File with the value of `PROTOSLICE_OTEL_ENDPOINT`, if its URL contains a secret; set only "
-        "one of the two.",
-    )
-
     signing_secret: Annotated[SecretStr, AfterValidator(_check_lines)] | None = Field(
         default=None,
         description="Secret of at least 32 characters, the same for all replicas. It is mixed into the keys of "
         "sessions and signed URLs, so that read access to the database or a backup is not enough to "
         "forge them. Changing it invalidates both, unless there are several secrets, one a line: the first signs, "
         "all verify.",
-    )
-    signing_secret_file: Path | None = Field(
-        default=None,
-        description="File with the value of `PROTOSLICE_SIGNING_SECRET`; set only one of the two.",
     )
 
     @property
@@ -486,20 +491,6 @@ class Settings(BaseSettings):
         """Limit of late calls of a storage, above which further calls are refused."""
         return self.max_connections // 4
 
-    def connections_per_client(self) -> int:
-        """Limit of connections of one client; 0 is no limit."""
-        return _share(self.max_connections_per_client, self.max_connections // 4, 64)
-
-    def requests_per_client(self) -> int:
-        """Limit of requests under way of one client; 0 is no limit."""
-        return _share(self.max_requests_per_client, self.max_connections // 8, 64)
-
-    def requests_per_principal(self) -> int:
-        """Limit of requests under way of one principal; 0 is no limit."""
-        return (
-            self.requests_per_client() if self.max_requests_per_principal is None else self.max_requests_per_principal
-        )
-
     def space_quota(self) -> Quota:
         """Quota of spaces that have none of their own."""
         return Quota(
@@ -508,18 +499,6 @@ class Settings(BaseSettings):
             open_uploads=self.space_quota_open_uploads,
             requests=self.space_quota_requests,
         )
-
-    def uploads_per_client(self) -> int:
-        """Limit of uploads under way of one client; 0 is no limit."""
-        return _share(self.max_uploads_per_client, self.max_uploads // 2, 4)
-
-    def waiting_readers_per_client(self) -> int:
-        """Limit of waiting readers of one client; 0 is no limit."""
-        return _share(self.max_waiting_readers_per_client, self.max_waiting_readers // 4, 64)
-
-    def open_uploads_per_client(self) -> int:
-        """Limit of open resumable uploads of one client; 0 is no limit."""
-        return _share(self.max_open_uploads_per_client, self.max_open_uploads // 2, 64)
 
     def plain_storage_options(self) -> dict[str, str]:
         """The options of the storage backend, secrets and all."""
@@ -539,7 +518,7 @@ class Settings(BaseSettings):
         data["storage"] = USER_INFO.sub("", self.storage)
         data["database"] = self.database and shown_url(self.database)
         data["otel_endpoint"] = self.otel_endpoint and USER_INFO.sub("", self.otel_endpoint)
-        return data
+        return data | {f"{name.removeprefix(PREFIX).lower()}_file": str(file) for name, file in _files().items()}
 
 
 def is_loopback(host: str) -> bool:
@@ -550,23 +529,16 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-def _share(given: int | None, part: int, least: int) -> int:
-    return max(part, least) if given is None else given
-
-
 def read_settings(given: Mapping[str, Any]) -> Settings:
-    """Settings of the environment, overridden by `given`; `InvalidInput` names mistakes without values."""
+    """Return the settings of the environment, overridden by `given`; `InvalidInput` names mistakes without values."""
     check_environment()
     try:
-        settings = Settings(**given)
-        # An option of the command line goes before the file as it does before the variable.
-        filed = [name for name in _SECRETS if name not in given and getattr(settings, f"{name}_file") is not None]
-        secrets = {name: _secret_of(settings, name) for name in filed}
-        # Validated like all others; the paths stay, as `protoslice config` shows them.
-        return Settings(**{**given, **secrets}) if secrets else settings
+        return Settings(**given)
     except ValidationError as error:
         mistakes = (
-            _mistake(str(each["loc"][0]), each["type"], each["msg"], each.get("ctx", {})) for each in error.errors()
+            _mistake(str(each["loc"][0]), each["type"], each["msg"], each.get("ctx", {}))
+            for each in error.errors()
+            if each["type"] != "default_factory_not_called"  # the other setting, on which it depends, is wrong
         )
         raise InvalidInput("; ".join(dict.fromkeys(mistakes))) from None
     except SettingsError as error:
@@ -603,42 +575,93 @@ _TAKEN: Mapping[str, str] = {
 
 def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> str:
     """Return a message for a wrong value, in our words and without the value."""
-    variable = environment_name(name)
+    place = environment_name(name)
+    if file := _files().get(place):
+        place += f"{_FILE}: {file}"
     if name in _EXPECTED:
-        return f"{variable}: invalid value: use {_EXPECTED[name]}"
+        return f"{place}: invalid value: use {_EXPECTED[name]}"
     if kind == "value_error":
-        return f"{variable}: {message.removeprefix('Value error, ')}"
+        return f"{place}: {message.removeprefix('Value error, ')}"
     taken = next((text for begin, text in _TAKEN.items() if kind == begin or kind.startswith(f"{begin}_")), None)
     # "greater_than_equal" stands before "greater_than", whose name it begins with.
-    return f"{variable}: invalid value: " + (
+    return f"{place}: invalid value: " + (
         "see docs/configuration.md" if taken is None else f"use {taken.format(**facts)}"
     )
 
 
-def _secret_of(settings: Settings, name: str) -> object:
-    """Value of a secret setting from its file; `InvalidInput` names the file and no content."""
-    variable = environment_name(name)
-    file: Path = getattr(settings, f"{name}_file")
-    if name in settings.model_fields_set:
-        raise InvalidInput(f"{variable} and {variable}_FILE are both set: remove one")
-    place = f"{variable}_FILE: {file}"
-    text = secret_in(file, place)
-    if name not in {"storage_options", "backup_options"}:
-        lines = _lines(text) if name == "signing_secret" else [text]
-        if any(letter.isspace() or not letter.isprintable() for line in lines for letter in line):
-            raise InvalidInput(f"{place} contains several lines, spaces or control characters")
-        return text
+class _FileSource(EnvSettingsSource):
+    """Settings from files: `PROTOSLICE_X_FILE` names the file with the value of `PROTOSLICE_X`, such as a secret."""
+
+    def __init__(self, settings: type[BaseSettings], given: Iterable[str]) -> None:
+        super().__init__(settings)
+        variables = {name.upper() for name, value in os.environ.items() if value}
+        overridden = set(map(environment_name, given))
+        files = {name: file for name, file in _files().items() if name not in overridden}
+        if both := sorted(variables & files.keys()):
+            raise InvalidInput(f"{both[0]} and {both[0]}{_FILE} are both set: remove one")
+        self.env_vars = {name.lower(): read_secret_file(file, f"{name}{_FILE}: {file}") for name, file in files.items()}
+
+
+def _files() -> dict[str, Path]:
+    """Return the files that the environment names, by the variables whose values they hold."""
+    named = {name.upper(): value for name, value in os.environ.items() if value}
+    return {name: Path(named[name + _FILE]) for name in _with_files() if name + _FILE in named}
+
+
+@cache
+def _with_files() -> tuple[str, ...]:
+    """Return the variables whose values may be in files: all but those that are paths of files."""
+    fields = Settings.model_fields.items()
+    return tuple(environment_name(name) for name, field in fields if Path not in get_args(field.annotation))
+
+
+def read_secret_file(file: Path, place: str) -> str:
+    """Return the secret in a file; `InvalidInput` begins with `place`, and has nothing of the content."""
     try:
-        return _OPTIONS.validate_json(text)
-    except ValidationError:
-        raise InvalidInput(f"{place} is not a JSON object of strings") from None
-
-
-def check_environment() -> None:
-    """Raise `InvalidInput` when the environment has names that look like settings and are none."""
-    refuse_unknown(os.environ, map(environment_name, Settings.model_fields))
+        # Editors and `echo` put a line end behind it, which is no part of any secret.
+        text = file.read_text(encoding="utf-8").rstrip("\r\n")
+    except OSError as error:
+        raise InvalidInput(f"{place}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"{place} is not UTF-8 text") from None
+    if not text.strip():
+        raise InvalidInput(f"{place} is empty")
+    return text
 
 
 def environment_name(field: str) -> str:
-    """The environment variable of a setting, as it is documented."""
+    """Return the environment variable of a setting, as it is documented."""
     return "PROTOSLICE_MAX_UPLOAD" if field == "max_upload_bytes" else f"{PREFIX}{field.upper().removeprefix(PREFIX)}"
+
+
+def check_environment() -> None:
+    """Raise `InvalidInput` if the environment has names that look like settings and are none, without values.
+
+    Upper and lower case do not differ, as they do not for settings.
+    """
+    known = _OTHERS | _REMOVED | set(map(environment_name, Settings.model_fields)) | {n + _FILE for n in _with_files()}
+    unknown = [
+        name
+        for name, value in os.environ.items()
+        if (upper := name.upper()).startswith(PREFIX) and not (upper in known or _is_foreign(upper, value))
+    ]
+    if unknown:
+        raise InvalidInput("; ".join(_unknown(name, known - _REMOVED) for name in sorted(unknown)))
+
+
+def removed_settings() -> list[str]:
+    """Return the former settings that the environment has."""
+    return sorted(name for name in os.environ if name.upper() in _REMOVED)
+
+
+def _is_foreign(name: str, value: str) -> bool:
+    linked = _LINK.fullmatch(name) or (name.endswith("_PORT") and _LINK_PORT.match(value))
+    return bool(linked) or name.startswith(_OF_TESTS)
+
+
+def _unknown(name: str, known: Iterable[str]) -> str:
+    upper = name.upper()
+    alike = sorted(each[len(PREFIX) :] for each in known if each.endswith(_FILE) == upper.endswith(_FILE))
+    near = get_close_matches(upper[len(PREFIX) :], alike, n=3)
+    hint = f"did you mean {' or '.join(PREFIX + each for each in near)}?" if near else "see docs/configuration.md"
+    return f"Unknown setting {name}: {hint}"

@@ -71,7 +71,7 @@ def config(as_json: Json = False) -> None:
         return
     descriptions = {environment_name(name): field.description for name, field in Settings.model_fields.items()}
     for name, value in shown.items():
-        say(f"# {descriptions[name]}")
+        say(f"# {descriptions.get(name) or 'File with the value of ' + name.removesuffix('_FILE')}")
         say(f"{name}={_plain(value)}")
     for line in told:
         say(f"# {line}")

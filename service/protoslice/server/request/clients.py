@@ -22,14 +22,14 @@ class Clients:
     """Find the addresses of clients, and count what each has under way."""
 
     def __init__(self, settings: Settings) -> None:
-        self.connections = Shares(0, settings.connections_per_client(), "connections")
-        self.requests = Shares(0, settings.requests_per_client(), "concurrent requests")
-        most, each = settings.max_uploads, settings.uploads_per_client()
+        self.connections = Shares(0, settings.max_connections_per_client, "connections")
+        self.requests = Shares(0, settings.max_requests_per_client, "concurrent requests")
+        most, each = settings.max_uploads, settings.max_uploads_per_client
         self.uploads = _uploads(settings, most, each, "concurrent uploads")
         self.small_uploads = _uploads(settings, SMALL * most, SMALL * each, "concurrent small uploads")
         """Those whose whole body comes at once."""
-        self.readers = Shares(settings.max_waiting_readers, settings.waiting_readers_per_client(), "waiting readers")
-        self.principals = Shares(0, settings.requests_per_principal(), "requests under way")
+        self.readers = Shares(settings.max_waiting_readers, settings.max_waiting_readers_per_client, "waiting readers")
+        self.principals = Shares(0, settings.max_requests_per_principal, "requests under way")
         self._trusts_unix = UNIX in settings.trusted_proxies
         self._networks = [ip_network(name) for name in settings.trusted_proxies if name != UNIX]
 

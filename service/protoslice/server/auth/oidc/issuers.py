@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from protoslice.errors import InvalidInput
 from protoslice.server.auth.permissions import EVERY_SPACE, Grant, Scope
-from protoslice.server.secret_files import secret_in
+from protoslice.server.settings import read_secret_file
 from protoslice.storage.web_guard import Networks
 from protoslice.stores.spaces import is_space
 from protoslice.tensors.listing import pattern
@@ -175,7 +175,7 @@ def _clients(data: Mapping[str, Any], where: str, audience: Sequence[str]) -> tu
             raise InvalidInput(
                 f"{where}.{name}: add {value!r} to `audience`, because users who sign in get JWTs for this audience"
             )
-    secret = None if file is None else secret_in(file, f"{where}.login_secret_file: {file}")
+    secret = None if file is None else read_secret_file(file, f"{where}.login_secret_file: {file}")
     return client, secret, device or (client if file is None else None)
 
 
