@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from weakref import ref
 
 import httpx
 import pytest
@@ -12,6 +14,7 @@ from tests.support.live import LiveServer, live_server, read_answer
 from tests.support.serve import serve
 
 from protoslice.server.app import create_app
+from protoslice.server.http.answers.plan import AnswerPlanner
 from protoslice.server.settings import Settings
 from protoslice.server.transport import fastpath
 from protoslice.server.transport.run import fast_path, uvicorn_config
@@ -139,13 +142,38 @@ def test_what_was_prepared_does_not_outlive_the_store(watched: Watched, model: b
     assert (answer.status_code, at_once) == (404, False)
 
 
-def test_little_is_kept_prepared(watched: Watched, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fastpath, "_MOST_PLANNERS", 2)
-    paths = ("chunks/1", "chunks/2", "files/model.onnx") * 2
-    found = {path: watched.ask(f"{store}/{path}", {"range": "bytes=0-99"}) for path in paths}
-    for path, (answer, at_once) in found.items():
-        assert at_once
-        assert answer.content == watched.ask(f"{store}/{path}", {"range": "bytes=0-99"} | SLOW)[0].content
+def test_a_plan_goes_with_its_store(watched: Watched, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan holds files open, and the place of a target in the cache may outlive its store."""
+    plans = []
+
+    class Noted(AnswerPlanner):
+        __slots__ = ("__weakref__",)
+
+        def __init__(self, *given: Any) -> None:
+            super().__init__(*given)
+            plans.append(ref(self))
+
+    monkeypatch.setattr(fastpath, "AnswerPlanner", Noted)
+    store = watched.store(model + b"\x1a\x04goes")
+    for _ in range(3):
+        assert watched.ask(f"{store}/chunks/1", {"range": "bytes=0-9"})[1]
+    assert [plan() is not None for plan in plans] == [True]
+    watched.client.delete(store)
+    assert watched.ask(f"{store}/chunks/1", {"range": "bytes=0-9"})[0].status_code == 404
+    gc.collect()
+    assert [plan() for plan in plans] == [None]
+
+
+def test_a_target_is_planned_again_after_many_others(
+    tmp_path: Path, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fastpath, "_TARGETS", 2)
+    app = create_app(Settings(storage=tmp_path.as_uri(), space_watermark_bytes=0, trust_seconds=60))
+    with serve(app=app) as live, httpx.Client(base_url=live.url) as client:
+        url = f"/v1/stores/{client.put('/v1/stores?filename=model.onnx', content=model).json()['id']}"
+        for path in ("chunks/1", "chunks/2", "files/model.onnx") * 2:
+            quick, slow = (client.get(f"{url}/{path}", headers={"range": "bytes=0-99"} | more) for more in ({}, SLOW))
+            assert quick.content == slow.content
 
 
 def test_a_damaged_block_is_never_served(watched: Watched, model: bytes) -> None:

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from typing import Final, NamedTuple
-from weakref import WeakKeyDictionary
+from weakref import ref
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from protoslice.errors import ProtosliceError
 from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
-from protoslice.server.api.views import StoreView
 from protoslice.server.auth.places import place_of
 from protoslice.server.auth.signatures import UrlSignature, signed_alone
 from protoslice.server.context import RequestContext, given_id
@@ -32,8 +31,8 @@ from protoslice.stores.reading.chunks import digests_known
 LARGEST_ANSWER: Final = 64 << 10
 """The longest body in bytes: writing a longer one takes so long that a task no longer shows."""
 _LONGEST_TARGET: Final = 1024
-_MOST_PLANNERS: Final = 256
-"""Planners kept for one store."""
+_TARGETS: Final = 4096
+"""Targets that are kept; a signed URL is one each."""
 _PLANNED: Final = frozenset(
     {b"accept", b"authorization", b"host", b"range", b"if-range", b"if-match", b"if-none-match"}
     | {b"want-repr-digest", b"x-request-id", b"if-modified-since", b"if-unmodified-since"}
@@ -48,29 +47,56 @@ _UNTOLD: Final = b"referrer-policy: no-referrer\r\n"
 _KNOWN: Final = _PLANNED | _WITHOUT_EFFECT
 
 
-class _Planned(NamedTuple):
+class _Plan(NamedTuple):
     """A view of an opened store, as long as no more is known of the store."""
 
     facts: int
     store: str
-    view: StoreView
-    route: str
-    path: str
-    rope: Representation
+    representation: Representation
     planner: AnswerPlanner
+
+
+class _Target:
+    """What a target asks for, and the plan of its view."""
+
+    __slots__ = ("_opened", "_plan", "found", "path", "signable", "signature", "space")
+
+    def __init__(self, path: str, space: str, found: FoundView, signature: UrlSignature | None) -> None:
+        self.path = path
+        self.space = space
+        self.found = found
+        self.signature = signature
+        self.signable = found.view.rule.signed
+        self._opened: ref[OpenStore] | None = None
+        self._plan: _Plan | None = None
+
+    def plan(self, store: OpenStore, services: Services) -> _Plan | None:
+        """Return the plan of the view of `store`; None for a view that cannot be planned without waiting."""
+        facts, plan = digests_known(store), self._plan
+        if plan is not None and plan.facts == facts and self._opened is not None and self._opened() is store:
+            return plan
+        found = self.found
+        if found.view.select_sync is None:
+            return None
+        representation = found.view.select_sync(store, found.rest)
+        planner = AnswerPlanner(representation, found.terms(representation.versioned, None, services))
+        self._plan = _Plan(facts, store.info.id, representation, planner)
+        self._opened = ref(store, self._forget)  # the representation holds files open, so it goes with its store
+        return self._plan
+
+    def _forget(self, gone: ref[OpenStore]) -> None:
+        if self._opened is gone:
+            self._plan = None
 
 
 class FastPath:
     """Answers requests without waiting, where that can be."""
 
     def __init__(self, router: ViewRouter, policy: OriginPolicy, recorder: Recorder, services: Services) -> None:
-        self._find = lru_cache(maxsize=1024)(lambda target: _find(router, target))
-        self._signed = lru_cache(maxsize=1024)(signed_alone)
+        self._find = lru_cache(maxsize=_TARGETS)(lambda target: _find(router, target))
         self._policy = policy
         self._recorder = recorder
         self._services = services
-        # A planner's representation holds files open, so planners go with their store.
-        self._planned: WeakKeyDictionary[OpenStore, dict[bytes, _Planned]] = WeakKeyDictionary()
         self._defaults: Headers = []
         self._default_lines = b""
 
@@ -79,90 +105,63 @@ class FastPath:
         fields = join_fields(headers)
         if not fields.keys() <= _KNOWN or len(target) > _LONGEST_TARGET:
             return None
-        # A signature is taken off first: it belongs neither into the log nor into the key of a planner.
-        signed = self._signed(target) if b"?" in target else None
-        target, signature = (target, None) if signed is None else signed
         context = RequestContext(given_id(headers) if b"x-request-id" in fields else None, method="GET")
         context.client = self._services.clients.address(client, headers)
         try:
             self._policy.check("GET", fields, "1.1")
-            found = self._find(target)
-            if found is None or not self._lets_in(found, fields, signature, context):
+            wanted = self._find(target)
+            if wanted is None or not self._lets_in(wanted, fields, context):
                 return None
-            planned = self._plan(found, target)
-            if planned is None or rendered_form(planned.view, fields, planned.rope) is not None:
+            spaces = self._services.spaces
+            stores = None if spaces is None else spaces.opened(wanted.space)
+            store = stores.view_if_open(wanted.found.ref) if stores is not None else None
+            plan = wanted.plan(store, self._services) if store is not None else None
+            if plan is None or rendered_form(wanted.found.view, fields, plan.representation) is not None:
                 return None
-            answer = planned.planner.answer("GET", fields)
-            body = _cached_body(planned.rope, answer)
+            answer = plan.planner.answer("GET", fields)
+            body = _cached_body(plan.representation, answer)
         except (ProtosliceError, HttpProblem):
             return None  # the ordinary way fails likewise, and answers failures
         if body is None:
             return None
-        context.path, context.route, context.store = planned.path, planned.route, planned.store
+        context.path, context.route, context.store = wanted.path, wanted.found.view.path, plan.store
         context.status, context.bytes_out = answer.status, answer.length
         self._recorder.record(context)
         if defaults is not self._defaults:
             self._defaults, self._default_lines = defaults, header_lines(defaults)
-        own = header_lines(answer.own) + (_UNTOLD if signature is not None else b"") + b"x-request-id: " + context.id
-        head = STATUS_LINE[answer.status]
-        return b"".join((head, self._default_lines, answer.shared.lines, own, b"\r\n\r\n", body))
+        own = header_lines(answer.own) + (_UNTOLD if wanted.signature is not None else b"")
+        head = (STATUS_LINE[answer.status], self._default_lines, answer.shared.lines, own)
+        return b"".join((*head, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
-    def _lets_in(self, found: _Found, fields: Fields, signature: UrlSignature | None, context: RequestContext) -> bool:
-        """True where nobody is asked, and for a token, or the signature of one, that may read in the space."""
+    def _lets_in(self, wanted: _Target, fields: Fields, context: RequestContext) -> bool:
+        """Return True in an open service, and for a token, or the signature of one, that may read in the space."""
         gate = self._services.gate
         if not gate.closed:
-            return signature is None
-        if signature is not None and not found.signed:
+            return wanted.signature is None
+        if wanted.signature is not None and not wanted.signable:
             return False
-        principal = gate.reader(fields.get(b"authorization"), signature, found.space)
+        principal = gate.reader(fields.get(b"authorization"), wanted.signature, wanted.space)
         context.principal = None if principal is None else principal.name
         return principal is not None
 
-    def _plan(self, found: _Found, target: bytes) -> _Planned | None:
-        """The view with its planner, if its store is open under its very id and the view takes no planning."""
-        spaces = self._services.spaces
-        stores = None if spaces is None else spaces.opened(found.space)
-        store = stores.view_if_open(found.view.ref) if stores is not None else None
-        if store is None:
+
+def _find(router: ViewRouter, target: bytes) -> _Target | None:
+    """Return what a target asks for: a path of a view without anything to decode, maybe signed; None for any other.
+
+    A signature is taken off, since it does not belong into the log.
+    """
+    signature = None
+    if b"?" in target:
+        signed = signed_alone(target)
+        if signed is None:
             return None
-        kept = self._planned.get(store)
-        if kept is None:
-            kept = self._planned[store] = {}
-        planned = kept.get(target)
-        if planned is not None and planned.facts == digests_known(store):
-            return planned
-        if len(kept) >= _MOST_PLANNERS:
-            kept.clear()
-        planned = self._planned_anew(found.view, store, target)
-        if planned is not None:
-            kept[target] = planned
-        return planned
-
-    def _planned_anew(self, found: FoundView, store: OpenStore, target: bytes) -> _Planned | None:
-        view = found.view
-        if view.select_sync is None:
-            return None
-        facts, rope = digests_known(store), view.select_sync(store, found.rest)
-        planner = AnswerPlanner(rope, found.terms(rope.versioned, None, self._services))
-        return _Planned(facts, store.info.id, view, view.path, target.decode("ascii"), rope, planner)
-
-
-class _Found(NamedTuple):
-    """A view, and the space it is asked of."""
-
-    space: str
-    view: FoundView
-    signed: bool
-    """True when a signed URL may open the view."""
-
-
-def _find(router: ViewRouter, target: bytes) -> _Found | None:
-    """The view at a target that is a path without anything to decode; None at any other."""
+        target, signature = signed
     if not target.isascii() or any(mark in target for mark in b"%?#"):
         return None
-    place = place_of(target.decode("ascii"))
-    view = router.find(place.path)
-    return None if view is None else _Found(place.space, view, view.view.rule.signed)
+    path = target.decode("ascii")
+    place = place_of(path)
+    found = router.find(place.path)
+    return None if found is None else _Target(path, place.space, found, signature)
 
 
 def _cached_body(rope: Representation, answer: Answer) -> bytes | memoryview | None:
