@@ -138,11 +138,11 @@ def extra_of(module: str) -> str | None:
 class ProtosliceError(Exception):
     """An error with, where they are known, the byte `offset` and the field `path` it happened at."""
 
-    slug: ClassVar[str] = "internal"
+    slug: str = "internal"
     """Last part of the `type` of the problem that reports it; subclasses without one inherit it."""
 
     upload_slug: ClassVar[str] = "internal"
-    """The same where the bytes at fault are those of the request that is answered."""
+    """The same while an upload is taken in, when the bytes at fault are those of the client."""
 
     request_id: str | None = None
     """The id of the request that failed, where a service said so: its operator finds the cause by it."""

@@ -26,7 +26,7 @@ from protoslice.database.transactions import (
     Transaction,
     time_of,
 )
-from protoslice.errors import Conflict, InvalidInput, NotFound
+from protoslice.errors import Changed, Conflict, InvalidInput, NotFound
 
 MAIN: Final = "main"
 """Branch that every repository has."""
@@ -70,7 +70,7 @@ class RefExists(Conflict):
         super().__init__(f"The repository already has a branch or tag {name!r}")
 
 
-class BranchMoved(ConcurrentChange):
+class BranchMoved(ConcurrentChange, Changed):
     """Change of a branch that another change has moved meanwhile."""
 
     def __init__(self, branch: str) -> None:

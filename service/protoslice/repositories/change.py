@@ -18,10 +18,11 @@ _TRIES: Final = 30
 
 
 class NoFile(NotFound):
-    """Path of no file or folder of a commit."""
+    """Path of no file or folder of a `commit`."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, commit: str | None = None) -> None:
         super().__init__(f"The commit has no file or folder {path!r}")
+        self.commit = commit
 
 
 async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:

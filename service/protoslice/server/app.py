@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Final
 from urllib.parse import unquote
 
 from fastapi import FastAPI
+from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.responses import Response
 from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from protoslice.database.transactions import ACTOR
-from protoslice.errors import NotFound, ProtosliceError
+from protoslice.errors import NotFound
 from protoslice.server.api import (
     admin,
     arriving,
@@ -44,16 +45,14 @@ from protoslice.server.auth.places import mount
 from protoslice.server.auth.rules import Rule
 from protoslice.server.auth.signatures import is_signed
 from protoslice.server.auth.tags import tags_of
-from protoslice.server.bodies.tus import PREFIX as UPLOADS
-from protoslice.server.bodies.tus import speaking_tus
 from protoslice.server.context import context_of
-from protoslice.server.http.failures import HANDLED, answer_exception, send_failure
 from protoslice.server.http.headers import read_fields, with_headers
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.problems import METHOD, HttpProblem
 from protoslice.server.registries import hub, mlflow, oci
 from protoslice.server.request.body_limits import check_framing
 from protoslice.server.request.cors import AllowOrigins, Preflight
+from protoslice.server.request.errors import render_problem
 from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.routing import routes_of
@@ -102,8 +101,6 @@ class Application(FastAPI):
         rules = {row: route.rule for row, route in routes_of(self.router.routes)}
         self.rules: Final[dict[str, Rule]] = rules | {view.row: view.rule for view in VIEWS}
         """Rules by method and path of the route, such as `GET /v1/tags`."""
-        for kind in HANDLED:
-            self.add_exception_handler(kind, answer_exception)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve; without the framework's look at tracing for every request."""
@@ -118,9 +115,8 @@ class Application(FastAPI):
             ACTOR.reset(caller)
 
     def build_middleware_stack(self) -> ASGIApp:
-        """The framework's own stack within ours."""
-        inner = super().build_middleware_stack()
-        front = _Dispatcher(self.views, inner, self.policy, self.services)
+        """Return our layers around the router; `RequestMiddleware` answers all exceptions, not the framework."""
+        front = _Dispatcher(self.views, AsyncExitStackMiddleware(self.router), self.policy, self.services)
         origins = self.services.settings.cors_origins
         gate = self.services.gate
         stack: ASGIApp = RequestMiddleware(front, self.recorder, self.services.clients, is_closed=lambda: gate.closed)
@@ -180,23 +176,15 @@ class _Dispatcher:
             return
         fields, place = read_fields(scope), mount(scope)
         found = self._views.find(place.path) if scope["method"] in _READS else None
-        if place.path.startswith(UPLOADS):
-            send = speaking_tus(send)
         if is_signed(scope):  # links in what is served would tell the permission to other sites
             send = with_headers(send, [(b"referrer-policy", b"no-referrer")])
-        try:
-            self._policy.check(scope["method"], fields, scope["http_version"])
-            if found is None:
-                check_framing(fields)
-            if found is not None:
-                context_of(scope).route = found.view.path
-                services = await self._services.admit(scope, fields, found.view.rule)
-        except (HttpProblem, ProtosliceError) as error:
-            await send_failure(scope, receive, send, error)
-            return
+        self._policy.check(scope["method"], fields, scope["http_version"])
         if found is not None:
+            context_of(scope).route = found.view.path
+            services = await self._services.admit(scope, fields, found.view.rule)
             await serve_view(found, services, scope, send, fields)
         else:
+            check_framing(fields)
             await self._beside_views(scope, receive, send)
 
     async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -211,6 +199,7 @@ class _Dispatcher:
             raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(allowed)})
         # HEAD is GET whose body the server leaves out: the same headers, whatever the route.
         asked = hub.spelled({**scope, "method": "GET"} if scope["method"] == "HEAD" else scope)
+        context_of(scope).render = partial(render_problem, asked)
         try:
             await self._inner(asked, receive, send)
         finally:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from random import Random
 from time import perf_counter
 from typing import Protocol, cast
 
+from starlette.responses import Response
 from starlette.types import Scope
 
 from protoslice.concurrency.shares import Work
@@ -49,8 +50,8 @@ class RequestContext:
 
     __slots__ = (
         "body", "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key",
-        "method", "path", "principal", "principal_id", "problem", "reason", "refused", "route", "space", "started",
-        "status", "store", "tags", "trace",
+        "method", "path", "principal", "principal_id", "problem", "reason", "refused", "render", "route", "space",
+        "started", "status", "store", "tags", "trace",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +77,8 @@ class RequestContext:
         """True when the gate, or a limit of the space, did not let the request in."""
         self.problem: str | None = None
         """Slug of the problem that answers the request; None for other answers."""
+        self.render: Callable[..., Response] | None = None
+        """Makes the answer of a failure in the form of the route's protocol; None before a route took the request."""
         self.reason: str | None = None
         """Reason for which the transport refused the request; None for a request that reached the application."""
         self.tags: Sequence[str] = ()

@@ -246,12 +246,12 @@ class HttpProblem(HTTPException):
         self.members = members
 
 
-def problem_of_error(error: errors.ProtosliceError, *, uploading: bool = False) -> HttpProblem:
+def problem_of_error(error: errors.ProtosliceError) -> HttpProblem:
     """Problem for an error of the library; a 5xx hides the error's message, which may hold secrets.
 
     Those of a quota and of a limit are ours, and are told.
     """
-    problem = BY_SLUG[error.upload_slug if uploading else error.slug]
+    problem = BY_SLUG[error.slug]
     headers = {"retry-after": str(RETRY_AFTER_SECONDS)} if problem.status in FOR_NOW else {}
     members = {"path": error.path, "offset": error.offset, "object": getattr(error, "object", None)}
     members["limit"] = getattr(error, "limit", None)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from datetime import datetime
-from functools import cached_property
-from typing import Any, ClassVar, Final, NamedTuple, TypeVar, get_args, get_origin
+from functools import cached_property, partial
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 from fastapi import Request
 from fastapi.datastructures import DefaultPlaceholder
@@ -22,8 +22,9 @@ from protoslice.server.http.headers import Fields, Headers, media_type_of, read_
 from protoslice.server.http.json_bodies import StrictRequest
 from protoslice.server.http.negotiation import JSON, choose
 from protoslice.server.http.parameters import QueryNames
-from protoslice.server.problems import MEDIA, PRECONDITION, HttpProblem
+from protoslice.server.problems import MEDIA, METHOD, PRECONDITION, HttpProblem
 from protoslice.server.request.body_limits import JSON_BODY, BodyTerms, GuardedBody, too_long
+from protoslice.server.request.errors import Render, render_problem
 from protoslice.server.services import Services
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
@@ -42,9 +43,6 @@ class Deprecated(NamedTuple):
 class Route(APIRoute):
     """A route that admits a request by its rule, and checks query, conditions and body, before the handler runs."""
 
-    is_strict: ClassVar[bool] = True
-    """False for routes of a protocol whose servers ignore unknown query parameters, and conditions of writes."""
-
     def __init__(  # noqa: PLR0913 - the columns of a row
         self,
         path: str,
@@ -57,6 +55,8 @@ class Route(APIRoute):
         fails: Iterable[int] = (),
         cached: bool = False,
         deprecated: Deprecated | None = None,
+        render: Render = render_problem,
+        strict: bool = True,
         responses: Mapping[int | str, Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> None:
@@ -65,6 +65,8 @@ class Route(APIRoute):
         `rule` says who may call it, `body` limits the body, `any_query` is for URLs whose query is not checked since it
         is for other programs, such as a script. `answer` is the class of the JSON, `fails` are statuses of problems
         that other routes of its kind do not have, `cached` says that the answer has an entity tag for conditions.
+        Routes of other protocols have a `render`, which makes their answers to failed requests; with `strict` off, they
+        ignore unknown query parameters and conditions of writes, as other servers of the protocol do.
         Further `options` are those of FastAPI's route.
         """
         described = {status: dict(each) for status, each in (responses or {}).items()}
@@ -75,6 +77,7 @@ class Route(APIRoute):
         self.answers: Final[Mapping[int | str, Any]] = models
         """The class of the JSON answer by status."""
         self.rule, self.body_terms, self.any_query = rule, body, any_query
+        self.render, self.is_strict = render, strict
         self.fails, self.cached, self.deprecation = frozenset(fails), cached, deprecated
         super().__init__(
             path,
@@ -133,23 +136,25 @@ class Route(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit the request, check its query, and limit its body; one declared too long is refused unread."""
+        context_of(scope).render = partial(self.render, scope)
+        if scope["method"] not in (self.methods or ()):
+            raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(_allowed(scope))})
         services: Services = scope["app"].services
-        found, fields = None, read_fields(scope)
-        if scope["method"] in (self.methods or ()):  # for any other, FastAPI answers 405
-            found = await services.admit(scope, fields, self.rule, scope["path_params"])
-            if self.is_strict and not self.any_query:
-                self.query.read(scope["query_string"])
-            if self.is_strict and scope["method"] not in {"GET", "HEAD", "OPTIONS"}:
-                self._check_conditions(fields)
-            if self.offers:
-                choose(fields.get(b"accept"), self.offers)
-            if self.deprecation is not None:
-                send = with_headers(send, _deprecation_headers(scope, self.deprecation))
+        fields = read_fields(scope)
+        found = await services.admit(scope, fields, self.rule, scope["path_params"])
+        if self.is_strict and not self.any_query:
+            self.query.read(scope["query_string"])
+        if self.is_strict and scope["method"] not in {"GET", "HEAD", "OPTIONS"}:
+            self._check_conditions(fields)
+        if self.offers:
+            choose(fields.get(b"accept"), self.offers)
+        if self.deprecation is not None:
+            send = with_headers(send, _deprecation_headers(scope, self.deprecation))
         limit = self.body_terms.longest(fields, scope["query_string"], services.settings)
         size = int(fields.get(b"content-length", "0"))
         if size > limit:
             raise too_long(limit)
-        if size and self.body_terms.counts_for_quota and found is not None:
+        if size and self.body_terms.counts_for_quota:
             await found.stores.quotas.check(stored_bytes=size)
         digest = BodyDigest(fields) if self.body_terms.digest_checked else None
         declared = None if b"transfer-encoding" in fields else size
@@ -160,16 +165,16 @@ class Route(APIRoute):
 class RouteGroup(BaseRoute):
     """Routes of one resource. A path of another resource costs one comparison, not one for each route."""
 
-    def __init__(self, *, route_class: type[Route] = Route, **options: Any) -> None:
-        """Make an empty group, whose routes are of `route_class` and share `options`."""
+    def __init__(self, **options: Any) -> None:
+        """Make an empty group, whose routes share `options`."""
         self.routes: Final[list[Route]] = []
-        self._route_class, self._options = route_class, options
+        self._options = options
         self._paths: set[str] = set()
         self._prefixes: tuple[str, ...] = ()
 
     def add(self, path: str, handler: Callable[..., Any], **options: Any) -> None:
         """Add a route; `TypeError` without a `rule`."""
-        route = self._route_class(path, handler, **{**self._options, **options})
+        route = Route(path, handler, **{**self._options, **options})
         self.routes.append(route)
         prefix, parameter, _ = path.partition("{")
         if parameter:
@@ -243,6 +248,16 @@ def routes_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, Route]]:
                 yield f"{method} {route.path}", route
         else:
             raise RuntimeError(f"{route!r} is not a Route: its access would not be checked")
+
+
+def _allowed(scope: Scope) -> Iterator[str]:
+    """Yield the methods that any route takes at this path."""
+    routes: Iterable[BaseRoute] = scope["app"].router.routes
+    for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes):
+            yield method
+            if method == "GET":
+                yield "HEAD"
 
 
 def _deprecation_headers(scope: Scope, deprecated: Deprecated) -> Headers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import json
+from contextlib import suppress
 
 import httpx
 import pytest
@@ -13,8 +14,8 @@ from tests.support.live import LiveServer, exchange
 from tests.support.problems import assert_problem
 
 from protoslice import errors
-from protoslice.server.http.failures import problem_of
 from protoslice.server.problems import BY_SLUG, PROBLEMS, Problem, problem_of_error, problem_response
+from protoslice.server.request.errors import body_at_fault, problem_of
 
 
 def classes(kind: type[errors.ProtosliceError]) -> list[type[errors.ProtosliceError]]:
@@ -38,7 +39,12 @@ def test_slugs_are_unique() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("uploading", [False, True])
 def test_server_errors_give_nothing_away(kind: type[errors.ProtosliceError], uploading: bool) -> None:
-    failure = problem_of_error(kind("s3://bucket?secret=hush", offset=7, path="graph"), uploading=uploading)
+    error = kind("s3://bucket?secret=hush", offset=7, path="graph")
+    if uploading:
+        with suppress(kind), body_at_fault():
+            raise error
+    failure = problem_of_error(error)
+    assert failure.problem.slug == (kind.upload_slug if uploading else kind.slug)
     answer = problem_response(failure, request_id="id")
     problem = json.loads(bytes(answer.body))
     assert problem["offset"] == 7

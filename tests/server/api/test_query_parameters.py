@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import httpx
 import pytest
@@ -19,7 +19,7 @@ from protoslice.server.app import Application, create_app
 from protoslice.server.auth.rules import OPEN, TagPlace
 from protoslice.server.auth.signatures import Signer
 from protoslice.server.http.parameters import SIGNATURE, QueryNames
-from protoslice.server.routing import Route, RouteGroup, endpoint, routes_of
+from protoslice.server.routing import RouteGroup, endpoint, routes_of
 from protoslice.server.settings import Settings
 
 APP = create_app(Settings(storage="memory://"))
@@ -141,10 +141,7 @@ def test_only_registries_and_foreign_queries_go_unchecked() -> None:
 
 
 def test_a_route_outside_the_check_is_found() -> None:
-    class Careless(Route):
-        is_strict: ClassVar[bool] = False
-
-    router = RouteGroup(route_class=Careless)
+    router = RouteGroup(strict=False)
 
     @endpoint(router, "GET /v1/careless", OPEN)
     async def careless() -> None: ...

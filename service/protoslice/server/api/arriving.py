@@ -13,14 +13,14 @@ from starlette.types import Receive, Scope, Send
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import READ
-from protoslice.server.bodies.tus import PREFIX, answering, upload_headers
+from protoslice.server.bodies.tus import PREFIX, render_tus, upload_headers
 from protoslice.server.context import context_of
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.stores.uploads import ArrivingRequest
 
-router = RouteGroup(tags=["uploads"])
+router = RouteGroup(tags=["uploads"], render=render_tus)
 
 _URL: Final = f"{PREFIX}/{{upload}}/records"
 _MEDIA_TYPES: Final = ("application/x-protobuf-delimited", "application/octet-stream")
@@ -53,7 +53,6 @@ FramingOfAnswer = Annotated[str, Query(description="Framing of the response.")]
     experimental=True,
     summary="Read records of an upload in progress",
 )
-@answering
 async def get_arriving_records(
     request: Request,
     services: Given,

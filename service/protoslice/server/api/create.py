@@ -19,11 +19,12 @@ from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule, TagPlace
 from protoslice.server.bodies.ingest import ingest_archive, ingest_body, ingest_recipe, upload_slot
 from protoslice.server.bodies.new_store import Report, StoreQuery
-from protoslice.server.bodies.tus import answering, joining, upload_id
+from protoslice.server.bodies.tus import upload_id
 from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import CancelOnDisconnect
-from protoslice.server.problems import UNSUPPORTED, HttpProblem, problem_of_error
+from protoslice.server.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.request.body_limits import UPLOAD_BODY
+from protoslice.server.request.errors import body_at_fault
 from protoslice.server.routing import Deprecated, RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import Created, IngestRequest
@@ -130,7 +131,8 @@ async def register_store(request: Request, services: Given, body: Register) -> R
         async with upload_slot(services, request), CancelOnDisconnect(request.receive):
             made = await services.stores.register(body.files, wanted)
     except CorruptModel as error:
-        raise problem_of_error(error, uploading=True) from error
+        error.slug = error.upload_slug
+        raise
     except StorageDenied as error:
         # Not our own storage: the source is the client's choice.
         raise HttpProblem(UNSUPPORTED, "This source is not allowed by the operator, or cannot be read") from error
@@ -152,12 +154,12 @@ async def register_store(request: Request, services: Given, body: Register) -> R
     summary="Create a store from finished uploads",
     tags=["uploads", "stores"],
 )
-@answering
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
     """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
     services.allow_tags(body.tags)
     async with upload_slot(services, request):
-        made = await joining(_assembled(services, body, body.request()))
+        with body_at_fault():
+            made = await _assembled(services, body, body.request())
     context_of(request.scope).store = made.store.id
     return await made_answer(request, services.stores, made)
 

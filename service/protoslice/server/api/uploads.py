@@ -20,30 +20,30 @@ from protoslice.server.bodies.new_store import StoreQuery
 from protoslice.server.bodies.tus import (
     BODY_TYPE,
     PREFIX,
-    answering,
+    VERSION,
     check_type,
     check_version,
     checksum_of,
-    failure_of,
     has_body,
     joined_uploads,
-    joining,
     new_upload,
     number,
+    render_tus,
     tus_options,
     upload_headers,
 )
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.problems import METHOD, HttpProblem
+from protoslice.server.problems import METHOD, HttpProblem, problem_of_error
 from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
+from protoslice.server.request.errors import body_at_fault
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores.uploads import Body, Upload
 
-router = RouteGroup(tags=["uploads"])
+router = RouteGroup(tags=["uploads"], render=render_tus)
 
 Filename = Annotated[str | None, Query(description="Path of the file in the store.", examples=["model.onnx"])]
 
@@ -107,7 +107,6 @@ async def upload_abilities(request: Request, services: Given) -> Response:
     summary="Start a resumable upload",
     body=UPLOAD_PART,
 )
-@answering
 async def create_upload(request: Request, services: Given, options: StoreQuery, filename: Filename = None) -> Response:
     """Start an upload by tus 1.0; the body may contain the first bytes."""
     fields = read_fields(request.scope)
@@ -118,7 +117,8 @@ async def create_upload(request: Request, services: Given, options: StoreQuery, 
     concat = fields.get(b"upload-concat", "")
     if concat and concat != "partial":
         async with upload_slot(services, request):
-            upload = await joining(uploads.join(joined_uploads(concat), wanted))
+            with body_at_fault():
+                upload = await uploads.join(joined_uploads(concat), wanted)
     else:
         if has_body(fields):
             check_type(fields)
@@ -142,7 +142,6 @@ async def create_upload(request: Request, services: Given, options: StoreQuery, 
     openapi_extra=_documented("Tus-Resumable"),
     summary="Get the state of an upload",
 )
-@answering
 async def get_upload(request: Request, services: Given, upload: str) -> Response:
     """Return the number of durable bytes.
 
@@ -165,7 +164,6 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     summary="Continue an upload",
     body=UPLOAD_PART,
 )
-@answering
 async def append_to_upload(request: Request, services: Given, upload: str) -> Response:
     """Append the body at `Upload-Offset`; the last byte creates the store."""
     fields = read_fields(request.scope)
@@ -187,7 +185,6 @@ async def append_to_upload(request: Request, services: Given, upload: str) -> Re
     openapi_extra=_documented("Tus-Resumable"),
     summary="Cancel an upload",
 )
-@answering
 async def delete_upload(request: Request, services: Given, upload: str) -> Response:
     """Cancel an upload.
 
@@ -196,7 +193,7 @@ async def delete_upload(request: Request, services: Given, upload: str) -> Respo
     check_version(read_fields(request.scope))
     await services.uploads.remove(upload)
     services.metrics.resumable.labels("removed").inc()
-    return Response(status_code=204, headers={"cache-control": "no-store"})
+    return Response(status_code=204, headers={"cache-control": "no-store", "tus-resumable": VERSION})
 
 
 @endpoint(router, f"POST {PREFIX}/{{upload}}", WRITE, include_in_schema=False, body=UPLOAD_PART)
@@ -249,7 +246,9 @@ def _tell(
     if request.method != "GET" and upload.state in {"stored", "failed"}:
         services.metrics.resumable.labels(upload.state).inc()
     if upload.failure is not None:
-        failure = failure_of(upload.failure.error(), uploading=True)
+        error = upload.failure.error()
+        error.slug = error.upload_slug
+        failure = problem_of_error(error)
         failure.headers.update(said)
         raise failure
     if content is None:

@@ -12,7 +12,7 @@ from typing import Final
 from fastapi import Request
 from starlette.types import Receive
 
-from protoslice.errors import InvalidInput, ProtosliceError, UnsupportedMediaType
+from protoslice.errors import InvalidInput, UnsupportedMediaType
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.bodies.form import FormReader
@@ -22,8 +22,8 @@ from protoslice.server.context import context_of
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.headers import plain_media_type, read_fields
-from protoslice.server.problems import problem_of_error
 from protoslice.server.request.body_limits import TAR, upload_type
+from protoslice.server.request.errors import body_at_fault
 from protoslice.server.services import Services
 from protoslice.stores import (
     BaseStore,
@@ -67,10 +67,8 @@ async def ingest_body(
         services.require(Scope.READ)
     over = await base_of(services.stores, wanted.tags, base)
     async with upload_slot(services, request):
-        try:
+        with body_at_fault():
             return await _ingest_body(request, services, wanted, content_type, filename, over)
-        except ProtosliceError as error:
-            raise problem_of_error(error, uploading=True) from error
 
 
 async def _ingest_body(

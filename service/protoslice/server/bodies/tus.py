@@ -6,30 +6,29 @@ import hashlib
 import re
 from base64 import b64decode
 from binascii import Error as BadBase64
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from email.utils import format_datetime
-from typing import Final, TypeVar
+from typing import Final
 
-from starlette.types import Scope, Send
+from starlette.responses import Response
+from starlette.types import Scope
 
 from protoslice import _core
-from protoslice.errors import Conflict, InvalidInput, ProtosliceError, UnsupportedMediaType, WrongOffset
+from protoslice.errors import Conflict, InvalidInput, UnsupportedMediaType, WrongOffset
 from protoslice.server.auth.places import url_of
 from protoslice.server.bodies.new_store import NewStore
 from protoslice.server.bodies.raw import file_path
 from protoslice.server.http.digests import parse_digest
-from protoslice.server.http.failures import failing_as
-from protoslice.server.http.headers import Fields, media_type_of, with_headers
+from protoslice.server.http.headers import Fields, media_type_of
 from protoslice.server.http.upload_metadata import pairs
-from protoslice.server.problems import PRECONDITION, HttpProblem, problem_of_error
+from protoslice.server.problems import PRECONDITION, HttpProblem
+from protoslice.server.request.errors import render_problem
 from protoslice.server.settings import Settings
 from protoslice.stores.uploads import Checksum, Hash, NewUpload, Upload
 
-T = TypeVar("T")
-
 PREFIX: Final = "/v1/uploads"
 BODY_TYPE: Final = "application/offset+octet-stream"
-_VERSION: Final = "1.0.0"
+VERSION: Final = "1.0.0"
 _EXTENSIONS: Final = (
     "creation",
     "creation-with-upload",
@@ -66,7 +65,8 @@ _CHECKSUMS: Final[dict[str, Callable[[], Hash]]] = {
 def tus_options(settings: Settings) -> dict[str, str]:
     """Return the headers of OPTIONS: version, extensions and limits."""
     return {
-        "tus-version": _VERSION,
+        "tus-resumable": VERSION,
+        "tus-version": VERSION,
         "tus-extension": ",".join(_EXTENSIONS),
         "tus-max-size": str(settings.max_upload_bytes),
         "tus-checksum-algorithm": ",".join(_CHECKSUMS),
@@ -79,6 +79,7 @@ def upload_headers(upload: Upload, scope: Scope) -> dict[str, str]:
     """Return the headers that describe an upload; URLs are in the space of the request."""
     root = url_of(scope, PREFIX)
     found = {
+        "tus-resumable": VERSION,
         "cache-control": "no-store",
         "upload-offset": str(upload.offset),
         "upload-expires": format_datetime(upload.expires, usegmt=True),
@@ -101,41 +102,24 @@ def upload_headers(upload: Upload, scope: Scope) -> dict[str, str]:
     return found
 
 
-def failure_of(error: ProtosliceError, *, uploading: bool = False) -> HttpProblem:
-    """Return the problem of a failed request for an upload, with its headers."""
-    failure = problem_of_error(error, uploading=uploading)
+def render_tus(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
+    """Return the answer of a failed request for an upload, with its headers."""
     if isinstance(error, WrongOffset):
         failure.members |= {"expected-offset": error.expected, "provided-offset": error.provided}
         failure.headers["upload-offset"] = str(error.expected)
     elif isinstance(error, Conflict):
         failure.headers["connection"] = "close"  # the rest of the body is not read
-    return failure
-
-
-def speaking_tus(send: Send) -> Send:
-    """Return `send` with the header `Tus-Resumable` in every answer."""
-    return with_headers(send, [(b"tus-resumable", _VERSION.encode())])
-
-
-answering = failing_as(failure_of)
-"""Decorator of handlers whose failures have the headers of tus."""
-
-
-async def joining(work: Awaitable[T]) -> T:
-    """Await `work`, whose errors are about names in the body or a header, not about the request's URL."""
-    try:
-        return await work
-    except ProtosliceError as error:
-        raise failure_of(error, uploading=True) from error
+    failure.headers["tus-resumable"] = VERSION
+    return render_problem(scope, error, failure)
 
 
 def check_version(fields: Fields, *, required: bool = False) -> None:
     """Raise `HttpProblem` for another version of tus, and for none if it is `required`."""
     version = fields.get(b"tus-resumable")
     if version is None and required:
-        raise HttpProblem(PRECONDITION, f"Send the header Tus-Resumable: {_VERSION}", headers={"tus-version": _VERSION})
-    if version not in {None, _VERSION}:
-        raise HttpProblem(PRECONDITION, f"Only tus version {_VERSION} is supported", headers={"tus-version": _VERSION})
+        raise HttpProblem(PRECONDITION, f"Send the header Tus-Resumable: {VERSION}", headers={"tus-version": VERSION})
+    if version not in {None, VERSION}:
+        raise HttpProblem(PRECONDITION, f"Only tus version {VERSION} is supported", headers={"tus-version": VERSION})
 
 
 def check_type(fields: Fields) -> None:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import unquote
 
 from fastapi import Path, Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import Scope
 
 from protoslice.errors import Unsupported
 from protoslice.repositories import MAIN
 from protoslice.repositories.git_history import GitHistory
 from protoslice.server.auth.rules import READ
-from protoslice.server.http.failures import note_failure, problem_of
 from protoslice.server.http.headers import read_fields
-from protoslice.server.problems import HttpProblem
-from protoslice.server.registries.hub.failures import RepositoryRoute, answering
+from protoslice.server.registries.hub.failures import render_git
 from protoslice.server.registries.hub.paths import repository_of
-from protoslice.server.registries.protocol_route import ProtocolRoute
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
@@ -36,22 +32,7 @@ _DATASETS: Final = "datasets/"
 _HEADS: Final = "refs/heads/"
 
 
-class GitRoute(ProtocolRoute, RepositoryRoute):
-    """A route of git, which shows people answers in plain text alone."""
-
-    @staticmethod
-    def told(error: Exception, failure: HttpProblem) -> dict[str, Any]:
-        """Words of the failure."""
-        return {"message": failure.detail}
-
-    def _answer(self, scope: Scope, error: Exception) -> Response:
-        failure = problem_of(error)
-        note_failure(scope, failure, error)
-        headers = {"cache-control": "no-store", **failure.headers}
-        return PlainTextResponse(failure.detail + "\n", failure.problem.status, headers)
-
-
-router = RouteGroup(route_class=GitRoute, include_in_schema=False)
+router = RouteGroup(render=render_git, strict=False, include_in_schema=False)
 
 
 def _packet(line: str | None) -> str:
@@ -71,7 +52,6 @@ async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
 
 
 @endpoint(router, "GET /{name:owned}/info/refs", READ)
-@answering
 async def list_git_refs(request: Request, services: Given, name: str, service: str = "") -> Response:
     """Branches and tags, a line each; a line of the smart protocol with the reason for programs that know only that."""
     if service == _PUSH:
@@ -84,7 +64,6 @@ async def list_git_refs(request: Request, services: Given, name: str, service: s
 
 
 @endpoint(router, "GET /{name:owned}/HEAD", READ)
-@answering
 async def get_git_head(services: Given, name: str) -> Response:
     """The branch that a clone checks out."""
     heads = [ref for ref, _ in await _refs(services, name) if ref.startswith(_HEADS)]
@@ -93,7 +72,6 @@ async def get_git_head(services: Given, name: str) -> Response:
 
 
 @endpoint(router, "GET /{name:owned}/objects/{start}/{rest}", READ)
-@answering
 async def get_git_object(
     services: Given,
     name: str,

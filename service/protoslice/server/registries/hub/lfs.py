@@ -21,7 +21,7 @@ from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import DOWNLOAD, UPLOAD, BatchBody, LfsObject
-from protoslice.server.registries.hub.failures import LfsRoute, answering
+from protoslice.server.registries.hub.failures import render_lfs
 from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, Oid, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.request.body_limits import UPLOAD_PART
@@ -31,7 +31,7 @@ from protoslice.server.services import Given, Services
 from protoslice.stores import StoredPath
 from protoslice.stores.uploads import Body
 
-router = RouteGroup(route_class=LfsRoute, include_in_schema=False)
+router = RouteGroup(render=render_lfs, strict=False, include_in_schema=False)
 
 _UPLOADS: Final = "/api/lfs-uploads"
 _FILES: Final = "/api/lfs-files"
@@ -41,21 +41,18 @@ Signed = Callable[[str, str], str]
 
 
 @endpoint(router, "POST /datasets/{name:repository}.git/info/lfs/objects/batch", READ)
-@answering
 async def plan_dataset_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
     """Begin the uploads of files of a dataset."""
     return await _planned(request, services, "datasets", name, body)
 
 
 @endpoint(router, "POST /{name:repository}.git/info/lfs/objects/batch", READ)
-@answering
 async def plan_model_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
     """Begin the uploads of files of a model."""
     return await _planned(request, services, "models", name, body)
 
 
 @endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", HUB_SEND, body=UPLOAD_PART)
-@answering
 async def send_file(
     request: Request, services: Given, kind: str, name: str, upload: str, keep: bool = False
 ) -> Response:
@@ -88,7 +85,6 @@ async def send_file(
 
 
 @endpoint(router, "GET /api/lfs-files/{kind}/{name:repository}/{oid}", SHOWN)
-@answering
 async def get_file(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Annotated[int, Query(ge=0)] = 0
 ) -> Response:

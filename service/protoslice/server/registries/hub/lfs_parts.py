@@ -16,14 +16,14 @@ from protoslice.server.auth.rules import HUB_SEND
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.registries.hub.bodies import DOWNLOAD, MOST_PARTS, BatchBody, LfsObject, LfsParts
-from protoslice.server.registries.hub.failures import HubRoute, answering
+from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.paths import repository_of
 from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
-router = RouteGroup(route_class=HubRoute, include_in_schema=False)
+router = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 _PARTS: Final = "multipart"
 """Name of the transfer, which clients of Hugging Face and their agent of git-lfs offer."""
@@ -90,7 +90,6 @@ def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, mos
 @endpoint(
     router, "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}", HUB_SEND, body=UPLOAD_PART
 )
-@answering
 async def send_part(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, number: Bytes
 ) -> Response:
@@ -107,7 +106,6 @@ async def send_part(
 
 
 @endpoint(router, "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}", HUB_SEND)
-@answering
 async def join_parts(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts
 ) -> Response:

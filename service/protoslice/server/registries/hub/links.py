@@ -15,14 +15,14 @@ from protoslice.server.auth.places import url_of
 from protoslice.server.auth.rules import OPEN
 from protoslice.server.http.headers import read_fields
 from protoslice.server.problems import NO_RESOURCE, HttpProblem
-from protoslice.server.registries.hub.failures import HubRoute, answering
+from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.paths import Encoded
 from protoslice.server.routing import RouteGroup, endpoint
 
 _VERSION: Final = re.compile(r"v[0-9]+/")
 """Beginning of a path of another version of the API."""
 
-router = RouteGroup(route_class=HubRoute, include_in_schema=False)
+router = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 
 @endpoint(router, "GET /{name:owned}/tree/{revision}", OPEN)
@@ -30,7 +30,6 @@ router = RouteGroup(route_class=HubRoute, include_in_schema=False)
 @endpoint(router, "GET /{name:owned}/blob/{revision}/{path:path}", OPEN)
 @endpoint(router, "GET /{name:owned}/commit/{revision}", OPEN)
 @endpoint(router, "GET /{name:owned}", OPEN)
-@answering
 async def show(request: Request, name: Encoded, revision: Encoded = MAIN) -> Response:
     """Redirect a browser to the page of a repository at a revision, without reading anything."""
     fields = read_fields(request.scope)

@@ -23,7 +23,7 @@ from protoslice.server.auth.rules import READ
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.hub.cards import CARD_BYTES, cards_of, known_of
 from protoslice.server.registries.hub.facts import time_text
-from protoslice.server.registries.hub.failures import HubRoute, answering
+from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
@@ -45,13 +45,8 @@ Entry = tuple[ListedRepository, dict[str, Any]]
 """A repository, and the entry that shows it."""
 
 
-class ListRoute(HubRoute):
-    """A list, which refuses a parameter that it does not know: it may be a filter."""
-
-    is_strict = True
-
-
-router = RouteGroup(route_class=ListRoute, include_in_schema=False)
+# Strict: an unknown parameter of a list may be a filter.
+router = RouteGroup(render=render_hub, include_in_schema=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,14 +89,12 @@ class ListQuery:
 
 
 @endpoint(router, "GET /api/models", READ)
-@answering
 async def list_models(request: Request, services: Given, asked: Annotated[ListQuery, Depends()]) -> Response:
     """A page of models, by name unless a time is the sort key."""
     return await _listed(request, services, asked, datasets=False)
 
 
 @endpoint(router, "GET /api/datasets", READ)
-@answering
 async def list_datasets(request: Request, services: Given, asked: Annotated[ListQuery, Depends()]) -> Response:
     """A page of datasets, by name unless a time is the sort key."""
     return await _listed(request, services, asked, datasets=True)

@@ -11,16 +11,15 @@ from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import HUB_WRITE, READ, Rule, TagPlace
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.hub.bodies import MoveBody, SquashBody, VisibilityBody
-from protoslice.server.registries.hub.failures import HubRoute, answering
+from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 
-router = RouteGroup(route_class=HubRoute, include_in_schema=False)
+router = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/auth-check", READ)
-@answering
 async def check_read(services: Given, kind: str, name: str) -> Response:
     """Answer if the caller may read a repository."""
     await services.repositories.find(repository_of(kind, name))
@@ -28,7 +27,6 @@ async def check_read(services: Given, kind: str, name: str) -> Response:
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/auth-check/write", HUB_WRITE)
-@answering
 async def check_write(services: Given, kind: str, name: str) -> Response:
     """Answer if the caller may write to a repository."""
     await services.repositories.get(repository_of(kind, name))
@@ -40,7 +38,6 @@ async def check_write(services: Given, kind: str, name: str) -> Response:
     "POST /api/{kind}/{name:repository}/super-squash/{branch}",
     Rule(Scope.DELETE, TagPlace.REPOSITORY, reads=True),
 )
-@answering
 async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
     """Make the files of a branch its only commit; earlier commits go, unless another branch or tag leads to them."""
     repository = await services.repositories.get(repository_of(kind, name))
@@ -49,7 +46,6 @@ async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, 
 
 
 @endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, TagPlace.BODY))
-@answering
 async def move_repository(services: Given, body: MoveBody) -> Response:
     """Rename a repository; its old name leads to it until another one takes that."""
     body.check(closed=services.gate.closed)
@@ -61,7 +57,6 @@ async def move_repository(services: Given, body: MoveBody) -> Response:
 
 
 @endpoint(router, "PUT /api/{kind}/{name:repository}/settings", HUB_WRITE)
-@answering
 async def change_settings(services: Given, kind: str, name: str, body: VisibilityBody) -> Response:
     """Accept the settings that every repository has."""
     await services.repositories.get(repository_of(kind, name))
@@ -70,7 +65,6 @@ async def change_settings(services: Given, kind: str, name: str, body: Visibilit
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/compare/{revisions:path}", READ)
-@answering
 async def compare(request: Request, kind: str, name: str, revisions: str) -> Response:
     """Refuse a comparison of texts."""
     raise Unsupported("Text diffs are not supported: use GET /v1/stores/NAME@NEW/diff?before=NAME@OLD")

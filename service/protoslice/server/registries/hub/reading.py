@@ -28,12 +28,12 @@ from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import PathsBody
 from protoslice.server.registries.hub.cards import CARD, Card, cards_of
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
-from protoslice.server.registries.hub.failures import HubRoute, answering, failure_of
+from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
-router = RouteGroup(route_class=HubRoute, include_in_schema=False)
+router = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 _PAGE: Final = 1000
 _EXPANDED: Final = 50
@@ -61,7 +61,6 @@ async def _found(services: Services, kind: str, name: str) -> Repository:
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/tree/{revision}", READ)
 @endpoint(router, "GET /api/{kind}/{name:repository}/tree/{revision}/{folder:path}", READ)
-@answering
 async def list_tree(
     request: Request,
     services: Given,
@@ -99,7 +98,6 @@ async def _listed(
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/paths-info/{revision}", READ)
-@answering
 async def get_paths_info(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Files and folders by path; unknown ones are left out."""
     body = await request.body()
@@ -140,7 +138,6 @@ def _paths_in_form(body: bytes) -> tuple[list[str], bool]:
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/refs", READ)
-@answering
 async def list_refs(services: Given, kind: str, name: str) -> Response:
     """Branches and tags, and their views."""
     repository = await _found(services, kind, name)
@@ -148,7 +145,6 @@ async def list_refs(services: Given, kind: str, name: str) -> Response:
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/commits/{revision}", READ)
-@answering
 async def list_commits(
     request: Request, services: Given, kind: str, name: str, revision: Encoded, cursor: str | None = None
 ) -> Response:
@@ -162,7 +158,6 @@ async def list_commits(
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/revision/{revision}", READ)
 @endpoint(router, "GET /api/{kind}/{name:repository}", READ)
-@answering
 async def get_repository(
     services: Given, kind: str, name: str, revision: Encoded = MAIN, blobs: Flag = False
 ) -> Response:
@@ -205,7 +200,6 @@ async def get_user() -> Response:
 
 @endpoint(router, "GET /datasets/{name:repository}/raw/{revision}/{path:path}", READ)
 @endpoint(router, "GET /datasets/{name:repository}/resolve/{revision}/{path:path}", READ)
-@answering
 async def get_dataset_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
     """A file of a dataset."""
     return await _file(request, services, await _found(services, "datasets", name), revision, path)
@@ -213,7 +207,6 @@ async def get_dataset_file(request: Request, services: Given, name: str, revisio
 
 @endpoint(router, "GET /{name:repository}/raw/{revision}/{path:path}", READ)
 @endpoint(router, "GET /{name:repository}/resolve/{revision}/{path:path}", READ)
-@answering
 async def get_model_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
     """A file of a model."""
     return await _file(request, services, await _found(services, "models", name), revision, path)
@@ -223,7 +216,7 @@ async def _file(request: Request, services: Services, repository: Repository, re
     shown = await repository.shown(revision)
     file, store = (await shown.files(services.stores)).get(path), shown.commit.store
     if file is None or store is None:
-        raise failure_of(NoFile(path), shown.id)
+        raise NoFile(path, shown.id)
     context_of(request.scope).store = store
     if isinstance(file, ComputedFile):
         location = f"/{quote(repository.name)}/resolve/{shown.id}/{quote(path)}"

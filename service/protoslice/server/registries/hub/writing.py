@@ -9,7 +9,7 @@ from typing import Final
 from fastapi import Request
 from starlette.responses import Response
 
-from protoslice.errors import InvalidInput
+from protoslice.errors import InvalidInput, Unsupported
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url
@@ -18,7 +18,7 @@ from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.problems import CONFLICT
 from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, PreuploadFile, RepositoryBody, TagBody
-from protoslice.server.registries.hub.failures import HubRoute, answering
+from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.operations import (
     INLINE_BYTES,
     CommitHeader,
@@ -29,12 +29,12 @@ from protoslice.server.registries.hub.operations import (
     operations_of,
 )
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
-from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS, refusal
+from protoslice.server.registries.hub.pull_requests import NO_DISCUSSIONS, NO_PULL_REQUESTS
 from protoslice.server.request.body_limits import UPLOAD_BODY
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 
-router = RouteGroup(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
+router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _BEFORE: Final = ".parquet"
@@ -42,7 +42,6 @@ _BEFORE: Final = ".parquet"
 
 
 @endpoint(router, "POST /api/repos/create", Rule(Scope.WRITE, TagPlace.BODY))
-@answering
 async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
     """Create a repository; its URL is told too when it exists."""
     name = _name_of(body)
@@ -59,7 +58,6 @@ async def create_repository(request: Request, services: Given, body: RepositoryB
 
 
 @endpoint(router, "DELETE /api/repos/delete", DELETE)
-@answering
 async def delete_repository(services: Given, body: RepositoryBody) -> Response:
     """Delete a repository and its history."""
     await services.repositories.remove(_name_of(body))
@@ -74,7 +72,6 @@ async def validate_metadata(request: Request) -> Response:
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/preupload/{revision}", HUB_WRITE)
-@answering
 async def plan_upload(services: Given, kind: str, name: str, revision: Encoded, body: PreuploadBody) -> Response:
     """The way that each file takes: small ones within the commit, others before it."""
     repository = await services.repositories.get(repository_of(kind, name))
@@ -89,7 +86,6 @@ def _mode(file: PreuploadFile) -> str:
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/commit/{revision}", HUB_WRITE, body=UPLOAD_BODY)
-@answering
 async def commit(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Commit the operations of the body, which is read line by line."""
     repository = await services.repositories.get(repository_of(kind, name))
@@ -139,11 +135,10 @@ async def _once(content: bytes) -> AsyncIterator[bytes]:
 @endpoint(router, "POST /api/{kind}/{name:repository}/discussions", HUB_WRITE)
 async def create_discussion() -> Response:
     """Refuse a discussion or a pull request."""
-    raise refusal()
+    raise Unsupported(NO_DISCUSSIONS)
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/branch/{branch}", HUB_WRITE)
-@answering
 async def create_branch(services: Given, kind: str, name: str, branch: Encoded, body: BranchBody) -> Response:
     """Create a branch."""
     repository = await services.repositories.get(repository_of(kind, name))
@@ -152,7 +147,6 @@ async def create_branch(services: Given, kind: str, name: str, branch: Encoded, 
 
 
 @endpoint(router, "DELETE /api/{kind}/{name:repository}/branch/{branch}", REPOSITORY_DELETE)
-@answering
 async def delete_branch(services: Given, kind: str, name: str, branch: Encoded) -> Response:
     """Delete a branch."""
     await (await services.repositories.get(repository_of(kind, name))).remove("heads", branch)
@@ -160,7 +154,6 @@ async def delete_branch(services: Given, kind: str, name: str, branch: Encoded) 
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/tag/{revision}", HUB_WRITE)
-@answering
 async def create_tag(services: Given, kind: str, name: str, revision: Encoded, body: TagBody) -> Response:
     """Create a tag at a revision."""
     repository = await services.repositories.get(repository_of(kind, name))
@@ -169,7 +162,6 @@ async def create_tag(services: Given, kind: str, name: str, revision: Encoded, b
 
 
 @endpoint(router, "DELETE /api/{kind}/{name:repository}/tag/{tag}", REPOSITORY_DELETE)
-@answering
 async def delete_tag(services: Given, kind: str, name: str, tag: Encoded) -> Response:
     """Delete a tag."""
     await (await services.repositories.get(repository_of(kind, name))).remove("tags", tag)

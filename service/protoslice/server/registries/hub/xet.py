@@ -22,7 +22,7 @@ from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.registries.hub.failures import HubRoute, answering
+from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS
 from protoslice.server.registries.hub.shards import ShardFile, files_of
@@ -33,13 +33,12 @@ from protoslice.server.services import Given, Services
 from protoslice.stores.ingest.file_writer import Batches
 from protoslice.stores.manifest import ObjectExtent
 
-router = RouteGroup(route_class=HubRoute, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
+router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
 _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/xet-write-token/{revision}", HUB_WRITE)
-@answering
 async def begin_session(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
     """Begin a session at a URL of its own; the client goes on with the token that it has."""
     repository = await services.repositories.get(repository_of(kind, name))
@@ -60,7 +59,6 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
 @endpoint(
     router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", HUB_WRITE, body=UPLOAD_PART
 )
-@answering
 async def send_xorb(request: Request, services: Given, kind: str, name: str, session: str, hash: str) -> Response:
     """Take a xorb, which is unpacked as it comes and compared with its hash."""
     if not _HASH.fullmatch(hash):
@@ -78,7 +76,6 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
 
 
 @endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", HUB_WRITE, body=UPLOAD_PART)
-@answering
 async def send_shard(request: Request, services: Given, kind: str, name: str, session: str) -> Response:
     """Make the files that a shard lists, each of which is compared with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))

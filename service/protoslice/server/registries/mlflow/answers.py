@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from urllib.parse import unquote
 
 from pydantic import AfterValidator
 from starlette.responses import Response
+from starlette.types import Scope
 
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.problems import HttpProblem
-from protoslice.server.registries.protocol_route import ProtocolRoute
+from protoslice.server.request.errors import render_body
 
 BASE: Final = "/api/2.0/mlflow-artifacts"
 ArtifactPath = Annotated[str, AfterValidator(lambda path: unquote(path).rstrip("/"))]
@@ -31,12 +32,8 @@ def done() -> Response:
     return JsonAnswer({})
 
 
-class MlflowRoute(ProtocolRoute):
-    """A route whose failures have the code and message that MLflow shows."""
-
-    @staticmethod
-    def told(error: Exception, failure: HttpProblem) -> dict[str, Any]:
-        """Code and message of a failure."""
-        status = failure.problem.status
-        code = _CODES.get(status, "BAD_REQUEST" if status < 500 else "INTERNAL_ERROR")
-        return {"error_code": code, "message": failure.detail}
+def render_mlflow(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
+    """Return the answer with the code and message that MLflow shows."""
+    status = failure.problem.status
+    code = _CODES.get(status, "BAD_REQUEST" if status < 500 else "INTERNAL_ERROR")
+    return render_body(failure, {"error_code": code, "message": failure.detail})

@@ -21,13 +21,13 @@ from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.file_answer import FileAnswer
-from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
+from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, done, render_mlflow
 from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import Representation
 
-router = RouteGroup(route_class=MlflowRoute, include_in_schema=False)
+router = RouteGroup(render=render_mlflow, strict=False, include_in_schema=False)
 
 
 async def _artifacts(services: Given) -> MlflowArtifacts:

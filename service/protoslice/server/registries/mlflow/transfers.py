@@ -16,14 +16,14 @@ from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, MlflowRoute, done
+from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, done, render_mlflow
 from protoslice.server.registries.mlflow.artifacts import Artifacts
 from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
-router = RouteGroup(route_class=MlflowRoute, include_in_schema=False)
+router = RouteGroup(render=render_mlflow, strict=False, include_in_schema=False)
 
 _UNKEPT: Final = {"cache-control": "no-store"}
 """Answers that hold a permission."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final
+from typing import Final
+
+from starlette.responses import Response
+from starlette.types import Scope
 
 from protoslice.artifacts import ArtifactFault
 from protoslice.server.problems import BUSY, HttpProblem
-from protoslice.server.registries.protocol_route import ProtocolRoute
+from protoslice.server.request.errors import render_body
 
 _CODES: Final = {
     401: "UNAUTHORIZED",
@@ -18,14 +21,8 @@ _CODES: Final = {
 """Codes by status, of errors that are not about an artifact."""
 
 
-class OciRoute(ProtocolRoute):
-    """A route with failures in the form of the specification, which has no word for a busy service."""
-
-    statuses: ClassVar = {BUSY: 429}
-
-    @staticmethod
-    def told(error: Exception, failure: HttpProblem) -> dict[str, Any]:
-        """A list of one error: its code and its message."""
-        status = OciRoute.statuses.get(failure.problem, failure.problem.status)
-        code = error.code if isinstance(error, ArtifactFault) else _CODES.get(status, "UNSUPPORTED")
-        return {"errors": [{"code": code, "message": failure.detail}]}
+def render_oci(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
+    """Return the list of one error, its code and its message; the specification has no word for a busy service."""
+    status = 429 if failure.problem is BUSY else failure.problem.status
+    code = error.code if isinstance(error, ArtifactFault) else _CODES.get(status, "UNSUPPORTED")
+    return render_body(failure, {"errors": [{"code": code, "message": failure.detail}]}, status=status)

@@ -28,7 +28,7 @@ from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, refuse_backward
-from protoslice.server.registries.oci.errors import OciRoute
+from protoslice.server.registries.oci.errors import render_oci
 from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama
 from protoslice.server.request.body_limits import UPLOAD_PART, BodyTerms
 from protoslice.server.request.clients import pseudonym
@@ -36,7 +36,7 @@ from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.stores.uploads import Body
 
-router = RouteGroup(route_class=OciRoute, include_in_schema=False)
+router = RouteGroup(render=render_oci, strict=False, include_in_schema=False)
 
 MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES, counts_for_quota=True)
 REFERRERS = 100
