@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from protoslice.server.pages.api_reference import ApiPage
-from protoslice.server.pages.home import home_page
+from protoslice.server.pages.html import home_page
 from protoslice.server.problems import PROBLEMS
 
 

@@ -14,8 +14,7 @@ from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.places import absolute_url, url_of
 from protoslice.server.auth.rules import OPEN, Rule
 from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.pages.home import problem_page
-from protoslice.server.pages.shell import PAGE_HEADERS
+from protoslice.server.pages.html import PAGE_HEADERS, problem_page
 from protoslice.server.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given

@@ -17,8 +17,7 @@ from protoslice.server.auth.rules import OPEN, SHOWN
 from protoslice.server.context import context_of, public_path
 from protoslice.server.http.headers import read_fields
 from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
-from protoslice.server.pages.home import home_body, home_page
-from protoslice.server.pages.shell import PAGE_HEADERS, STYLE
+from protoslice.server.pages.html import PAGE_HEADERS, STYLE, home_body, home_page
 from protoslice.server.problems import NOT_FOUND, HttpProblem
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given

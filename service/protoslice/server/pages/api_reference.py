@@ -10,7 +10,7 @@ from http import HTTPStatus
 from typing import Any, Final
 from urllib.parse import quote
 
-from protoslice.server.pages.shell import MARK, page, rich, template
+from protoslice.server.pages.html import MARK, page, rich, template
 
 _READS: Final = "get"
 _ORIGIN: Final = "\N{SYMBOL FOR SUBSTITUTE}"

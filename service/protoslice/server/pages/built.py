@@ -8,7 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 
-from protoslice.server.pages.shell import icon, style_hash, template
+from protoslice.server.pages.html import icon, style_hash, template
 
 _SHELL: Final = template("app.html")
 _MEDIA_TYPES: Final = {"js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
