@@ -372,7 +372,15 @@ WRITING: Final = [
     _json("POST", "/v1/stores/assemble", uploads={"f": "{part}"}),
     _json("POST", "/v1/stores/assemble", uploads={"f": ["/spaces/other/v1/uploads/{part}"]}, tags=["joined"]),
     _json("POST", "/v1/stores/assemble", recipe="{recipe}"),
-    _refused(422, _json("POST", "/v1/stores/register", files={"f": "memory://{word}/spaces/other/stores/{store}"})),
+    _refused(
+        422,
+        _json(
+            "POST",
+            "/v1/stores/register",
+            files={"f": "memory://{word}/spaces/other/stores/{store}"},
+            tags=["registered"],
+        ),
+    ),
     _json("PUT", "/v1/tags/moved", store="{store}"),
     _json("PUT", "/v1/tags/{word}", store="mine"),
     _json("PUT", "/v1/tags/moved", store="team/{word}@main"),

@@ -40,7 +40,7 @@ from protoslice.server.api.documentation.openapi import openapi_document
 from protoslice.server.api.encoding import prepare_encoding
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
-from protoslice.server.auth.explanation import Asked
+from protoslice.server.auth.explain import Asked
 from protoslice.server.auth.places import mount
 from protoslice.server.auth.rules import Rule
 from protoslice.server.auth.signatures import is_signed
@@ -118,8 +118,10 @@ class Application(FastAPI):
         """Return our layers around the router; `RequestMiddleware` answers all exceptions, not the framework."""
         front = _Dispatcher(self.views, AsyncExitStackMiddleware(self.router), self.policy, self.services)
         origins = self.services.settings.cors_origins
-        gate = self.services.gate
-        stack: ASGIApp = RequestMiddleware(front, self.recorder, self.services.clients, is_closed=lambda: gate.closed)
+        authenticator = self.services.authenticator
+        stack: ASGIApp = RequestMiddleware(
+            front, self.recorder, self.services.clients, is_closed=lambda: authenticator.closed
+        )
         stack = AllowOrigins(stack, origins) if origins else stack
         return Traced(stack) if self.traced else stack
 

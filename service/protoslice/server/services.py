@@ -6,7 +6,7 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,9 +29,8 @@ from protoslice.database.transactions import ACTOR, NOBODY, Actor
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.mlflow import AutoCommit, MlflowArtifacts
 from protoslice.repositories import Repositories
-from protoslice.server.auth.gate import Admission, Gate
+from protoslice.server.auth.authenticator import ANYONE, AuthContext, Authenticator
 from protoslice.server.auth.mode import log_access, settle_mode
-from protoslice.server.auth.permissions import Need
 from protoslice.server.auth.permissions import Scope as AccessScope
 from protoslice.server.auth.places import space_of
 from protoslice.server.auth.rules import Rule
@@ -88,11 +87,11 @@ class Services:
     hooks: Webhooks | None = None
     """Webhooks; None where the operator allows no URLs."""
     draining: bool = False
-    admission: Admission | None = None
-    """Permission of the request; None where nobody is asked."""
+    auth: AuthContext = ANYONE
+    """What the request may do."""
     initial_admin_token: Token | None = None
     """Admin token of a storage that had none, until it has been told."""
-    gate: Gate = field(init=False)
+    authenticator: Authenticator = field(init=False)
     clients: Clients = field(init=False)
     policy: OriginPolicy = field(init=False)
     _at_end: AsyncExitStack = field(default_factory=AsyncExitStack)
@@ -103,9 +102,9 @@ class Services:
     _pinging: SingleFlight[None, None] = field(default_factory=SingleFlight)
 
     def __post_init__(self) -> None:
-        """Tell clients apart, and close the gate until the mode of access is known."""
-        self.gate = Gate(closed=True)
-        self.gate.failed = lambda credential: self.metrics.failed_logins.labels(credential).inc()
+        """Tell clients apart, and let none in until the mode of access is known."""
+        self.authenticator = Authenticator(closed=True)
+        self.authenticator.failed = lambda credential: self.metrics.failed_logins.labels(credential).inc()
         self.clients = Clients(self.settings)
         self.policy = OriginPolicy(self.settings)
 
@@ -134,7 +133,7 @@ class Services:
             database.observer = self.metrics.record_transaction
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
             opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
-            await self._start_gate(database, stack)
+            await self._start_authenticator(database, stack)
             _log_start(database)
             await opened.quotas.refresh()
             spaces = Spaces(opened)
@@ -163,18 +162,19 @@ class Services:
             self.database = database
             self._at_end = stack.pop_all()
 
-    async def _start_gate(self, database: Database, stack: AsyncExitStack) -> None:
-        """Open or close the gate by the mode of access, once the storage is known to belong to the database."""
+    async def _start_authenticator(self, database: Database, stack: AsyncExitStack) -> None:
+        """Ask for credentials or not, by the mode of access, once the storage is known to belong to the database."""
         settings = self.settings
         trust = None if settings.issuers is None else await _trust(settings.issuers)
         mode = await settle_mode(database, settings)
-        self.gate.closed = mode == "tokens"
-        if self.gate.closed:
+        self.authenticator.closed = mode == "tokens"
+        if self.authenticator.closed:
             check_apart(settings.storage, settings.register_allow)
             verifier = None if trust is None else _verifier(trust, stack)
             secrets = settings.signing_secrets()
             await settle_secrets(database, fingerprints(secrets))
-            self.initial_admin_token = await self.gate.start(Tokens(database), verifier, SigningKey(database, secrets))
+            key = SigningKey(database, secrets)
+            self.initial_admin_token = await self.authenticator.start(Tokens(database), verifier, key)
         log_access(settings, mode)
 
     async def close(self) -> None:
@@ -211,14 +211,12 @@ class Services:
         """Stores of the service; `HttpProblem` 503 while the service is starting or has ended."""
         if self.opened is None:
             raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
-        if self.admission is not None and self.admission.tags_due:
-            raise RuntimeError("a route whose body names tags asks `allow_tags` about them first")
         return self.opened
 
     @property
     def uploads(self) -> Uploads:
         """Resumable uploads that the caller began, for ids that it names; all where nobody is asked who calls."""
-        return self.stores.uploads.begun_by(None if self.admission is None else pseudonym(self.admission.key))
+        return self.stores.uploads.begun_by(None if self.auth.key is None else pseudonym(self.auth.key))
 
     @property
     def mlflow(self) -> MlflowArtifacts:
@@ -233,7 +231,7 @@ class Services:
     async def admit(
         self, scope: Scope, fields: Fields, rule: Rule, parameters: Mapping[str, Any] | None = None
     ) -> Services:
-        """Services for a request, with the stores of its space, once the gate has let it in.
+        """Services for a request, with the stores of its space, once it is let in.
 
         `rule` is that of its route. `HttpProblem` or `NotFound` for a request that is turned away. Nothing is read
         before.
@@ -243,40 +241,35 @@ class Services:
         try:
             if not rule.is_plain_read:
                 self.policy.check_origin(fields)
-            admission = await self.gate.admit(scope, fields, space, rule, parameters or {})
+            auth = await self.authenticator.authenticate(scope, fields, space, rule, parameters or {})
         except (HttpProblem, NotFound):
             context.refused = True
             raise
         ACTOR.set(NOBODY)
-        if admission is not None:
-            context.key = admission.key
-            ACTOR.set(Actor(admission.principal.id, context.principal or admission.key, admission.reads))
+        if auth.principal is not None and auth.key is not None:
+            context.key = auth.key
+            ACTOR.set(Actor(auth.principal.id, auth.principal.name or auth.key, auth.may(AccessScope.READ)))
             context.hold(self.clients.principals.one(context.key))
         stores = self.opened
-        if self.spaces is not None and (rule.scope is not None or not self.gate.closed):
+        if self.spaces is not None and (rule.scope is not None or not self.authenticator.closed):
             stores = await self.spaces.get(space)
         found = self
-        if admission is not None or stores is not self.opened:
+        if auth is not ANYONE or stores is not self.opened:
             found = copy.copy(self)
-            found.admission, found.opened = admission, stores
+            found.auth, found.opened = auth, stores
         if rule.scope is not None and stores is not None:
             context.hold(stores.quotas.request())
         scope[SERVICES] = found
         return found
-
-    def allow_tags(self, tags: Sequence[str]) -> None:
-        """Raise `HttpProblem` unless the request may set these tags, which its body names."""
-        if self.admission is not None:
-            self.admission.allow_tags(tags)
 
     async def signing(self) -> Callable[[str, str], str]:
         """Signer of URLs by method, which a client is told to go on with, for as long as an upload lasts.
 
         URLs stay as they are where nobody is asked for a token. None outlives the token or JWT of the caller.
         """
-        if self.admission is None:
+        if self.auth.principal is None:
             return lambda method, url: url
-        signer, end = await self.admission.signer(), time.time() + self.settings.upload_lifetime_seconds
+        signer, end = await self.auth.signer(), time.time() + self.settings.upload_lifetime_seconds
         prefix = self.settings.public_path  # which a proxy takes off, so that it is not signed
 
         def signed(method: str, url: str) -> str:
@@ -286,21 +279,6 @@ class Services:
             return f"{parts.scheme}://{parts.netloc}{prefix}{target}"
 
         return signed
-
-    def require(self, scope: AccessScope, space: str | None = None, *, tags: Sequence[str] = ()) -> None:
-        """Raise `HttpProblem` unless the request may do what needs `scope`, in `space` or its own space.
-
-        `tags` are those that it sets.
-        """
-        if self.admission is not None:
-            self.admission.require(Need(scope, tuple(tags)), space)
-
-    def may(self, scope: AccessScope) -> bool:
-        """True when the request may do what needs `scope` in its space."""
-        with suppress(HttpProblem):
-            self.require(scope)
-            return True
-        return False
 
     @property
     def webhooks(self) -> Webhooks:

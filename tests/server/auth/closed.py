@@ -28,7 +28,7 @@ async def token_for(
 ) -> str:
     """The text of a new token; one that has ended where `seconds` is below zero."""
     expires = None if seconds is None else time.time() + seconds
-    token, _ = await app.services.gate.tokens.create("t", space, scopes, tags=tags, expires=expires)
+    token, _ = await app.services.authenticator.tokens.create("t", space, scopes, tags=tags, expires=expires)
     return token.text
 
 

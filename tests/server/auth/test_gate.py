@@ -6,13 +6,17 @@ import hashlib
 import json
 import re
 from base64 import b64encode
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
+from tests.server.auth.worlds.world import two_spaces
 from tests.support.asgi import ask
-from tests.support.calls import RULES
+from tests.support.calls import CALLS, RULES
+from tests.support.receiver import Receiver, running_receiver
 from tests.support.stores import onnx
+from tests.support.things import Filling
 
 from protoslice.errors import InvalidInput
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
@@ -26,6 +30,12 @@ READ, WRITE, DELETE, ADMIN = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
 SPACES = ["own", "other", "missing", "default"]
 LIMITED = "limited"
 HIDDEN = "No space"
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with running_receiver() as receiver:
+        yield receiver
 
 
 async def principals(app: Application) -> dict[str, str | None]:
@@ -271,16 +281,27 @@ async def test_memory_without_a_name_is_beside_everything() -> None:
         pass
 
 
-async def test_a_handler_that_forgets_the_tags_of_its_body_gets_no_stores(app: Application) -> None:
-    limited = await token_for(app, WRITE, tags=("ci-*",))
-    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}
-    scope["protoslice.space"] = "own"
-    fields = {b"authorization": f"Bearer {limited}"}
-    services = await app.services.admit(scope, fields, app.rules["POST /v1/stores/assemble"])
-    with pytest.raises(RuntimeError, match="allow_tags"):
-        assert services.stores
-    services.allow_tags(["ci-1"])
-    assert services.stores
+UNTAGGED = {
+    "DELETE /v1/schemas/{name}", "PUT /v1/schemas/{name}",
+    "DELETE /v1/uploads/{upload}", "GET /v1/uploads/{upload}", "PATCH /v1/uploads/{upload}",
+    "POST /v1/uploads/{upload}",
+    "POST /v1/stores", "POST /v1/uploads",
+}  # fmt: skip
+"""Routes that change no tag and no repository; and two whose calls name none here, but in `tags_set`."""
+
+
+async def test_every_route_that_changes_tags_asks_about_them(receiver: Receiver) -> None:
+    """A caller for other tags is refused a call of each route that changes something, but for those that are listed."""
+    async with two_spaces(receiver.url) as (app, owner):
+        things = await Filling(app, "own", owner).fill("mine", receiver.url)
+        caller = bearer(await token_for(app, *(set(Scope) - {ADMIN}), tags=("other-*",)))
+        refused = set[str]()
+        for call in CALLS:
+            method, target, body, headers = call.filled(things, "/spaces/own")
+            got = await ask(app, method, f"/spaces/own{target}", body, {**headers, **caller})
+            refused |= {call.route} if got.status == 403 else set()
+    changing = {row for row, rule in RULES.items() if rule.scope not in {None, READ, ADMIN}}
+    assert changing - refused == UNTAGGED
 
 
 async def test_an_empty_login_is_none(app: Application) -> None:

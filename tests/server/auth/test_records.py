@@ -11,9 +11,9 @@ import pytest
 from protoslice.catalog import open_database
 from protoslice.database import Database
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound
-from protoslice.server.auth import credentials
-from protoslice.server.auth.credentials import KNOWN_SECONDS, Callers, secret_in
-from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Grant, Need, Scope
+from protoslice.server.auth import authenticator
+from protoslice.server.auth.authenticator import KNOWN_SECONDS, Authenticator, secret_in
+from protoslice.server.auth.permissions import EVERY_SPACE, Grant, Scope
 from protoslice.server.auth.tokens import Token, TokenRecord, Tokens, parse_token
 
 
@@ -38,7 +38,14 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(credentials, "time", made)
+    monkeypatch.setattr(authenticator, "time", made)
+    return made
+
+
+async def knowing(tokens: Tokens) -> Authenticator:
+    """Return what a replica knows callers by."""
+    made = Authenticator(closed=True)
+    await made.start(tokens)
     return made
 
 
@@ -77,13 +84,13 @@ async def test_a_token_of_another_secret_is_not_found(database: Database) -> Non
 async def test_a_revoked_token_ends_at_every_replica_within_ten_seconds(clock: Clock, database: Database) -> None:
     here, there = Tokens(database), Tokens(database)
     token, record = await reader(here)
-    sent, callers = f"Bearer {token.text}", Callers(there)
+    sent, callers = f"Bearer {token.text}", await knowing(there)
     assert await callers.find(sent) is not None
     await here.revoke(record.id, "team")
-    assert callers.known(sent) is not None
+    assert callers.cached_reader(sent, None, "team") is not None
     clock.now += KNOWN_SECONDS
     assert KNOWN_SECONDS <= 10
-    assert callers.known(sent) is None
+    assert callers.cached_reader(sent, None, "team") is None
     assert await callers.find(sent) is None
 
 
@@ -93,10 +100,10 @@ async def test_a_token_ends_when_its_time_is_over_though_it_is_known(
     monkeypatch.setattr("protoslice.server.auth.tokens.time", clock)
     tokens = Tokens(database)
     token, _ = await reader(tokens, expires=clock.now + 1)
-    sent, callers = f"Bearer {token.text}", Callers(tokens)
+    sent, callers = f"Bearer {token.text}", await knowing(tokens)
     assert await callers.find(sent) is not None
     clock.now += 1
-    assert callers.known(sent) is None
+    assert callers.cached_reader(sent, None, "team") is None
     assert await callers.find(sent) is None
 
 
@@ -107,7 +114,7 @@ async def test_callers_are_believed_for_a_minute_while_the_database_is_away(
     tokens = Tokens(database)
     lasting, _ = await reader(tokens)
     ending, _ = await reader(tokens, expires=clock.now + 30)
-    callers, known = Callers(tokens), [f"Bearer {token.text}" for token in (lasting, ending)]
+    callers, known = await knowing(tokens), [f"Bearer {token.text}" for token in (lasting, ending)]
     for sent in known:
         assert await callers.find(sent) is not None
 
@@ -180,17 +187,6 @@ async def test_terms_that_no_token_may_have(
 ) -> None:
     with pytest.raises(InvalidInput, match=words):
         await Tokens(database).create(name, "team", scopes, tags=tags)
-
-
-async def test_decisions_are_made_once_and_stay_the_same(clock: Clock, database: Database) -> None:
-    tokens = Tokens(database)
-    token, _ = await reader(tokens)
-    caller = await Callers(tokens).find(f"Bearer {token.text}")
-    assert caller is not None
-    for _ in range(2):
-        assert caller.verdict("team", Need(Scope.READ)) is Decision.ALLOWED
-        assert caller.verdict("team", Need(Scope.WRITE)) is Decision.FORBIDDEN
-        assert caller.verdict("other", Need(Scope.READ)) is Decision.INVISIBLE
 
 
 async def test_credentials_are_read_as_clients_send_them(database: Database) -> None:

@@ -22,7 +22,7 @@ from tests.support.issuer import AUDIENCE, FakeIssuer, rsa, running_issuer
 from tests.support.serve import open_app
 
 from protoslice.server.app import Application
-from protoslice.server.auth import credentials
+from protoslice.server.auth import authenticator
 from protoslice.server.auth.oidc import sign_in
 from protoslice.server.auth.permissions import Scope
 
@@ -153,7 +153,7 @@ async def test_a_session_is_of_its_host_and_of_its_service() -> None:
 
 
 async def test_a_session_ends_with_its_token_and_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(credentials, "KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr(authenticator, "KNOWN_SECONDS", 0.0)
     async with session() as (app, token, cookie):
         end = int(cookie.partition("=")[2].partition(".")[0])
         with monkeypatch.context() as later:
@@ -161,7 +161,7 @@ async def test_a_session_ends_with_its_token_and_by_the_second(monkeypatch: pyte
             assert (await listed(app, cookie)).status == 200
             later.setattr(time, "time", lambda: float(end))
             assert (await listed(app, cookie)).status == 401
-        await app.services.gate.tokens.revoke(token[4:14], "own")
+        await app.services.authenticator.tokens.revoke(token[4:14], "own")
         assert (await listed(app, cookie)).status == 401
 
 

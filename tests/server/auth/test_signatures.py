@@ -20,7 +20,7 @@ from tests.support.catalogues import shared_catalogue
 from tests.support.stores import onnx
 
 from protoslice.server.app import Application
-from protoslice.server.auth.credentials import KNOWN_SECONDS
+from protoslice.server.auth.authenticator import KNOWN_SECONDS
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.signatures import Purpose, Signer, SigningKey, UrlSignature, signed_alone
 from protoslice.server.registries.hub import lfs_parts
@@ -125,12 +125,12 @@ async def test_a_url_is_for_reading(method: str, it: Signed) -> None:
 
 
 async def test_a_proof_for_a_route_that_signatures_do_not_open_is_none(it: Signed) -> None:
-    tokens = it.app.services.gate.tokens
+    tokens = it.app.services.authenticator.tokens
     id = it.target.partition("psl-token=")[2][:10]
     record = await tokens.get(id)
     assert record is not None
-    assert it.app.services.gate.key is not None
-    signer = record.signer(await it.app.services.gate.key.get())
+    assert it.app.services.authenticator.key is not None
+    signer = record.signer(await it.app.services.authenticator.key.get())
     end = int(time.time()) + 60
     for method, path in (("DELETE", "/v1/tags/m"), ("GET", "/v1/tokens"), ("POST", "/v1/chunks/missing")):
         target = signer.sign(method, f"/spaces/own{path}", end)[0]
@@ -154,8 +154,8 @@ SIGNED_ROWS = {
 
 async def test_signed_urls_open_a_closed_list_of_routes(it: Signed) -> None:
     assert {row for row, rule in RULES.items() if rule.signed} == SIGNED_ROWS
-    record = await it.app.services.gate.tokens.get(it.target.partition("psl-token=")[2][:10])
-    key = it.app.services.gate.key
+    record = await it.app.services.authenticator.tokens.get(it.target.partition("psl-token=")[2][:10])
+    key = it.app.services.authenticator.key
     assert record is not None
     assert key is not None
     signer, end = record.signer(await key.get()), time.time() + 60
@@ -183,7 +183,7 @@ def test_no_signature_outlives_its_purpose(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 async def test_a_reader_of_a_record_cannot_forge(it: Signed) -> None:
-    record = await it.app.services.gate.tokens.get(it.target.partition("psl-token=")[2][:10])
+    record = await it.app.services.authenticator.tokens.get(it.target.partition("psl-token=")[2][:10])
     assert record is not None
     end = int(time.time()) + 60
     said = f"/spaces/own{FILE}?psl-expires={end}&psl-token={record.id}"
@@ -220,9 +220,9 @@ def test_a_url_ends_by_the_second(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_revoked_token_takes_its_urls_with_it(monkeypatch: pytest.MonkeyPatch, it: Signed) -> None:
-    monkeypatch.setattr("protoslice.server.auth.credentials.KNOWN_SECONDS", 0.0)
+    monkeypatch.setattr("protoslice.server.auth.authenticator.KNOWN_SECONDS", 0.0)
     assert (await it.get(it.target)).status == 200
-    await it.app.services.gate.tokens.revoke(it.target.partition("psl-token=")[2][:10], "own")
+    await it.app.services.authenticator.tokens.revoke(it.target.partition("psl-token=")[2][:10], "own")
     assert (await it.get(it.target)).status == 401
 
 
@@ -280,8 +280,16 @@ async def test_a_signer_is_known_for_seconds_on_the_early_path_too(monkeypatch: 
     assert (await it.get(it.target)).status == 200
     found = signed_alone(it.target.encode())
     assert found is not None
-    gate, now = it.app.services.gate, time.monotonic()
-    assert gate.reader(None, found[1], "own") is not None
-    assert gate.reader(None, found[1], "other") is None
+    authenticator, now = it.app.services.authenticator, time.monotonic()
+    assert authenticator.cached_reader(None, found[1], "own") is not None
+    assert authenticator.cached_reader(None, found[1], "other") is None
     monkeypatch.setattr(time, "monotonic", lambda: now + KNOWN_SECONDS + 1)
-    assert gate.reader(None, found[1], "own") is None
+    assert authenticator.cached_reader(None, found[1], "own") is None
+
+
+async def test_the_name_of_a_signer_is_no_credential(it: Signed) -> None:
+    assert (await it.get(it.target)).status == 200
+    signer = it.target.partition("psl-token=")[2].partition("&")[0]
+    for sent in (signer, f"Bearer {signer}"):
+        answer = await ask(it.app, "GET", it.target.partition("?")[0], headers={"authorization": sent})
+        assert answer.status == 401

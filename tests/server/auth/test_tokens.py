@@ -41,7 +41,7 @@ def test_secrets_are_not_shown() -> None:
 
 
 async def test_list_of_tokens_shows_the_hour_of_the_last_use(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.server.auth.credentials.KNOWN_SECONDS", 0.0)  # each request looks the token up
+    monkeypatch.setattr("protoslice.server.auth.authenticator.KNOWN_SECONDS", 0.0)  # each request looks the token up
     text, admin = await token_for(app, Scope.READ), bearer(await token_for(app, Scope.ADMIN))
     assert app.services.database is not None
     database, written = app.services.database, list[str]()

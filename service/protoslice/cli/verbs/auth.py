@@ -33,7 +33,7 @@ def explain(
     """
     settings = service_settings(storage=storage)
     from protoslice.server.app import create_app
-    from protoslice.server.auth.explanation import explain as explained
+    from protoslice.server.auth.explain import explain as explained
 
     text = sys.stdin.read(_LONGEST).strip() if token == "-" else token
     found = asyncio.run(explained(settings, text, create_app(settings).asked(method.upper(), path)))

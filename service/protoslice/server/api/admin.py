@@ -226,7 +226,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
     A page may be short, or empty, although there is a `next`. Changes are kept for `PROTOSLICE_AUDIT_SECONDS`.
     """
     if every_space:
-        services.require(Scope.ADMIN, EVERY_SPACE)
+        services.auth.require(Scope.ADMIN, EVERY_SPACE)
     if subject is not None and is_id_prefix(subject) and not is_id(subject):
         with suppress(NotFound):
             subject = await services.stores.manifests.whole_id(subject)

@@ -201,7 +201,7 @@ class _PartsResponse(Response):
             _uncached(send),
             self._rope,
             fields={},
-            terms=Terms(location=None, private=services.gate.closed, max_ranges=0),
+            terms=Terms(location=None, private=services.authenticator.closed, max_ranges=0),
             disconnect=context.disconnect,
             window=lambda length: services.windows.open(length, context.key),
         )

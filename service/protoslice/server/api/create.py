@@ -125,7 +125,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
 )
 async def register_store(request: Request, services: Given, body: Register) -> Response:
     """Index objects in an allowed storage, without copying them."""
-    services.allow_tags(body.tags)
+    services.auth.require(Scope.REGISTER, tags=body.tags)
     wanted = replace(body.request(), source="register")
     try:
         async with upload_slot(services, request), CancelOnDisconnect(request.receive):
@@ -156,7 +156,7 @@ async def register_store(request: Request, services: Given, body: Register) -> R
 )
 async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
     """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
-    services.allow_tags(body.tags)
+    services.auth.require(Scope.WRITE, tags=body.tags)
     async with upload_slot(services, request):
         with body_at_fault():
             made = await _assembled(services, body, body.request())

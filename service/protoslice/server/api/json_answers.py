@@ -164,7 +164,7 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
     """
     context = context_of(request.scope)
     store, created, context.store = made.store, made.created, made.store.id
-    if not given(request).may(AccessScope.READ):
+    if not given(request).auth.may(AccessScope.READ):
         own = tuple(tag for tag in store.tags if tag in context.tags)
         store, created = (
             replace(store, tags=own, uploader=None, uploader_id=None, description="", created=datetime.now(UTC)),
@@ -343,7 +343,7 @@ def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
         asked = Preconditions.of(read_fields(request.scope))  # of several lines, the parameters hold the first
         if evaluate(asked, None if found is None else found.etag, reads=False) is not Verdict.PROCEED:
             shown = {}
-            if found is not None and services.may(AccessScope.READ):
+            if found is not None and services.auth.may(AccessScope.READ):
                 shown = {"etag": str(found.etag), **found.shown}
             raise HttpProblem(PRECONDITION, failure(asked), **shown)
         return Condition(absent=True) if found is None else Condition(found.version)

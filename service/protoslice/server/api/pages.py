@@ -43,7 +43,7 @@ async def home(
     if list_type or read_fields(request.scope).get(b"authorization", "").startswith("AWS4-"):
         raise Unsupported("This service does not speak the protocol of S3: use its HTTP API, see /docs")
     stores: Sequence[Store] | None = None
-    if not services.gate.closed:
+    if not services.authenticator.closed:
         try:
             stores = (await services.stores.list(limit=10)).items
         except ProtosliceError:

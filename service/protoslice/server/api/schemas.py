@@ -64,7 +64,9 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     info, data = await services.stores.schemas.get(name)
     etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
     whole = Head(etag, f"{name}.binpb", "application/protobuf", message_type).of(data)
-    terms = Terms(location=url_of(request.scope, f"/v1/schemas/{name}"), max_ranges=0, private=services.gate.closed)
+    terms = Terms(
+        location=url_of(request.scope, f"/v1/schemas/{name}"), max_ranges=0, private=services.authenticator.closed
+    )
     answer = AnswerPlanner(whole, terms).answer(request.method, read_fields(request.scope))
     response = Response(data if answer.status == 200 else b"", answer.status)
     response.raw_headers = answer.headers

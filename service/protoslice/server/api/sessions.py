@@ -92,7 +92,7 @@ class NewSession(RequestBody):
 )
 async def how_to_sign_in(request: Request, services: Given) -> Response:
     """Return the identity provider and the public client to sign in with (RFC 9728)."""
-    found = services.gate.sign_in
+    found = services.authenticator.code_flow
     if found is None:
         raise HttpProblem(
             NOT_FOUND, "Sign-in with a browser is not set up: no issuer has a `login_client`. Use a token"
@@ -116,7 +116,10 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
 async def get_session(request: Request, services: Given) -> Response:
     """Return who is signed in and until when, and how to sign in."""
     fields = read_fields(request.scope)
-    found, session = await services.gate.visitor(request.scope, fields), session_of(request.scope, fields)
+    found, session = (
+        await services.authenticator.session_principal(request.scope, fields),
+        session_of(request.scope, fields),
+    )
     end = session.expires if found is not None and session is not None else None
     return json_answer(request, _facts(services, found, end), headers=_NO_STORE)
 
@@ -140,9 +143,9 @@ async def begin_session(request: Request, services: Given, body: NewSession) -> 
     # Of another page, it would sign the person in as somebody else; listed origins may write, and not do that.
     if not is_own_page("GET" if b"origin" not in fields else "POST", fields):
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
-    if not services.gate.closed:
+    if not services.authenticator.closed:
         raise Unsupported("This service is open: there is nothing to sign in to")
-    caller, signer = await services.gate.enter(body.token)
+    caller, signer = await services.authenticator.sign_in(body.token)
     _tell(request, caller)
     cookie, end = session_cookie(request.scope, fields, signer)
     headers = {**_NO_STORE, "set-cookie": cookie}
@@ -154,7 +157,7 @@ async def end_session(request: Request, services: Given) -> Response:
     """Sign out: removes the cookie and clears the browser's cache of this service."""
     context = context_of(request.scope)
     context.changes = True
-    caller = await services.gate.visitor(request.scope, read_fields(request.scope))
+    caller = await services.authenticator.session_principal(request.scope, read_fields(request.scope))
     if caller is not None:
         _tell(request, caller)
     headers = {"set-cookie": set_cookie(request.scope, SESSION, "", 0, "Strict"), "clear-site-data": '"cache"'}
@@ -166,7 +169,7 @@ async def begin_sign_in(
     request: Request, services: Given, following: Annotated[str, Query(alias="next", max_length=1024)] = ""
 ) -> Response:
     """Send the person to the issuer."""
-    found, key = services.gate.sign_in, services.gate.key
+    found, key = services.authenticator.code_flow, services.authenticator.key
     if found is None or key is None:
         raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
     place = following if _PLACE.fullmatch(following) else f"{public_path(request.scope)}/"
@@ -183,7 +186,7 @@ async def begin_sign_in(
 @endpoint(router, f"GET {_CALLBACK}", OPEN, include_in_schema=False, any_query=True)
 async def end_sign_in(request: Request, services: Given) -> Response:
     """Take the answer of the issuer, begin a session, and go on to the page."""
-    found, key = services.gate.sign_in, services.gate.key
+    found, key = services.authenticator.code_flow, services.authenticator.key
     context_of(request.scope).changes = True
     if found is None or key is None:
         raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
@@ -193,7 +196,7 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     try:
         kept = read_cookie(request.scope, fields, LOGIN)
         token, begun = await found.finish(await key.all(), callback, kept, request.query_params)
-        caller, signer = await services.gate.enter(token, lambda claims: found.check(begun, claims))
+        caller, signer = await services.authenticator.sign_in(token, lambda claims: found.check(begun, claims))
     except SignInFailed as error:
         return _failed(request, str(error), 400)
     except HttpProblem:
@@ -217,11 +220,11 @@ def _failed(request: Request, why: str, status: int) -> Response:
 
 
 def _facts(services: Services, caller: Principal | None, end: float | None) -> Session:
-    found, scopes = services.gate.sign_in, dict[str, set[str]]()
+    found, scopes = services.authenticator.code_flow, dict[str, set[str]]()
     for grant in () if caller is None else caller.grants:
         scopes.setdefault(grant.space, set()).update(grant.scopes)
     return Session(
-        asks=services.gate.closed,
+        asks=services.authenticator.closed,
         issuer=None if found is None else found.issuer.url,
         name=None if caller is None else caller.name,
         spaces=sorted(scopes),

@@ -50,7 +50,7 @@ async def _body(services: Services, store: Store) -> bytes:
 
 
 async def _current(request: Request, services: Services) -> Current:
-    services.require(Scope.READ)  # the entity tag is that of all that is shown
+    services.auth.require(Scope.READ)  # the entity tag is that of all that is shown
     store_id = await services.stores.resolve(plain_ref(request.path_params["ref"]))
     version = await services.stores.version(store_id)
     body = await _body(services, await services.stores.get(store_id))
@@ -184,7 +184,9 @@ async def describe_store(
 ) -> Response:
     """Set the description of a store. Its files never change."""
     store = await services.stores.get(ref)
-    services.require(Scope.WRITE, tags=store.tags or [store.id])  # a token for some tags describes only their stores
+    services.auth.require(
+        Scope.WRITE, tags=store.tags or [store.id]
+    )  # a token for some tags describes only their stores
     described = await services.stores.pages.describe(store.id, body.description, if_match=condition.version)
     return await large_answer(request, services.stores, await _body(services, described))
 
@@ -205,9 +207,9 @@ async def delete_store(
     removed too; names in registries remain, and are dangling until the store is restored or created again.
     """
     # A tag is refused because others may name the same store.
-    reads = services.may(Scope.READ)
+    reads = services.auth.may(Scope.READ)
     if not is_id(ref):  # the response shows the rest of the id
-        services.require(Scope.READ)
+        services.auth.require(Scope.READ)
     try:
         check = partial(StoreReferences(services.stores).check, frozenset(force))
         removed = await services.stores.delete(ref, check, if_match=condition.version)

@@ -91,7 +91,7 @@ async def put_tag(
 ) -> Response:
     """Set a tag; with conditions, only if it has not changed."""
     if not is_id(body.store):  # the answer tells which store another tag, or the beginning of an id, stands for
-        services.require(Scope.READ)
+        services.auth.require(Scope.READ)
     found, created = await services.stores.put_tag(
         tag, body.store, if_match=condition.version, if_none_match=condition.absent
     )

@@ -41,7 +41,7 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
     """Create a token for the space in the URL, or for all spaces; only its hash is stored."""
     space = _where(request, services, body.every_space)
     expires = None if body.expires_seconds is None else time.time() + body.expires_seconds
-    token, record = await services.gate.tokens.create(
+    token, record = await services.authenticator.tokens.create(
         body.name, space, body.scopes, tags=tuple(body.tags), expires=expires
     )
     return json_answer(request, _fact(record, token.text), status=201, headers=_NO_STORE)
@@ -69,14 +69,14 @@ async def list_tokens(
     """
     space = _where(request, services, every_space)
     most = min(limit, services.settings.max_page_items)
-    page = await services.gate.tokens.page(space, most, cursor)
+    page = await services.authenticator.tokens.page(space, most, cursor)
     return page_answer(request, page, encode_items(map(_fact, page.items)))
 
 
 @endpoint(router, "DELETE /v1/tokens/{id}", ADMIN, status=204, fails=(401, 403, 404, 422), summary="Revoke a token")
 async def revoke_token(request: Request, services: Given, id: str, every_space: Everywhere = False) -> Response:
     """Revoke a token; all replicas refuse it within ten seconds."""
-    await services.gate.tokens.revoke(id, _where(request, services, every_space))
+    await services.authenticator.tokens.revoke(id, _where(request, services, every_space))
     return Response(status_code=204)
 
 
@@ -85,12 +85,12 @@ async def revoke_token(request: Request, services: Given, id: str, every_space: 
 )
 async def sign_url(request: Request, services: Given, body: SignUrl) -> Response:
     """Create a URL with which anyone can read `path` as the caller can, until the URL or the caller's token expires."""
-    if services.admission is None:
+    if services.auth.principal is None:
         raise Unsupported("This service is open: its URLs need no signature")
     path = body.path.removeprefix(url_of(request.scope, ""))
     if not path.startswith("/v1/stores/"):
         raise InvalidInput("Invalid `path`: use a path of this space that starts with /v1/stores/")
-    signer = await services.admission.signer()
+    signer = await services.auth.signer()
     wanted = time.time() + body.expires_seconds
     signed, end = signer.sign("GET", request.scope["root_path"] + path, wanted)
     url = service_url(request.scope) + signed
@@ -99,7 +99,7 @@ async def sign_url(request: Request, services: Given, body: SignUrl) -> Response
 
 def _where(request: Request, services: Services, every_space: bool) -> str:
     if every_space:
-        services.require(Scope.ADMIN, EVERY_SPACE)
+        services.auth.require(Scope.ADMIN, EVERY_SPACE)
     return EVERY_SPACE if every_space else space_of(request.scope)
 
 

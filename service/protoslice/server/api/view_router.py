@@ -50,7 +50,7 @@ class FoundView(NamedTuple):
             location=location,
             negotiated=self.view.rendered,
             versioned=self.view.versioned or versioned,
-            private=services.gate.closed,
+            private=services.authenticator.closed,
             max_ranges=services.settings.max_ranges,
         )
 

@@ -1,4 +1,4 @@
-"""The one decision who may do what: a pure function of principal, space, scope and tags."""
+"""Permissions: scopes, grants and principals, and the one decision who may do what."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ class Grant:
         """True when this grant has a scope, be it on some tags alone."""
         return scope in self.scopes or Scope.ADMIN in self.scopes
 
-    def covers(self, need: Need) -> bool:
-        """True when this grant suffices for `need`."""
-        if not self.gives(need.scope):
+    def covers(self, scope: Scope, tags: Sequence[str]) -> bool:
+        """Return whether this grant suffices to do what needs `scope` and sets, moves or removes `tags`."""
+        if not self.gives(scope):
             return False
-        if not self.tags or need.scope is Scope.READ:
+        if not self.tags or scope is Scope.READ:
             return True
-        # A store without a tag is created by anybody who may write; removing one takes a name for it.
-        if not need.tags:
-            return need.scope not in {Scope.DELETE, Scope.ADMIN}
-        return all(any(pattern(limit)(tag) for limit in self.tags) for tag in need.tags)
+        # Whoever may write may create a store without a tag; removing one takes a name for it.
+        if not tags:
+            return scope not in {Scope.DELETE, Scope.ADMIN}
+        return all(any(pattern(limit)(tag) for limit in self.tags) for tag in tags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,36 +66,27 @@ class Principal:
     grants: tuple[Grant, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
-    """Scope that a request needs, and all tags that it sets, moves or removes."""
-
-    scope: Scope
-    tags: tuple[str, ...] = ()
-
-
-def decide(principal: Principal | None, space: str, need: Need) -> Decision:
-    """Decide whether `principal`, None for an unnamed caller, may do in `space` what needs `need`.
+def decide(principal: Principal | None, space: str, scope: Scope, tags: Sequence[str] = ()) -> Decision:
+    """Decide whether `principal` may do in `space` what needs `scope`, and sets, moves or removes `tags`.
 
     One grant has to suffice: scopes of one and tags of another do not add up.
     """
     if principal is None:
         return Decision.UNAUTHENTICATED
-    here = _grants_in(principal, space)
-    if not any(grant.scopes for grant in here):
-        return Decision.INVISIBLE
-    return Decision.ALLOWED if any(grant.covers(need) for grant in here) else Decision.FORBIDDEN
+    decision = Decision.INVISIBLE
+    for grant in principal.grants:
+        if grant.space in (space, EVERY_SPACE) and grant.scopes:
+            if grant.covers(scope, tags):
+                return Decision.ALLOWED
+            decision = Decision.FORBIDDEN
+    return decision
 
 
-def lacking(principal: Principal, space: str, need: Need) -> str:
-    """Words for a caller who is refused: the scope that it lacks, here or for these tags."""
-    missing = f"the token lacks the scope {need.scope}"
-    limits = sorted({tag for grant in _grants_in(principal, space) if grant.gives(need.scope) for tag in grant.tags})
-    if limits:
-        asked = f"the tags {', '.join(need.tags)}" if need.tags else "requests without a tag"
+def lacking(principal: Principal, space: str, scope: Scope, tags: Sequence[str] = ()) -> str:
+    """Return why `principal` is refused: the scope that it lacks in `space`, or for these tags."""
+    missing = f"the token lacks the scope {scope}"
+    giving = [grant for grant in principal.grants if grant.space in (space, EVERY_SPACE) and grant.gives(scope)]
+    if limits := sorted({tag for grant in giving for tag in grant.tags}):
+        asked = f"the tags {', '.join(tags)}" if tags else "requests without a tag"
         return f"{missing} for {asked}: it is limited to the tags {' '.join(limits)}"
     return missing + (" in every space" if space == EVERY_SPACE else "")
-
-
-def _grants_in(principal: Principal, space: str) -> Sequence[Grant]:
-    return [grant for grant in principal.grants if grant.space in (space, EVERY_SPACE)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
-from protoslice.server.auth.permissions import Need, Scope
+from protoslice.server.auth.permissions import Scope
 
 
 class TagPlace(Enum):
@@ -26,7 +26,7 @@ class TagPlace(Enum):
     REPOSITORY = auto()
     """The parameter `name` of the route: a repository, whose name patterns match as they do tags."""
     BODY = auto()
-    """The body: the route calls `Services.allow_tags` before it gets at any stores."""
+    """The body: the handler calls `Services.require` for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +42,12 @@ class Rule:
     reads: bool = False
     """True for a route whose answers depend on content that the request does not name whole: it needs `read` too."""
 
-    def needs(self, tags: tuple[str, ...]) -> Iterator[Need]:
-        """Yield all that a request needs that names `tags`; nothing for a route that is open to all."""
+    def needs(self, tags: tuple[str, ...]) -> Iterator[tuple[Scope, tuple[str, ...]]]:
+        """Yield the scopes that a request needs, with the tags that it needs each for; nothing for an open route."""
         if self.scope is not None:
-            yield Need(self.scope, tags)
+            yield self.scope, tags
         if self.reads:
-            yield Need(Scope.READ)
+            yield Scope.READ, ()
 
     @property
     def is_plain_read(self) -> bool:

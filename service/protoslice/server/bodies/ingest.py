@@ -64,7 +64,7 @@ async def ingest_body(
     """
     content_type = upload_type(read_fields(request.scope), form)
     if base is not None:
-        services.require(Scope.READ)
+        services.auth.require(Scope.READ)
     over = await base_of(services.stores, wanted.tags, base)
     async with upload_slot(services, request):
         with body_at_fault():
@@ -118,7 +118,7 @@ async def ingest_recipe(
     """Create a store from a recipe, which has each file's digest; `check` is called after the last byte."""
 
     async def view(store_id: str) -> OpenStore:
-        services.require(Scope.READ)  # a recipe without copies needs only the scope of an upload
+        services.auth.require(Scope.READ)  # a recipe without copies needs only the scope of an upload
         return await services.stores.view(store_id)
 
     async with await services.stores.ingest(wanted) as ingest:

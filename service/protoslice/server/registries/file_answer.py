@@ -35,7 +35,9 @@ class FileAnswer(Response):
             with_headers(send, self._told),
             self._rope,
             fields=read_fields(scope),
-            terms=Terms(location=self._location, private=services.gate.closed, max_ranges=services.settings.max_ranges),
+            terms=Terms(
+                location=self._location, private=services.authenticator.closed, max_ranges=services.settings.max_ranges
+            ),
             disconnect=context.disconnect,
             window=lambda length: services.windows.open(length, context.key),
         )

@@ -135,12 +135,12 @@ class FastPath:
 
     def _lets_in(self, wanted: _Target, fields: Fields, context: RequestContext) -> bool:
         """Return True in an open service, and for a token, or the signature of one, that may read in the space."""
-        gate = self._services.gate
-        if not gate.closed:
+        authenticator = self._services.authenticator
+        if not authenticator.closed:
             return wanted.signature is None
         if wanted.signature is not None and not wanted.signable:
             return False
-        principal = gate.reader(fields.get(b"authorization"), wanted.signature, wanted.space)
+        principal = authenticator.cached_reader(fields.get(b"authorization"), wanted.signature, wanted.space)
         context.principal = None if principal is None else principal.name
         return principal is not None
 

@@ -136,19 +136,19 @@ class Server(uvicorn.Server):
         gc.freeze()
         if self._certificate is not None:
             self._watching = asyncio.create_task(keep_running("the watch of the certificate", self._certificate.watch))
-        gate = self._services.gate
+        closed = self._services.authenticator.closed
         token, self._services.initial_admin_token = self._services.initial_admin_token, None
         file = self._services.settings.admin_token_file
         if self.started and token is not None and file is not None:
             _write_token(token.text, file)  # before the address is printed, which others wait for
         if self.started and self._link is not None:
-            self._link.report_started(closed=gate.closed)
+            self._link.report_started(closed=closed)
         elif self.started and sockets:
             _tell(address_of(sockets[0], self._certificate))
         if self.started and token is not None and file is None:
             _tell(f"Admin token (shown only once): {token.text}")
         if self.started and self._link is None and sockets:
-            tell_places(self._services.settings, address_of(sockets[0], self._certificate), closed=gate.closed)
+            tell_places(self._services.settings, address_of(sockets[0], self._certificate), closed=closed)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Refuse readiness for a while, accept no connections, let answers end, and cut the slow ones."""

@@ -19,7 +19,7 @@ from tests.support.asgi import Asked, ask
 from tests.support.issuer import FakeIssuer, rsa, running_issuer
 
 from protoslice.server.app import Application
-from protoslice.server.auth import credentials, signatures
+from protoslice.server.auth import authenticator, signatures
 from protoslice.server.auth.oidc import keys as issuer_keys
 from protoslice.server.auth.oidc.issuers import read_issuers
 from protoslice.server.auth.oidc.sign_in import seal, unseal
@@ -30,7 +30,7 @@ from protoslice.server.auth.permissions import Scope
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is remembered: each request is judged by what stands now."""
-    for module, name in ((credentials, "KNOWN_SECONDS"), (signatures, "REMEMBERED_SECONDS")):
+    for module, name in ((authenticator, "KNOWN_SECONDS"), (signatures, "REMEMBERED_SECONDS")):
         monkeypatch.setattr(module, name, 0.0)
     monkeypatch.setattr(issuer_keys, "AGAIN_SECONDS", 0.0)
 
@@ -48,9 +48,9 @@ async def readable_store(folder: Path) -> AsyncIterator[tuple[Application, FakeI
 
 async def trusting_anew(app: Application, folder: Path, *issuers: FakeIssuer, **terms: Any) -> None:
     """Start the gate again, as a replica that reads the file of issuers now."""
-    tokens = app.services.gate.tokens
+    tokens = app.services.authenticator.tokens
     verifier = Verifier(read_issuers(trust_file(folder, *issuers, **terms)))
-    await app.services.gate.start(tokens, verifier, signatures.SigningKey(tokens._database))
+    await app.services.authenticator.start(tokens, verifier, signatures.SigningKey(tokens._database))
 
 
 async def got(app: Application, target: str) -> Asked:
@@ -99,12 +99,14 @@ ENDS: dict[str, Callable[[Application, FakeIssuer, Path], Awaitable[None]]] = {
 async def _another_audience(app: Application, issuer: FakeIssuer, folder: Path) -> None:
     path = trust_file(folder, issuer)
     path.write_text(path.read_text().replace("audience = '", "audience = 'x"))
-    tokens = app.services.gate.tokens
-    await app.services.gate.start(tokens, Verifier(read_issuers(path)), signatures.SigningKey(tokens._database))
+    tokens = app.services.authenticator.tokens
+    await app.services.authenticator.start(
+        tokens, Verifier(read_issuers(path)), signatures.SigningKey(tokens._database)
+    )
 
 
 async def _keyless(app: Application) -> None:
-    await app.services.gate.tokens._database.write(lambda tx: tx.run("UPDATE meta SET service_key = NULL"))
+    await app.services.authenticator.tokens._database.write(lambda tx: tx.run("UPDATE meta SET service_key = NULL"))
 
 
 async def _withdrawn(app: Application, issuer: FakeIssuer) -> None:

@@ -171,16 +171,16 @@ async def test_a_verified_jwt_is_not_verified_again_and_ends_with_its_time(
     async with trusted(tmp_path) as (app, issuer):
         token, now = issuer.token(), time.monotonic()
         assert (await listed(app, token)).status == 200
-        assert app.services.gate.reader(f"Bearer {token}", None, "own") is not None
+        assert app.services.authenticator.cached_reader(f"Bearer {token}", None, "own") is not None
         monkeypatch.setattr(time, "monotonic", lambda: now + 61)
-        assert app.services.gate.reader(f"Bearer {token}", None, "own") is None
+        assert app.services.authenticator.cached_reader(f"Bearer {token}", None, "own") is None
 
 
 async def test_a_hidden_claim_cannot_make_the_log_lie(tmp_path: Path) -> None:
     async with trusted(tmp_path, more="name = 'repository'") as (app, issuer):
         token = issuer.token(sub="robot", repository="a\nb" + "c" * 500)
         assert (await listed(app, token)).status == 200
-        principal = app.services.gate.reader(f"Bearer {token}", None, "own")
+        principal = app.services.authenticator.cached_reader(f"Bearer {token}", None, "own")
         assert principal is not None
         assert principal.name == "ab" + "c" * 125
 

@@ -120,10 +120,10 @@ def _opened_by_id(patch: pytest.MonkeyPatch) -> None:
 def _any_grant(patch: pytest.MonkeyPatch) -> None:
     """A grant holds in every space."""
 
-    def decide(principal: Any, space: str, need: Any) -> Decision:
+    def decide(principal: Any, space: str, scope: Scope, tags: Any = ()) -> Decision:
         return Decision.ALLOWED
 
-    for module in ("credentials", "permissions"):
+    for module in ("authenticator", "permissions"):
         patch.setattr(f"protoslice.server.auth.{module}.decide", decide)
 
 

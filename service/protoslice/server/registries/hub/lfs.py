@@ -119,7 +119,7 @@ async def _planned(request: Request, services: Services, kind: str, name: str, b
         return await _downloads(signed, at(_FILES), body, repository)
     if body.operation != UPLOAD:
         raise InvalidInput(f"Invalid operation {body.operation!r}: use {UPLOAD!r} or {DOWNLOAD!r}")
-    services.require(Scope.WRITE, tags=[unquote(name)])
+    services.auth.require(Scope.WRITE, tags=[unquote(name)])
     context_of(request.scope).changes = True
     repository = await services.repositories.get(repository_of(kind, name))
     # Clients of Hugging Face commit the files that they send here; git-lfs commits to a repository of git elsewhere.

@@ -147,7 +147,7 @@ async def _page(
             known = known_of(card, dataset=datasets)
             if asked.filters <= set(known["tags"]) and asked.pipeline_tag in {"", known.get("pipeline_tag")}:
                 shown = {"cardData": card} if card and (asked.cardData or "cardData" in asked.expand) else {}
-                page.append((row, _json(row, private=services.gate.closed) | known | shown))
+                page.append((row, _json(row, private=services.authenticator.closed) | known | shown))
             if len(page) == most:
                 break
     return page, found[looked - 1] if 0 < looked < len(found) else None

@@ -48,9 +48,9 @@ async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, 
 @endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, TagPlace.BODY))
 async def move_repository(services: Given, body: MoveBody) -> Response:
     """Rename a repository; its old name leads to it until another one takes that."""
-    body.check(closed=services.gate.closed)
-    services.allow_tags([body.fromRepo])
-    services.require(Scope.WRITE, tags=[body.toRepo])
+    body.check(closed=services.authenticator.closed)
+    services.auth.require(Scope.DELETE, tags=[body.fromRepo])
+    services.auth.require(Scope.WRITE, tags=[body.toRepo])
     kind = f"{body.type or 'model'}s"
     await services.repositories.rename(repository_of(kind, body.fromRepo), repository_of(kind, body.toRepo))
     return JsonAnswer({})
@@ -60,8 +60,8 @@ async def move_repository(services: Given, body: MoveBody) -> Response:
 async def change_settings(services: Given, kind: str, name: str, body: VisibilityBody) -> Response:
     """Accept the settings that every repository has."""
     await services.repositories.get(repository_of(kind, name))
-    body.check(closed=services.gate.closed)
-    return JsonAnswer({"private": services.gate.closed, "gated": False})
+    body.check(closed=services.authenticator.closed)
+    return JsonAnswer({"private": services.authenticator.closed, "gated": False})
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/compare/{revisions:path}", READ)

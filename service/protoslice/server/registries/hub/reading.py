@@ -173,7 +173,7 @@ async def get_repository(
             card = (await cards_of(services.stores, [store]))[0].get(store, card)
 
     def listed() -> bytes:
-        private = services.gate.closed
+        private = services.authenticator.closed
         return encode_json(
             info_json(shown, repository.created, commit, files, ids, card, dataset=dataset, private=private)
         )

@@ -45,13 +45,13 @@ _BEFORE: Final = ".parquet"
 async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
     """Create a repository; its URL is told too when it exists."""
     name = _name_of(body)
-    body.check(closed=services.gate.closed)
-    services.allow_tags([name.removeprefix("datasets/")])
+    body.check(closed=services.authenticator.closed)
+    services.auth.require(Scope.WRITE, tags=[name.removeprefix("datasets/")])
     told = {"url": _absolute(request, name), "name": name}
     try:
         await services.repositories.create(name)
     except RepositoryExists as error:
-        there = error.current if services.may(Scope.READ) else name
+        there = error.current if services.auth.may(Scope.READ) else name
         told = {"url": _absolute(request, there), "name": there}
         return JsonAnswer({**told, "error": error.message}, CONFLICT.status)
     return JsonAnswer(told)

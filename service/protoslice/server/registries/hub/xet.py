@@ -14,7 +14,7 @@ from starlette.responses import Response
 from protoslice._core import Xorb
 from protoslice.errors import ChecksumMismatch, InvalidInput
 from protoslice.repositories import Repository, XorbSession
-from protoslice.server.auth.credentials import secret_in
+from protoslice.server.auth.authenticator import secret_in
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.auth.rules import HUB_WRITE
 from protoslice.server.bodies.ingest import body_stream, upload_slot
@@ -160,4 +160,4 @@ def _client(request: Request, services: Services) -> str:
 
     All are one on an open service: their addresses may change, and limits hold for them together.
     """
-    return "anyone" if services.admission is None else pseudonym(context_of(request.scope).key)
+    return "anyone" if services.auth.principal is None else pseudonym(context_of(request.scope).key)

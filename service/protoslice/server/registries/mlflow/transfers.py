@@ -122,5 +122,5 @@ def _permission(request: Request, services: Services) -> dict[str, str]:
 
     Clients send no credential of their own to these URLs, and a proxy before an open service may want one.
     """
-    found = None if services.gate.closed else read_fields(request.scope).get(b"authorization")
+    found = None if services.authenticator.closed else read_fields(request.scope).get(b"authorization")
     return {} if found is None else {"Authorization": found}

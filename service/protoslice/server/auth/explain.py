@@ -54,12 +54,12 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
     where = EVERY_SPACE if rule.everywhere else space
     told = f" for the tags {', '.join(tags)}" if tags else ""
     needs = list(rule.needs(tags))
-    scopes = " and ".join(need.scope for need in needs)
+    scopes = " and ".join(need for need, _ in needs)
     asks = f"{row} needs {scopes} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
     later = ("(tags named in its body are checked too)",) if rule.tags is TagPlace.BODY else ()
-    decisions = [(need, decide(principal, where, need)) for need in needs]
+    decisions = [(need, decide(principal, where, *need)) for need in needs]
     need, decision = next((each for each in decisions if each[1] is not Decision.ALLOWED), decisions[0])
-    missing = (lacking(principal, where, need),) if principal and decision is Decision.FORBIDDEN else ()
+    missing = (lacking(principal, where, *need),) if principal and decision is Decision.FORBIDDEN else ()
     return Explanation(caller, _STATUS[decision], (*reasons, asks, *missing, *later))
 
 

@@ -1,0 +1,400 @@
+"""Authentication: the callers that credentials of requests name, and what they may do, decided before anything is read.
+
+Credentials are tokens and JWTs in `Authorization`, signed URLs, and sessions of browsers.
+"""
+
+from __future__ import annotations
+
+import time
+from base64 import b64decode
+from binascii import Error as BadBase64
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.types import Scope as AsgiScope
+
+from protoslice.concurrency.gather import both
+from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.errors import DatabaseUnavailable, NotFound
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, Scope, decide, lacking
+from protoslice.server.auth.rules import Rule
+from protoslice.server.auth.sessions import session_of
+from protoslice.server.auth.signatures import Signer, SigningKey, UrlSignature, take_signature
+from protoslice.server.auth.tags import tags_of
+from protoslice.server.auth.tokens import PREFIX, Token, TokenRecord, Tokens, is_token_id, parse_token
+from protoslice.server.context import context_of
+from protoslice.server.http.headers import Fields
+from protoslice.server.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
+
+if TYPE_CHECKING:  # cryptography is loaded where there are issuers
+    from protoslice.server.auth.oidc.sign_in import SealedIdentity, SignIn
+    from protoslice.server.auth.oidc.verification import Verifier
+
+KNOWN_SECONDS: Final = 5.0
+"""Time for which a caller is known without a look at the database: a revoked token ends after it."""
+_AWAY_SECONDS: Final = 55.0
+"""Time after that for which a caller is believed if the database does not answer."""
+KNOWN_BY_JWT_SECONDS: Final = 300.0
+"""Time for which a verified JWT is not verified again: its key may be withdrawn meanwhile."""
+_CALLERS: Final = 4096
+_ROOM: Final = 8 << 20
+_PROVEN: Final = 256
+"""Signatures of one caller that are kept as proven."""
+_TAIL: Final = 64
+"""Characters at the end of a credential that it is looked up by: a whole JWT takes long to hash."""
+_HUB_PREFIX: Final = "hf_"
+"""Prefix without which some clients of Hugging Face send no token; ours mean the same with it."""
+_LONGEST: Final = 24 << 10
+"""Characters of a credential; a longer one is none."""
+_NO_OLLAMA: Final = "Ollama cannot send a token; let a proxy add it, or pull from a service that is open"
+_BASIC: Final = 'Basic realm="protoslice", charset="UTF-8"'
+_NO_TOKEN: Final = (
+    "Token required: send it as `Authorization: Bearer TOKEN`, or as the password of Basic authentication"
+)
+_WRONG_TOKEN: Final = "Invalid token: unknown, expired or revoked"
+_WRONG_SIGNATURE: Final = "Invalid signed URL: altered, for another method, expired, or its signer lost access"
+
+
+class CachedPrincipal:
+    """The principal of a credential, valid until `until` on the monotonic clock."""
+
+    __slots__ = ("_keys", "_proven", "origin", "principal", "until")
+
+    def __init__(
+        self, principal: Principal, until: float, origin: TokenRecord | SealedIdentity, keys: Sequence[bytes] = ()
+    ) -> None:
+        self.principal = principal
+        self.until = until
+        self.origin = origin
+        """The record of the caller's token, or the identity from its JWT."""
+        self._keys = keys
+        """Keys of the signatures that the caller comes with; none for one who came with a token or JWT."""
+        self._proven: set[UrlSignature] = set()
+
+    @property
+    def is_believed(self) -> bool:
+        """True for a caller who is believed while the database is away."""
+        return time.monotonic() < self.until + _AWAY_SECONDS and not self.origin.expired
+
+    def signed(self, signature: UrlSignature) -> bool:
+        """Return whether the caller made a signature that has not ended; each is proved once."""
+        if signature in self._proven:
+            return signature.is_valid
+        if not any(signature.proves(key) for key in self._keys):
+            return False
+        if len(self._proven) >= _PROVEN:
+            self._proven.clear()
+        self._proven.add(signature)
+        return True
+
+
+class CredentialCache:
+    """Principals by credential, looked up again after some seconds, and believed a while if the database is away."""
+
+    def __init__(self) -> None:
+        self._kept: LruCache[str, tuple[str, CachedPrincipal]] = LruCache(most=_CALLERS, room=_ROOM)
+        self._asking: SingleFlight[str, CachedPrincipal | None] = SingleFlight()
+
+    def get(self, credential: str) -> CachedPrincipal | None:
+        """Return the principal of a credential that was looked up some seconds ago; None for any other."""
+        found = self._any_age(credential)
+        return found if found is not None and found.until > time.monotonic() else None
+
+    async def look_up(
+        self, credential: str, ask: Callable[[], Coroutine[Any, Any, CachedPrincipal | None]]
+    ) -> CachedPrincipal | None:
+        """Return and keep the principal that `ask` finds for a credential; None when it is not valid."""
+        found: CachedPrincipal | None
+        try:
+            found = await self._asking.get(credential, ask)
+        except DatabaseUnavailable:
+            found = self._any_age(credential)
+            if found is None or not found.is_believed:
+                raise
+            return found
+        if found is None:
+            self._kept.drop(credential[-_TAIL:])
+        else:
+            self._kept.put(credential[-_TAIL:], (credential, found), len(credential) + 1000)
+        return found
+
+    def _any_age(self, credential: str) -> CachedPrincipal | None:
+        kept = self._kept.get(credential[-_TAIL:])
+        if kept is None or kept[0] != credential:
+            return None
+        return kept[1]
+
+
+class AuthContext:
+    """What a request may do: its caller, and the space it is in. A caller without a name may do everything."""
+
+    __slots__ = ("_cached", "_key", "_space", "tags")
+
+    def __init__(self, space: str, cached: CachedPrincipal | None = None, key: SigningKey | None = None) -> None:
+        self._space = space
+        self._cached = cached
+        self._key = key
+        self.tags: list[str] = []
+        """Tags that the request was asked about, those it may not set too."""
+
+    @property
+    def principal(self) -> Principal | None:
+        """The caller; None where no credentials are asked for."""
+        return None if self._cached is None else self._cached.principal
+
+    @property
+    def key(self) -> str | None:
+        """Key that the caller counts under; None for a caller without a name."""
+        return None if self._cached is None else f"principal {self._cached.principal.id}"
+
+    async def signer(self) -> Signer:
+        """Return the signer of the caller's URLs, which end with the token or JWT that it came with."""
+        if self._cached is None or self._key is None:
+            raise RuntimeError("only callers with a name sign URLs")
+        return self._cached.origin.signer(await self._key.get())
+
+    def may(self, scope: Scope, space: str | None = None, *, tags: Sequence[str] = ()) -> bool:
+        """Return whether the caller may do in `space`, by default its own, what needs `scope` and sets `tags`."""
+        principal = self.principal
+        return principal is None or decide(principal, space or self._space, scope, tags) is Decision.ALLOWED
+
+    def require(self, scope: Scope, space: str | None = None, *, tags: Sequence[str] = ()) -> None:
+        """Raise `HttpProblem` unless the caller may do what `may` says."""
+        principal = self.principal
+        if principal is None:
+            return
+        self.tags.extend(tags)
+        if not self.may(scope, space, tags=tags):
+            raise HttpProblem(FORBIDDEN, lacking(principal, space or self._space, scope, tags), scope=str(scope))
+
+    def require_visible(self) -> None:
+        """Raise `NotFound`, as for a space that does not exist, unless the caller has a grant in its space."""
+        if self._cached is not None and decide(self._cached.principal, self._space, Scope.READ) is Decision.INVISIBLE:
+            raise NotFound("No access to this space" if self._space == EVERY_SPACE else f"No space {self._space!r}")
+
+
+ANYONE: Final = AuthContext(EVERY_SPACE)
+"""What callers may do who are asked for no credentials."""
+
+
+class Authenticator:
+    """Lets requests in by the tokens of a database, and by JWTs; or all of them while the service is open."""
+
+    def __init__(self, *, closed: bool) -> None:
+        self.closed = closed
+        self.failed: Callable[[str], object] = lambda credential: None
+        """Called with what was not valid: `token`, for JWTs too, or `signature` of a URL."""
+        self.key: SigningKey | None = None
+        """Key of the service, from the start on."""
+        self._tokens: Tokens | None = None
+        self._verifier: Verifier | None = None
+        # Separate, so that the name of a signer, which is no secret, is not taken for a credential.
+        self._callers, self._signers = CredentialCache(), CredentialCache()
+
+    async def start(
+        self, tokens: Tokens, verifier: Verifier | None = None, key: SigningKey | None = None
+    ) -> Token | None:
+        """Accept `tokens` and JWTs from now on; return the admin token of a new catalogue, else None."""
+        self._tokens, self._verifier, self.key = tokens, verifier, key
+        self._callers, self._signers = CredentialCache(), CredentialCache()
+        return await tokens.create_initial_admin()
+
+    @property
+    def code_flow(self) -> SignIn | None:
+        """Way in which people sign in at an issuer; None where there is none."""
+        return None if self._verifier is None else self._verifier.sign_in
+
+    @property
+    def tokens(self) -> Tokens:
+        """Tokens of the service; `NotFound` while the service is open, and has none."""
+        if not self.closed or self._tokens is None:
+            raise NotFound(
+                "This service is open: tokens exist only on a closed one, started with PROTOSLICE_AUTH=tokens"
+            )
+        return self._tokens
+
+    async def authenticate(
+        self, scope: AsgiScope, fields: Fields, space: str, rule: Rule, parameters: Mapping[str, Any]
+    ) -> AuthContext:
+        """Return what a request may do; raise `HttpProblem` or `NotFound` if that is not what its route needs."""
+        if not self.closed or rule.scope is None:
+            return ANYONE
+        authorization, signature = fields.get(b"authorization"), take_signature(scope)
+        cached = None
+        if authorization is not None:
+            cached = await self.find(authorization)
+        elif signature is not None:
+            if rule.signed:
+                cached = await self.find_signer(signature)
+        elif (session := session_of(scope, fields)) is not None:
+            cached = await self.find_signer(session)
+        if cached is None:
+            sent = authorization is not None and not is_empty(authorization)
+            if sent or signature is not None:
+                self.failed("token" if sent else "signature")
+            wrong = _WRONG_TOKEN if sent else _WRONG_SIGNATURE if signature is not None else None
+            raise _unauthenticated(scope["path"], fields, wrong)
+        auth = AuthContext(EVERY_SPACE if rule.everywhere else space, cached, self.key)
+        context, principal = context_of(scope), cached.principal
+        # Set before the decision: the line of a refusal says who was refused.
+        context.principal, context.principal_id, context.tags = principal.name, principal.id, auth.tags
+        # Tags are read once the caller may see the space: before that, mistakes in them tell nothing.
+        auth.require_visible()
+        for needed, tags in rule.needs(tags_of(rule.tags, scope, fields, parameters)):
+            auth.require(needed, tags=tags)
+        return auth
+
+    async def sign_in(
+        self, secret: str, check: Callable[[Mapping[str, Any]], None] | None = None
+    ) -> tuple[Principal, Signer]:
+        """Return the caller that a token or a JWT names, and its signer; raise `HttpProblem` if it is not valid.
+
+        With `check`, only a JWT is valid, and `check` is called with its verified claims.
+        """
+        if check is not None:
+            verified = None if self._verifier is None else await self._verifier.find(secret)
+            if verified is not None:
+                check(verified.claims)
+            secret = "" if verified is None else secret
+        found = await self.find(f"Bearer {secret}")
+        if found is None:
+            self.failed("token")
+            raise HttpProblem(UNAUTHORIZED, _WRONG_TOKEN, headers={"www-authenticate": 'Bearer realm="protoslice"'})
+        return found.principal, await AuthContext(EVERY_SPACE, found, self.key).signer()
+
+    async def session_principal(self, scope: AsgiScope, fields: Fields) -> Principal | None:
+        """Return the caller of the session that a request is part of; None without one, or once it has ended."""
+        session = session_of(scope, fields)
+        found = None if session is None else await self.find_signer(session)
+        return None if found is None else found.principal
+
+    def cached_reader(self, authorization: str | None, signature: UrlSignature | None, space: str) -> Principal | None:
+        """Return the caller of one credential, looked up some seconds ago, who may read in `space`; else None."""
+        if authorization is not None:
+            found = self._callers.get(authorization)
+        else:
+            found = None if signature is None else self._known_signer(signature)
+        if found is None or decide(found.principal, space, Scope.READ) is not Decision.ALLOWED:
+            return None
+        return found.principal
+
+    async def find(self, authorization: str) -> CachedPrincipal | None:
+        """Return the caller of a token or JWT; None when it is not valid."""
+        found = self._callers.get(authorization)
+        if found is not None:
+            return found
+        text = secret_in(authorization)
+        token = parse_token(text)
+        if token is not None:
+            return await self._callers.look_up(authorization, lambda: self._ask(token))
+        if self._verifier is None or not text:
+            return None
+        return await self._callers.look_up(authorization, lambda: self._verify(text))
+
+    def _known_signer(self, signature: UrlSignature) -> CachedPrincipal | None:
+        found = self._signers.get(signature.signer)
+        return found if found is not None and found.signed(signature) else None
+
+    async def find_signer(self, signature: UrlSignature) -> CachedPrincipal | None:
+        """Return the caller who signed a request; None when the signature is not valid."""
+        id = signature.signer
+        found = self._signers.get(id) or await self._signers.look_up(id, lambda: self._ask_signer(id))
+        return found if found is not None and found.signed(signature) else None
+
+    async def _ask(self, token: Token) -> CachedPrincipal | None:
+        asked = time.monotonic()  # before the read: what was revoked during it counts as valid for no longer
+        record = None if self._tokens is None else await self._tokens.find(token)
+        if record is None or self._tokens is None:
+            return None
+        await self._tokens.note_use(record)
+        return CachedPrincipal(record.principal, _until(record, asked), record)
+
+    async def _verify(self, text: str) -> CachedPrincipal | None:
+        verified = None if self._verifier is None else await self._verifier.find(text)
+        if verified is None:
+            return None
+        left = min(KNOWN_BY_JWT_SECONDS, verified.expires - time.time())
+        return CachedPrincipal(verified.principal, time.monotonic() + left, verified.identity())
+
+    async def _ask_signer(self, id: str) -> CachedPrincipal | None:
+        asked, tokens, key = time.monotonic(), self._tokens, self.key
+        if tokens is None or key is None:
+            return None
+        if not is_token_id(id):
+            return await self._restore(id, key, asked)
+        record, keys = await both(lambda: tokens.get(id), key.all)
+        if record is None:
+            return None
+        return CachedPrincipal(
+            record.principal, _until(record, asked), record, [record.signer(one).key for one in keys]
+        )
+
+    async def _restore(self, text: str, key: SigningKey, asked: float) -> CachedPrincipal | None:
+        """Return the caller of a sealed identity; None for any other text, and once its JWT would not be taken."""
+        if self._verifier is None:
+            return None
+        from protoslice.server.auth.oidc.sign_in import identity_key, read_identity
+
+        keys = await key.all()
+        identity = read_identity(keys, text)
+        principal = None if identity is None else await self._verifier.restore(identity)
+        if identity is None or principal is None:
+            return None
+        left = min(KNOWN_SECONDS, identity.end - time.time())
+        return CachedPrincipal(principal, asked + left, identity, [identity_key(each, text) for each in keys])
+
+
+def _until(record: TokenRecord, asked: float) -> float:
+    """Return the time until which the caller of a record is known, on the monotonic clock."""
+    left = KNOWN_SECONDS if record.expires is None else record.expires.timestamp() - time.time()
+    return asked + min(KNOWN_SECONDS, left)
+
+
+def _unauthenticated(path: str, fields: Fields, wrong: str | None) -> HttpProblem:
+    """Return the problem of a caller without a valid token, with challenges that clients of `path` understand.
+
+    `wrong` says what is the matter with the credential; None without one.
+    """
+    said = wrong or _NO_TOKEN
+    if "/v2/" in path and fields.get(b"user-agent", "").startswith("ollama/"):
+        # Upon 401, Ollama asks the realm for a token, and prints only that this failed.
+        return HttpProblem(FORBIDDEN, f"unauthorized: {_NO_OLLAMA}")
+    bearer = 'Bearer realm="protoslice"' + (', error="invalid_token"' if wrong else "")
+    # Clients of OCI registries take Bearer for the URL of a service that gives out tokens.
+    challenge = _BASIC if "/v2/" in path else f"{bearer}, {_BASIC}"
+    if fields.get(b"sec-fetch-dest") == "empty":  # a script: upon Basic, browsers ask for a password by themselves
+        challenge = bearer
+    return HttpProblem(UNAUTHORIZED, said, headers={"www-authenticate": challenge})
+
+
+def is_empty(authorization: str) -> bool:
+    """Return whether a login of Basic has neither name nor password, as skopeo sends when it has none."""
+    return authorization.partition(" ")[2].strip() == "Og=="
+
+
+def secret_in(authorization: str) -> str:
+    """Return the secret in the value of `Authorization`: of Bearer, or the password of Basic; empty without one.
+
+    Clients of Hugging Face send a token with `hf_` in front, or `hf_` in place of `psl_`.
+    """
+    scheme, _, value = authorization.partition(" ")
+    if len(authorization) > _LONGEST:
+        return ""
+    value = value.strip()
+    match scheme.lower():
+        case "bearer":
+            return _without_hub_prefix(value)
+        case "basic":
+            try:
+                return _without_hub_prefix(b64decode(value, validate=True).decode().partition(":")[2])
+            except (BadBase64, ValueError):
+                return ""
+        case _:
+            return ""
+
+
+def _without_hub_prefix(secret: str) -> str:
+    """Return a secret without `hf_`; llama.cpp sends no other characters than letters and digits behind it."""
+    rest = secret.removeprefix(_HUB_PREFIX)
+    return f"{PREFIX}{rest}" if rest != secret and rest.isalnum() else rest
