@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 import re
@@ -16,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.bundles import Box, Layout, Variable, bundle, crc32c, masked, table
 from tests.support.golden import MODELS
+from tests.support.tensors import elements, error_of, strings
 
 from protoslice import open_model
 from protoslice.detection import detect
@@ -23,7 +23,7 @@ from protoslice.errors import CorruptModel, IntegrityError, LimitExceeded, NotFo
 from protoslice.formats.bundle import Bundle, BundleTensors
 from protoslice.sources.files import BytesSource
 from protoslice.tensors.listing import row
-from protoslice.tensors.model import Model, Stored, Tensor, Tiled, Unreadable
+from protoslice.tensors.model import Model, Stored, Tensor, Tiled
 from protoslice.tensors.reading import read
 
 NUMBERS = {
@@ -37,25 +37,9 @@ def opened(files: Mapping[str, bytes], root: str = "ck.index") -> BundleTensors:
     return Bundle().tensors(model)
 
 
-def raw(tensor: Tensor, slice_: str | None = None) -> bytes:
-    data = read(tensor, slice_).bytes
-    return data.read()
-
-
-def values(tensor: Tensor) -> list[bytes]:
-    data = read(tensor, None, "json").bytes
-    return [base64.b64decode(each) for each in json.loads(data.read())["values"]]
-
-
 def one(found: BundleTensors, name: str) -> Tensor:
     (number,) = found.numbers(name)
     return found[number]
-
-
-def error_of(found: BundleTensors, name: str) -> ProtosliceError:
-    data = one(found, name).data
-    assert isinstance(data, Unreadable)
-    return data.error
 
 
 def expected(case: str) -> dict[str, Any]:
@@ -75,7 +59,7 @@ def test_all_of_nine_thousand_tensors() -> None:
             assert tensor.dtype is not None
             assert tensor.shape is not None
             shape = json.dumps(list(tensor.shape), separators=(",", ":"))
-            content = hashlib.sha256(raw(tensor)).hexdigest()
+            content = hashlib.sha256(elements(tensor)).hexdigest()
             digest.update(f"{tensor.name}\t{tensor.dtype.name}\t{shape}\t{content}\n".encode())
         assert digest.hexdigest() == expected("tf_ckpt_many")["bundle"]["listing_sha256"]
 
@@ -207,16 +191,16 @@ def test_what_is_written_is_read(data: st.DataObject) -> None:
     for name, array in truth.items():
         tensor = one(found, f"bundle:{name}")
         if isinstance(array, list):
-            assert values(tensor) == array
+            assert strings(tensor) == array
             continue
-        assert (tensor.shape, raw(tensor)) == (array.shape, array.tobytes())
+        assert (tensor.shape, elements(tensor)) == (array.shape, array.tobytes())
         parts = [
             data.draw(st.tuples(st.integers(0, n), st.integers(0, n), st.integers(1, 3)), label="slice")
             for n in array.shape
         ]
         text = ",".join(f"{a}:{b}:{step}" for a, b, step in parts)
         cut = array[tuple(slice(*part) for part in parts)]
-        assert raw(tensor, text) == cut.tobytes()
+        assert elements(tensor, text) == cut.tobytes()
 
 
 def shown(tensor: Tensor) -> dict[str, Any]:
@@ -226,16 +210,16 @@ def shown(tensor: Tensor) -> dict[str, Any]:
 
 def test_narrow_integers_are_extended_by_their_sign() -> None:
     found = opened(bundle("ck", [Variable("a", 29, [3], b"\x0f\x07\xf8"), Variable("b", 30, [2], b"\xff\x01")]))
-    assert (raw(one(found, "a")), raw(one(found, "b"))) == (b"\xff\x07\xf8", b"\x0f\x01")
+    assert (elements(one(found, "a")), elements(one(found, "b"))) == (b"\xff\x07\xf8", b"\x0f\x01")
 
 
 def test_prefixes_may_be_odd() -> None:
     files = bundle("", [Variable("a", 4, [1], b"x")])
-    assert raw(one(opened(files, ".index"), "a")) == b"x"
+    assert elements(one(opened(files, ".index"), "a")) == b"x"
     files = bundle("dir/x", [Variable("a", 4, [1], b"x")])
     assert one(opened(files, "dir/x.index"), "a").file == "dir/x.data-00000-of-00001"
     files["plain"] = files.pop("dir/x.index")  # no name says what it is, but its end does
-    assert isinstance(error_of(opened(files, "plain"), "a"), NotFound)
+    assert isinstance(error_of(one(opened(files, "plain"), "a")), NotFound)
 
 
 @pytest.mark.parametrize("many", [1, 3000])
@@ -283,7 +267,7 @@ def test_what_is_wrong_with_one_tensor_is_told_when_it_is_read(
     with pytest.raises(kind, match=match):
         read(one(found, "a"))
     assert re.search(match, shown(found[0])["problem"])
-    assert raw(one(found, "z")) == b"z"
+    assert elements(one(found, "z")) == b"z"
 
 
 @pytest.mark.parametrize(
@@ -303,14 +287,14 @@ def test_slices_that_do_not_make_up_the_tensor_are_refused(grid: list[Box]) -> N
         parts.append((box, lengths, bytes(int(np.prod(lengths))), 0))
     found = opened(bundle("ck", [Variable("a", 4, [4, 3], slices=parts)]))
     with pytest.raises(CorruptModel):
-        raw(one(found, "a"))
+        elements(one(found, "a"))
 
 
 def test_a_slice_that_is_missing_is_told() -> None:
     files = bundle("ck", [Variable("a", 4, [2, 3], slices=GRID)])
     entries = {b"": files_header(files), b"a": whole_entry()}
     files["ck.index"] = table(sorted(entries.items()))
-    assert "missing" in error_of(opened(files), "a").message
+    assert "missing" in error_of(one(opened(files), "a")).message
 
 
 def whole_entry() -> bytes:
@@ -361,7 +345,7 @@ def test_a_checksum_is_compared_once() -> None:
     assert isinstance(tensor.data, Stored)
     assert tensor.data.compare is not None
     tensor.data.compare()
-    assert raw(tensor) == raw(one(found, "a")) == b"abc"
+    assert elements(tensor) == elements(one(found, "a")) == b"abc"
 
 
 def test_an_empty_tensor_vouches_for_no_other() -> None:
@@ -369,20 +353,19 @@ def test_an_empty_tensor_vouches_for_no_other() -> None:
     files = bundle("ck", [Variable("a", 4, [0], b""), Variable("b", 4, [3], b"abc")])
     (shard,) = (name for name in files if "data" in name)
     found = opened({**files, shard: b"abX"})
-    assert raw(one(found, "a")) == b""
+    assert elements(one(found, "a")) == b""
     with pytest.raises(CorruptModel, match="'b'"):
-        raw(one(found, "b"))
+        elements(one(found, "b"))
 
 
 def test_long_numbers_of_slices() -> None:
     box: Box = ((0, 70_000),)
     files = bundle("ck", [Variable("a", 4, [70_000], slices=[(box, [70_000], bytes(70_000), 0)])])
-    assert raw(one(opened(files), "a"), "69999:") == b"\0"
+    assert elements(one(opened(files), "a"), "69999:") == b"\0"
 
 
 def stored(tensor: Tensor) -> dict[str, Any]:
-    data = read(tensor, None, "json").bytes
-    found: dict[str, Any] = json.loads(data.read())
+    found: dict[str, Any] = json.loads(read(tensor, None, "json").bytes.read())
     assert found | shown(tensor) == found or "values" in found
     entry: dict[str, Any] = found["stored"]
     return entry

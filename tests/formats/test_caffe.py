@@ -9,20 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.stores import field
+from tests.support.tensors import opened
 
 from protoslice import open_model
 from protoslice.errors import CorruptModel
 from protoslice.formats.registry import tensors_of
-from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
 from protoslice.tensors.model import Unreadable
 
 NET: Any = bundled().message_class("caffe.NetParameter")
-
-
-def opened(path: Path, net: Any) -> LocalModel:
-    path.joinpath("net.caffemodel").write_bytes(net.SerializeToString())
-    return open_model(path / "net.caffemodel", type=net.DESCRIPTOR.full_name)
 
 
 def net_of(**blob: Any) -> Any:

@@ -7,21 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.tensors import opened
 
-from protoslice import open_model
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
 from protoslice.tensors.model import Unreadable
 
 DICTIONARY: Any = bundled().message_class("CNTK.proto.Dictionary")
 Array = Any
-
-
-def opened(path: Path, dictionary: Any) -> LocalModel:
-    file = path / "net.model"
-    file.write_bytes(dictionary.SerializeToString())
-    return open_model(file, type="CNTK.proto.Dictionary")
 
 
 def variable(dictionary: Any, **texts: str) -> Array:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.text_format import Parse
+from tests.support.tensors import elements
 
 import protoslice
 from protoslice.errors import LimitExceeded
@@ -18,7 +19,6 @@ from protoslice.schema import from_descriptor_set
 from protoslice.sources.files import BytesSource
 from protoslice.tensors.listing import Tensors
 from protoslice.tensors.model import Model, RootProto
-from protoslice.tensors.reading import read
 
 KINDS = {
     "double": "F64", "float": "F32", "fixed32": "U32", "fixed64": "U64", "sfixed32": "I32", "sfixed64": "I64",
@@ -83,8 +83,7 @@ def summary(found: Tensors) -> dict[str, tuple[str | None, tuple[int, ...] | Non
 def value(found: Tensors, name: str) -> bytes:
     (number,) = found.numbers(name)
     assert found.numbers(f"path:{name}") == [number]
-    data = read(found[number]).bytes
-    return data.read()
+    return elements(found[number])
 
 
 def test_fields_of_bytes_wherever_they_stand() -> None:

@@ -8,21 +8,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.support.tensors import opened
 
 from protoslice import open_model
 from protoslice.errors import CorruptModel, Unsupported
-from protoslice.library.models import LocalModel
 from protoslice.schema import bundled
 
 LITERAL: Any = bundled().message_class("xla.LiteralProto")
 MODULE: Any = bundled().message_class("xla.HloModuleProto")
 TYPES: Any = LITERAL.DESCRIPTOR.file.enum_types_by_name["PrimitiveType"].values_by_name
-
-
-def opened(path: Path, message: Any) -> LocalModel:
-    file = path / "module.pb"
-    file.write_bytes(message.SerializeToString())
-    return open_model(file, type=message.DESCRIPTOR.full_name)
 
 
 def shaped(kind: str, shape: tuple[int, ...], layout: tuple[int, ...] | None = None) -> Any:

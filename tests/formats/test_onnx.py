@@ -18,21 +18,16 @@ from protoslice.formats import onnx_external as external
 from protoslice.formats.messages import resolve_location
 from protoslice.formats.onnx_external import check_alignment, in_one_file, with_external_data
 from protoslice.formats.onnx_messages import OnnxProto, without
-from protoslice.sources.ropes import Rope
 
 CASES = ("onnx_external_many", "onnx_external_one", "onnx_subgraphs", "onnx_types_raw", "onnx_types_typed")
-
-
-def content(data: Rope) -> bytes:
-    return data.read()
 
 
 def written(path: Path, out: Path, align: int = 4096) -> tuple[onnx.ModelProto, dict[str, int]]:
     """The model at `path` with external data in `out`, loaded by onnx; offsets of its tensors."""
     with open_model(path) as model:
         files = with_external_data(OnnxProto(model.model), align=align)
-        (out / "model.onnx").write_bytes(content(files.model))
-        (out / "weights.bin").write_bytes(content(files.weights))
+        (out / "model.onnx").write_bytes(files.model.read())
+        (out / "weights.bin").write_bytes(files.weights.read())
     bare = onnx.load(out / "model.onnx", load_external_data=False)
     places = {each.name: {item.key: item.value for item in each.external_data} for each in bare.graph.initializer}
     assert all(place.get("location", "weights.bin") == "weights.bin" for place in places.values())
@@ -110,10 +105,10 @@ def test_constants_stay_where_initializers_are_inputs_too(tmp_path: Path) -> Non
 def test_a_model_in_one_file_comes_back_byte_for_byte(tmp_path: Path) -> None:
     path = folder("onnx_subgraphs") / "model.onnx"
     with open_model(path) as model:
-        assert content(in_one_file(OnnxProto(model.model))) == path.read_bytes()
+        assert in_one_file(OnnxProto(model.model)).read() == path.read_bytes()
     before = onnx.load(folder("onnx_external_many") / "model.onnx")
     with open_model(folder("onnx_external_many"), "model.onnx") as model:
-        after = onnx.load_from_string(content(in_one_file(OnnxProto(model.model))))
+        after = onnx.load_from_string(in_one_file(OnnxProto(model.model)).read())
     assert {name: value.tobytes() for name, value in values(after).items()} == {
         name: value.tobytes() for name, value in values(before).items()
     }
@@ -227,10 +222,10 @@ def test_weights_of_attributes_and_inner_graphs_are_found_without_the_files_of_t
     theirs = tmp_path / "theirs"
     theirs.mkdir()
     with open_model(tmp_path / "in.onnx") as model:
-        single = onnx.load_from_string(content(in_one_file(OnnxProto(model.model))))
+        single = onnx.load_from_string(in_one_file(OnnxProto(model.model)).read())
         files = with_external_data(OnnxProto(model.model))
-        (theirs / "model.onnx").write_bytes(content(files.model))
-        (theirs / "weights.bin").write_bytes(content(files.weights))
+        (theirs / "model.onnx").write_bytes(files.model.read())
+        (theirs / "weights.bin").write_bytes(files.weights.read())
     assert not [each.name for each in of_weights(single) if each.data_location == TensorProto.EXTERNAL]
     bare = onnx.load(theirs / "model.onnx", load_external_data=False)
     places = {item.value for each in of_weights(bare) for item in each.external_data if item.key == "location"}

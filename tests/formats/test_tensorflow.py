@@ -18,6 +18,7 @@ from tests.support.golden import MODELS
 from tests.support.meta_graphs import GRAPHS, VALUES, write_meta_graphs
 from tests.support.protos.writer import varint
 from tests.support.streams import FRAMED
+from tests.support.tensors import elements, message, strings
 
 import protoslice
 from protoslice import open_model, schema
@@ -39,20 +40,11 @@ TYPED = {
 }  # fmt: skip
 
 
-def message(name: str) -> Any:
-    return schema.bundled().message_class(f"tensorflow.{name}")()
-
-
 def tensors(data: bytes, type_name: str) -> list[Tensor]:
     proto = open_proto(data, type_name)
     model = Model("m.pb", type_name, {"m.pb": BytesSource(data)}, RootProto(proto.document, proto.sources))
     found = tensors_of(model)
     return [found[number] for number in range(len(found))]
-
-
-def raw(tensor: Tensor, slice_: str | None = None) -> bytes:
-    data = read(tensor, slice_).bytes
-    return data.read()
 
 
 def expected(case: str) -> Any:
@@ -86,7 +78,7 @@ def values_of(number: int, flat: Any) -> list[Any]:
 def test_a_tensor_is_read_however_it_is_written(given_: tuple[int, Any, int], how: str) -> None:
     number, array, written = given_
     field = TYPED[number][0]
-    proto = message("TensorProto")
+    proto = message("tensorflow.TensorProto")
     proto.dtype = number
     proto.tensor_shape.SetInParent()
     for length in array.shape:
@@ -102,14 +94,14 @@ def test_a_tensor_is_read_however_it_is_written(given_: tuple[int, Any, int], ho
     else:
         step = 2 if number in (8, 18) else 1
         for at in range(0, len(values), step):
-            part = message("TensorProto")
+            part = message("tensorflow.TensorProto")
             getattr(part, field).extend(values[at : at + step])
             piece = part.SerializeToString()
             data += unpacked(piece, number) if how == "unpacked" else piece
     (tensor,) = tensors(data, "tensorflow.TensorProto")
-    assert (tensor.shape, raw(tensor)) == (array.shape, array.tobytes())
+    assert (tensor.shape, elements(tensor)) == (array.shape, array.tobytes())
     if array.ndim:
-        assert raw(tensor, "1:") == array[1:].tobytes()
+        assert elements(tensor, "1:") == array[1:].tobytes()
 
 
 def unpacked(piece: bytes, number: int) -> bytes:
@@ -138,15 +130,10 @@ def node(graph: Any, name: str, **tensor: Any) -> Any:
 
 
 def one(**tensor: Any) -> Tensor:
-    graph = message("GraphDef")
+    graph = message("tensorflow.GraphDef")
     node(graph, "n", **tensor)
     (found,) = tensors(graph.SerializeToString(), "tensorflow.GraphDef")
     return found
-
-
-def strings(tensor: Tensor, slice_: str | None = None) -> list[bytes]:
-    data = read(tensor, slice_, "json").bytes
-    return [base64.b64decode(each) for each in json.loads(data.read())["values"]]
 
 
 def test_strings_repeat_their_last_and_may_be_packed() -> None:
@@ -160,13 +147,13 @@ def test_strings_repeat_their_last_and_may_be_packed() -> None:
 
 
 def test_narrow_and_odd_types() -> None:
-    assert raw(one(dtype=29, shape=[3], int_val=[-1, 7, -8])) == b"\xff\x07\xf8"
-    assert raw(one(dtype=29, shape=[2], tensor_content=b"\x0f\x07")) == b"\xff\x07"
-    assert raw(one(dtype=30, shape=[2], int_val=[15])) == b"\x0f\x0f"
-    assert raw(one(dtype=25, shape=[3], float8_val=b"\x01\x02")) == b"\x01\x02\x02"
-    assert raw(one(dtype=14, shape=[2], half_val=[0x3F80])) == b"\x80\x3f\x80\x3f"
-    assert raw(one(dtype=101, shape=[1], float_val=[1.0])) == b"\0\0\x80\x3f"
-    assert raw(one(dtype=10, shape=[2], bool_val=[True, False])) == b"\x01\x00"
+    assert elements(one(dtype=29, shape=[3], int_val=[-1, 7, -8])) == b"\xff\x07\xf8"
+    assert elements(one(dtype=29, shape=[2], tensor_content=b"\x0f\x07")) == b"\xff\x07"
+    assert elements(one(dtype=30, shape=[2], int_val=[15])) == b"\x0f\x0f"
+    assert elements(one(dtype=25, shape=[3], float8_val=b"\x01\x02")) == b"\x01\x02\x02"
+    assert elements(one(dtype=14, shape=[2], half_val=[0x3F80])) == b"\x80\x3f\x80\x3f"
+    assert elements(one(dtype=101, shape=[1], float_val=[1.0])) == b"\0\0\x80\x3f"
+    assert elements(one(dtype=10, shape=[2], bool_val=[True, False])) == b"\x01\x00"
 
 
 @pytest.mark.parametrize(
@@ -192,13 +179,13 @@ def test_what_cannot_be_is_told_when_it_is_read(
 
 def test_too_many_values_are_told() -> None:
     with pytest.raises(CorruptModel):
-        raw(one(dtype=3, shape=[1], int_val=[1, 2]))
+        elements(one(dtype=3, shape=[1], int_val=[1, 2]))
     with pytest.raises(CorruptModel):
         strings(one(dtype=7, shape=[1], string_val=[b"a", b"b"]))
 
 
 def test_names_say_where_a_tensor_belongs() -> None:
-    graph = message("GraphDef")
+    graph = message("tensorflow.GraphDef")
     node(graph, "a/b", dtype=1, float_val=[1.0])
     function = graph.library.function.add()
     function.signature.name = "f"
@@ -221,7 +208,7 @@ def test_names_say_where_a_tensor_belongs() -> None:
 
 
 def test_kinds_say_where_a_tensor_stands_whatever_keys_say() -> None:
-    meta = message("MetaGraphDef")
+    meta = message("tensorflow.MetaGraphDef")
     meta.signature_def["s"].defaults["x"].dtype = 1
     odd = 'q"].x.signature_def["s"].defaults["'
     meta.graph_def.node.add(name="n").attr[odd].list.tensor.add(dtype=1)
@@ -263,7 +250,7 @@ def test_the_graph_beside_a_checkpoint(case: str) -> None:
                 if "values_b64" in each:
                     assert strings(tensor) == [base64.b64decode(value) for value in each["values_b64"]]
                 else:
-                    assert hashlib.sha256(raw(tensor)).hexdigest() == each["sha256"]
+                    assert hashlib.sha256(elements(tensor)).hexdigest() == each["sha256"]
 
 
 # Warm-up requests
@@ -291,7 +278,7 @@ def test_warm_up_requests_are_those_that_tensorflow_wrote() -> None:
             assert tensor.dtype is not None
             shown = (tensor.name, tensor.dtype.name, list(tensor.shape or ()), tensor.holder)
             assert shown == (each["name"], each["dtype"], each["shape"], "request")
-            assert hashlib.sha256(raw(tensor)).hexdigest() == each["sha256"]
+            assert hashlib.sha256(elements(tensor)).hexdigest() == each["sha256"]
 
 
 def test_records_that_are_damaged_are_told_with_their_place() -> None:
@@ -358,8 +345,7 @@ CASES: Final = [(name, each) for name, row in KEPT["dtypes"].items() for each in
 
 def _raw(message: bytes) -> bytes:
     model = open_model({"t.pb": BytesSource(message)}, type="tensorflow.TensorProto")
-    data = read(model.tensors[0], compare=False).bytes
-    return data.read()
+    return read(model.tensors[0], compare=False).bytes.read()
 
 
 def _proto(number: int, name: str) -> Any:

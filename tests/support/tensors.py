@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Sequence
-from typing import TypeVar
+from pathlib import Path
+from typing import Any, TypeVar
 
+from protoslice import open_model
 from protoslice.concurrency import Job
+from protoslice.errors import ProtosliceError
+from protoslice.library.models import LocalModel
+from protoslice.schema import bundled
 from protoslice.sources.files import BytesSource
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.dtypes import DTYPES
-from protoslice.tensors.model import Data, Encoding, Stored, Tensor
+from protoslice.tensors.model import Data, Encoding, Stored, Tensor, Unreadable
+from protoslice.tensors.reading import read
 
 T = TypeVar("T")
 
@@ -28,6 +36,33 @@ def tensor(data: Data | bytes, dtype: str, shape: Sequence[int], *, name: str = 
 def content(found: Rope) -> bytes:
     """The bytes themselves."""
     return bytes(found)
+
+
+def elements(tensor: Tensor, slice_: str | None = None) -> bytes:
+    """The elements of a tensor in plain order."""
+    return read(tensor, slice_).bytes.read()
+
+
+def strings(tensor: Tensor, slice_: str | None = None) -> list[bytes]:
+    """The elements of a tensor of strings."""
+    return [base64.b64decode(each) for each in json.loads(read(tensor, slice_, "json").bytes.read())["values"]]
+
+
+def error_of(tensor: Tensor) -> ProtosliceError:
+    """The error of a tensor that cannot be read."""
+    assert isinstance(tensor.data, Unreadable)
+    return tensor.data.error
+
+
+def message(type_name: str) -> Any:
+    """An empty message of a bundled type."""
+    return bundled().message_class(type_name)()
+
+
+def opened(folder: Path, message: Any, name: str = "model.pb") -> LocalModel:
+    """The model that is a message, as a file in a folder."""
+    (folder / name).write_bytes(message.SerializeToString())
+    return open_model(folder / name, type=message.DESCRIPTOR.full_name)
 
 
 def in_slices(job: Job[T]) -> tuple[int, T]:
