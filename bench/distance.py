@@ -27,10 +27,11 @@ from protoslice.catalog.listing import StoreQuery
 from protoslice.database import Database, Transaction, upgrade
 from protoslice.database.postgres import PostgresDatabase, PostgresTransaction
 from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction
+from protoslice.serving import StoreOptions
 from protoslice.storage import ObjectKey, Storage, open_storage
-from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.collection import collect_garbage
-from protoslice.stores.reading import tensors
+from protoslice.views import tensors
 
 Call = Callable[[Stores], Awaitable[object]]
 

@@ -14,9 +14,8 @@ from bench.timing import Row
 from tests.support.protos.writer import varint
 
 from protoslice.catalog import open_database
-from protoslice.catalog.spaces import SpaceTable
+from protoslice.catalog.spaces import DEFAULT_SPACE, SpaceTable
 from protoslice.client import Client
-from protoslice.stores.names import DEFAULT_SPACE
 
 _TENSORS: Final = 64
 _VERSIONS: Final = 20

@@ -7,10 +7,11 @@ import pytest
 from protoslice import defaults
 from protoslice.server.bodies.new_store import DEFAULT_MAX_CHUNK, DEFAULT_MIN_CHUNK
 from protoslice.server.settings import Settings
+from protoslice.serving import StoreOptions
 from protoslice.sizes import parse_size
 from protoslice.splitting import SplitPolicy
-from protoslice.stores import IngestRequest, StoreOptions
-from protoslice.stores.uploads import UploadOptions
+from protoslice.stores import IngestRequest
+from protoslice.uploads import UploadOptions
 
 
 def test_chunks_are_cut_alike_at_every_door() -> None:

@@ -14,9 +14,10 @@ from protoslice.catalog.mlflow import MlflowTable
 from protoslice.catalog.spaces import Quota
 from protoslice.errors import InvalidInput, LimitExceeded, QuotaExceeded
 from protoslice.mlflow import ArtifactEntry, MlflowArtifacts, NoArtifact, UnknownPart, new_session
+from protoslice.serving import StoreOptions
 from protoslice.storage import MemoryStorage
-from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.uploads import UploadOptions
+from protoslice.stores import IngestRequest, Stores
+from protoslice.uploads import UploadOptions
 
 LARGE = onnx(7, 50_000)
 

@@ -21,9 +21,10 @@ from protoslice.artifacts import (
 from protoslice.artifacts.repository import BlobLocations
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import NotFound
+from protoslice.serving import StoreOptions
 from protoslice.storage import Call, MemoryStorage, MeteredStorage
-from protoslice.stores import StoreOptions, Stores
-from protoslice.stores.uploads import Body, UploadOptions
+from protoslice.stores import Stores
+from protoslice.uploads import Body, UploadOptions
 
 MEDIA_TYPE = "application/vnd.oci.image.manifest.v1+json"
 FIRST, SECOND = b"a blob of two manifests", b"another blob"

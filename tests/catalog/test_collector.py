@@ -13,6 +13,7 @@ from tests.support.rows import ACCOUNT, SPACE, held, keys, own, put_store, reser
 from protoslice.catalog import open_database
 from protoslice.catalog.collector import CollectorTable, TrashRow
 from protoslice.catalog.derived import DerivedTable
+from protoslice.catalog.marker import check_storage
 from protoslice.catalog.objects import UNFINISHED_SECONDS, ObjectTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
@@ -20,7 +21,6 @@ from protoslice.database import Database
 from protoslice.database.transactions import SECOND
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores.collection import GarbageReport, collect_garbage
-from protoslice.stores.marker import check_storage
 
 Work = Callable[[Database, CollectorTable], Awaitable[None]]
 

@@ -9,18 +9,16 @@ import pytest
 from tests.support.rows import SPACE, own, put_store, reserved
 
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.derived import DerivedTable
+from protoslice.catalog.derived import LARGEST_ROW, DerivedFacts, DerivedSources, DerivedTable
+from protoslice.catalog.new_objects import NewObjects, Reservations
 from protoslice.catalog.objects import Collected, OwnObject, new_id
+from protoslice.catalog.quotas import Quotas
 from protoslice.catalog.spaces import NO_QUOTA, SpaceTable
 from protoslice.concurrency.executor import Worker
 from protoslice.database import Database
 from protoslice.database.transactions import ForeignKeyViolation
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores.derived_facts import LARGEST_ROW, DerivedFacts, DerivedSources
-from protoslice.stores.quotas import Quotas
-from protoslice.stores.writing.new_objects import NewObjects
-from protoslice.stores.writing.reservations import Reservations
 
 
 @pytest.fixture

@@ -13,11 +13,11 @@ from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
 from protoslice.catalog import objects, open_database
 from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.new_objects import BLOCK, USABLE_SECONDS, Reservations
 from protoslice.catalog.objects import Collected, ObjectTable, OwnObject, new_id, new_objects, object_id
 from protoslice.catalog.stores import StoreTable
 from protoslice.database import Database
 from protoslice.database.transactions import UniqueViolation
-from protoslice.stores.writing.reservations import BLOCK, USABLE_SECONDS, Reservations
 
 Work = Callable[[Database], Awaitable[None]]
 
@@ -151,7 +151,7 @@ def test_more_objects_than_a_few_blocks_are_taken_at_once(catalogue: str) -> Non
 async def test_objects_that_were_reserved_long_ago_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """An upload has the rest of a day for what it takes."""
     database, now = InlineDatabase(), 0.0
-    monkeypatch.setattr("protoslice.stores.writing.reservations.monotonic", lambda: now)
+    monkeypatch.setattr("protoslice.catalog.new_objects.monotonic", lambda: now)
     reservations = Reservations(database)
     first = await reservations.take(SPACE)
     now = USABLE_SECONDS - 1

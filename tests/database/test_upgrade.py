@@ -19,6 +19,7 @@ from tests.support.catalogues import make_earlier
 from tests.support.serve import service_process
 
 from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.envelope import seal
 from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.objects import UNFINISHED_SECONDS
 from protoslice.catalog.repositories import RepositoryListing
@@ -27,7 +28,6 @@ from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.database import Transaction, connect, opening, postgres, schema, sqlite, upgrade
 from protoslice.database.transactions import SECOND, Outdated
-from protoslice.stores.envelope import seal
 
 EARLIER: Final = 7
 """Schema before the one in which names got labels, an index of which the next one made."""

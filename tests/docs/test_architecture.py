@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,6 +59,15 @@ def test_every_module_of_the_package_is_there() -> None:
     assert [name for name in names if not _exists(folder, name, ".py")] == []
     found = {path.stem for path in folder.iterdir() if path.suffix in {"", ".py"} and not path.name.startswith("_")}
     assert found - set(names) - {"py"} == set(), "a module that the map does not show"
+
+
+def test_modules_of_the_package_are_in_the_order_that_the_linter_checks() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    layers = next(each["layers"] for each in contracts if each["name"] == "layers point down")
+    level = {name: number for number, row in enumerate(layers) for name in re.findall(r"protoslice\.(\w+)", row)}
+    names = _table("And in the package")
+    assert level.keys() == set(names)
+    assert names == sorted(names, key=lambda name: level[name])
 
 
 def test_packages_inside_packages_are_those_of_the_table() -> None:

@@ -13,12 +13,12 @@ import pytest
 from tests.support.catalogues import catalogue_of
 from tests.support.stores import collect_garbage, objects_in, uploads_in, usage_of
 
+from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
 from protoslice.errors import ChecksumMismatch, InvalidInput, LimitExceeded, NotFound
+from protoslice.ingest.sharing import LEAST_SHARED
 from protoslice.repositories import Author, Repositories, Repository, StagedXorb, XorbSession
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.ingest.sharing import LEAST_SHARED
-from protoslice.stores.manifest import ObjectExtent, ObjectLocation
-from protoslice.stores.uploads import Upload
+from protoslice.uploads import Upload
 
 NAMES = ("0" * 64, "1" * 64)
 

@@ -12,7 +12,7 @@ from tests.support.stores import collect_garbage, written
 
 from protoslice.repositories import MAIN, Author, Repositories, Repository
 from protoslice.storage import Storage
-from protoslice.stores.uploads import Body, Upload
+from protoslice.uploads import Body, Upload
 
 DATA = bytes(range(256)) * 4000
 

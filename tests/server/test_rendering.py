@@ -19,7 +19,7 @@ from tests.support.problems import assert_problem
 from tests.support.stores import field
 
 from protoslice.server import rendering
-from protoslice.stores.reading.opened import OpenStore
+from protoslice.serving.opened import OpenStore
 
 JSON = {"accept": "application/json"}
 GRAPH = "type=tensorflow.GraphDef"

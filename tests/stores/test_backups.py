@@ -11,13 +11,13 @@ import pytest
 from tests.support.rows import own, put_store, reserved
 
 from protoslice.catalog import holds, open_database
+from protoslice.catalog.marker import Marker, marker_of, write_marker
 from protoslice.database import Database
 from protoslice.errors import Conflict
 from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.stores import backups
 from protoslice.stores.backups import Checked, Copied, back_up, check, snapshots
-from protoslice.stores.marker import Marker, marker_of, write_marker
 from protoslice.testing import FaultyStorage
 from protoslice.testing.faults import InjectedFault
 

@@ -11,9 +11,9 @@ from tests.support.seeded import Counting, seed
 from tests.support.stores import onnx, opened, read, upload
 
 from protoslice.catalog.listing import StoreQuery
+from protoslice.catalog.manifest import LARGEST_HELD
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.manifest import LARGEST_HELD
 
 NOTHING = Counter[tuple[str, str]]()
 STORES = pytest.mark.parametrize("stores", [30, 60])

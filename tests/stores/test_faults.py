@@ -27,8 +27,8 @@ from protoslice.errors import NotFound, ProtosliceError
 from protoslice.facts import Removed, Restored
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import Created, IngestRequest, Stores, collection
-from protoslice.stores.reading import chunks
 from protoslice.testing import FaultyStorage
+from protoslice.views import chunks
 
 OLD = onnx(90_000, seed=1)
 REQUEST = IngestRequest(min_chunk=50_000, tags=("new",))

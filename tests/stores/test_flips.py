@@ -28,9 +28,10 @@ from tests.support.stores import (
 from protoslice.database import Database
 from protoslice.database.transactions import Transaction
 from protoslice.errors import IntegrityError, Unsupported
+from protoslice.serving import StoreOptions
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectKey, Span
-from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.reading import chunks, documents
+from protoslice.stores import IngestRequest, Stores
+from protoslice.views import chunks, documents
 
 FLIPS = int(os.environ.get("PROTOSLICE_FLIPS", "60"))
 UPLOADS = (

@@ -16,8 +16,9 @@ from tests.support.stores import assert_whole, keys_in, onnx, opened, upload, vi
 from protoslice.database import upgrade
 from protoslice.database.sqlite import SqliteDatabase
 from protoslice.errors import NotFound, StorageFull
+from protoslice.serving import StoreOptions
 from protoslice.storage import FileStorage, MemoryStorage
-from protoslice.stores import IngestRequest, StoreOptions, Stores
+from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.collection import collect_garbage
 
 MIB = 1 << 20

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from tests.support.stores import in_memory, onnx, open_stores, upload
 
+from protoslice.catalog.manifest import Manifest
 from protoslice.catalog.stores import StoreTable
 from protoslice.errors import NotFound
+from protoslice.serving.finding import Manifests
+from protoslice.serving.opened import open_root
 from protoslice.storage import FileStorage, MemoryStorage
 from protoslice.stores import Stores
-from protoslice.stores.finding import Manifests
-from protoslice.stores.manifest import Manifest
-from protoslice.stores.reading.opened import open_root
 
 
 def open_files(below: Path) -> list[str]:
@@ -41,7 +41,7 @@ def test_closing_waits_for_a_store_that_is_being_opened(
             stores = await open_stores(storage)
             info = (await upload(stores, onnx(90_000))).store
             held = open_files(tmp_path)
-            monkeypatch.setattr("protoslice.stores.shared.open_root", slowly)
+            monkeypatch.setattr("protoslice.serving.shared.open_root", slowly)
             view = asyncio.create_task(stores.view(info.id))
             await begun.wait()
             if not waiting:

@@ -15,7 +15,7 @@ from protoslice.facts import UNKNOWN, Store
 from protoslice.schema.types import bundled_bytes
 from protoslice.storage import MemoryStorage, Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.reading import chunks, documents
+from protoslice.views import chunks, documents
 
 F = descriptor_pb2.FieldDescriptorProto
 THING = field(1, b"N" * 40) + field(2, b"K" * 60) + field(3, field(1, b"x" * 90))
@@ -176,7 +176,7 @@ def test_an_upgrade_with_another_bundled_type_changes_no_store(monkeypatch: pyte
 def test_another_planner_makes_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(stores: Stores, _: Storage) -> None:
         old = (await upload(stores, onnx(3000))).store
-        monkeypatch.setattr("protoslice.stores.ingest.publishing.PLANNER", old.planner + 1 if old.planner else 0)
+        monkeypatch.setattr("protoslice.ingest.publishing.PLANNER", old.planner + 1 if old.planner else 0)
         new = (await upload(stores, onnx(3000))).store
         assert (new.planner, new.id == old.id) == ((old.planner or 0) + 1, False)
 

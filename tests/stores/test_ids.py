@@ -10,11 +10,11 @@ import pytest
 from tests.support.stores import assert_whole, in_memory, onnx, opened, upload, visible
 
 from protoslice.catalog import objects, stores
+from protoslice.catalog.new_objects import BLOCK
 from protoslice.catalog.objects import new_id
+from protoslice.ingest import publishing
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
-from protoslice.stores.ingest import publishing
-from protoslice.stores.writing.reservations import BLOCK
 
 
 def test_ids_of_one_process_differ_and_grow(monkeypatch: pytest.MonkeyPatch) -> None:

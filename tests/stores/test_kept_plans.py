@@ -15,8 +15,8 @@ from protoslice.errors import InvalidInput
 from protoslice.riegeli import RecordReader
 from protoslice.storage import FileStorage, Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.reading import chunks
 from protoslice.versions import Policy, store_id
+from protoslice.views import chunks
 
 FILES = (
     CHUNKED / "graph_large_constants.max100000.uncompressed.cpb",

@@ -8,7 +8,7 @@ PROGRAM = '''
 import asyncio, hashlib, resource, sys
 from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.reading import chunks, documents
+from protoslice.views import chunks, documents
 from tests.support.protos.writer import varint
 from tests.support.stores import field, onnx, open_stores, upload
 

@@ -10,6 +10,7 @@ from tests.support.interrupted import InterruptedDatabase, Interruption, at_ever
 from tests.support.stores import collect_garbage, onnx, opened, some, upload
 
 from protoslice.catalog.listing import StoreQuery
+from protoslice.catalog.paging import PageBudget
 from protoslice.errors import (
     InvalidInput,
     NotFound,
@@ -17,7 +18,6 @@ from protoslice.errors import (
 from protoslice.server.api.encoding import encode_items
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.paging import PageBudget
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, 8])

@@ -23,16 +23,16 @@ from tests.support.stores import (
     visible,
 )
 
+from protoslice.catalog.manifest import Manifest
 from protoslice.catalog.objects import object_id
-from protoslice.catalog.spaces import LIMITS, Account, Held, Quota, SpaceTable
+from protoslice.catalog.quotas import Quotas
+from protoslice.catalog.spaces import DEFAULT_SPACE, LIMITS, Account, Held, Quota, SpaceTable
 from protoslice.database import Database, connect, upgrade
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded, SpaceLimit
+from protoslice.serving import StoreOptions
 from protoslice.storage import MemoryStorage, ObjectKey
-from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.manifest import Manifest
-from protoslice.stores.names import DEFAULT_SPACE
-from protoslice.stores.quotas import Quotas
-from protoslice.stores.uploads import Body, NewUpload
+from protoslice.stores import IngestRequest, Stores
+from protoslice.uploads import Body, NewUpload
 
 MODEL = onnx(20_000)
 QUOTA = 150_000

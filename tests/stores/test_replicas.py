@@ -22,7 +22,7 @@ from tests.support.stores import (
 from protoslice.errors import NotFound
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.reading import documents
+from protoslice.views import documents
 
 MODEL = onnx(100, 2_500_000)
 

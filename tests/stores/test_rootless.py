@@ -17,10 +17,11 @@ from tests.support.streams import FRAMED
 from protoslice.catalog.listing import StoreQuery
 from protoslice.errors import CorruptModel, NoRoot, NotFound, ProtosliceError, Unsupported
 from protoslice.riegeli import RecordWriter
+from protoslice.serving import StoreOptions
 from protoslice.storage import MemoryStorage
-from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.reading import chunks, documents, tensors
-from protoslice.stores.reading.pieces import table_of
+from protoslice.stores import IngestRequest, Stores
+from protoslice.views import chunks, documents, tensors
+from protoslice.views.pieces import table_of
 
 PICKLE = b"\x80\x04\x95\x0b\x00\x00\x00\x00\x00\x00\x00}\x94\x8c\x01a\x94K\x01s."
 TREE = {

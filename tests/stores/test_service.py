@@ -25,14 +25,15 @@ from tests.support.stores import (
 from tests.support.things import DESCRIPTORS
 
 from protoslice.artifacts import ArtifactRepository, RepositoryName
+from protoslice.catalog.marker import check_storage
 from protoslice.database import upgrade
 from protoslice.database.sqlite import SqliteDatabase
 from protoslice.errors import IntegrityError, NotFound, StorageFull, StorageUnavailable, Unsupported
 from protoslice.mlflow import MlflowArtifacts
+from protoslice.serving import StoreOptions, shared
 from protoslice.storage import Buffer, FileStorage, MemoryStorage, ObjectContent, ObjectKey
 from protoslice.storage.bucket import CloudStorage
-from protoslice.stores import IngestRequest, StoreOptions, Stores, shared
-from protoslice.stores.marker import check_storage
+from protoslice.stores import IngestRequest, Stores
 
 
 def test_a_damaged_manifest_harms_no_other_store_and_can_be_deleted() -> None:

@@ -11,11 +11,11 @@ from tests.support.catalogues import catalogue_of
 from tests.support.stores import assert_whole, collect_garbage, in_memory, keys_in, objects_in, onnx, upload
 
 from protoslice.catalog.objects import Collected
-from protoslice.catalog.spaces import Held
+from protoslice.catalog.spaces import DEFAULT_SPACE, Held
 from protoslice.errors import InvalidInput, NotFound
+from protoslice.serving import StoreOptions
 from protoslice.storage import MemoryStorage
-from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.names import DEFAULT_SPACE
+from protoslice.stores import IngestRequest, Stores
 from protoslice.stores.spaces import Spaces
 
 MODEL = onnx(9000)

@@ -12,35 +12,40 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
 from unittest.mock import patch
 
+import pytest
 from tests.support.catalogues import catalogue_of
 from tests.support.protos.writer import varint
 
 from protoslice.catalog import collector as collector_table
-from protoslice.catalog.spaces import Account, SpaceTable
+from protoslice.catalog import new_objects
+from protoslice.catalog.manifest import sums_of
+from protoslice.catalog.marker import MARKER
+from protoslice.catalog.spaces import DEFAULT_SPACE, Account, SpaceTable
 from protoslice.database import Database
 from protoslice.database.transactions import Transaction
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import Store
+from protoslice.ingest import file_writer, publishing
+from protoslice.serving import OpenStore, Representation, StoreOptions
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.stores import (
-    Created,
-    GarbageReport,
-    IngestRequest,
-    OpenStore,
-    Representation,
-    StoreOptions,
-    Stores,
-    collection,
-)
-from protoslice.stores.ingest import file_writer, publishing
-from protoslice.stores.manifest import sums_of
-from protoslice.stores.marker import MARKER
-from protoslice.stores.names import DEFAULT_SPACE
-from protoslice.stores.reading import chunks, documents
-from protoslice.stores.uploads.records import UploadRecords
-from protoslice.stores.writing import new_objects
+from protoslice.stores import Created, GarbageReport, IngestRequest, Stores, collection
+from protoslice.uploads.records import UploadRecords
+from protoslice.views import chunks, documents
 
 T = TypeVar("T")
+
+
+@pytest.fixture
+def storage() -> MemoryStorage:
+    """Return an empty storage."""
+    return MemoryStorage()
+
+
+@pytest.fixture
+async def stores(storage: MemoryStorage) -> AsyncIterator[Stores]:
+    """Return the stores of the default space in `storage`."""
+    async with opened(storage) as stores:
+        yield stores
 
 
 def field(number: int, content: bytes) -> bytes:

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from protoslice.server.api.view_router import ViewRouter
 from protoslice.server.api.views import VIEWS, StoreView
-from protoslice.stores import OpenStore, Representation
+from protoslice.serving import OpenStore, Representation
 
 FILE: Final = "dir/mödel.onnx"
 STREAM: Final = {"words": b"\x05hello\x05world"}

@@ -25,12 +25,12 @@ from protoslice.json_text import encode_json
 from protoslice.schema import bundled
 from protoslice.schema.rendering import render
 from protoslice.sources.ropes import Rope
-from protoslice.stores.reading.models import tar_of
 from protoslice.tensors.listing import Tensors, row
 from protoslice.tensors.model import Tensor
 from protoslice.tensors.reading import read
 from protoslice.tensors.references import references
 from protoslice.tensors.safetensors_file import safetensors
+from protoslice.views.models import tar_of
 
 KEPT: Final = Path(__file__).parent / "golden.json"
 

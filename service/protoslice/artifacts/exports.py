@@ -17,8 +17,8 @@ from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.file_names import without_version_control
 from protoslice.formats.gguf import facts_of
 from protoslice.repositories import MAIN, Commit, NoCommit, NoRepository, Repositories
+from protoslice.serving.finding import FileRef
 from protoslice.stores import Stores
-from protoslice.stores.finding import FileRef
 
 _LATEST: Final = "latest"
 _MEDIA_TYPE: Final = "application/vnd.oci.image.manifest.v1+json"

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from protoslice.catalog.artifacts import StoredManifest
+from protoslice.catalog.requests import FilePaths
 from protoslice.catalog.syntax import Digest, DigestInvalid, ManifestInvalid
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.file_names import is_version_control
 from protoslice.json_text import encode_json, parse_json
-from protoslice.stores.names import FilePaths
 
 MAX_MANIFEST_BYTES: Final = 4 << 20
 """The most that clients read of a manifest, and that is taken of one."""

@@ -12,7 +12,7 @@ from typing import Final
 from protoslice.catalog.syntax import Digest, ManifestUnknown
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.formats.gguf import GgufFacts
-from protoslice.stores.finding import FileRef
+from protoslice.serving.finding import FileRef
 
 MEDIA_TYPE: Final = "application/vnd.docker.distribution.manifest.v2+json"
 CONFIG: Final = "application/vnd.docker.container.image.v1+json"

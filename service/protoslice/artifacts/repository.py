@@ -13,7 +13,9 @@ from protoslice.artifacts.manifests import Descriptor, ManifestContent, blob_pat
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.labels import OCI
+from protoslice.catalog.paging import PageBudget
 from protoslice.catalog.repositories import RepositoryTable
+from protoslice.catalog.requests import TAGS_AT_ONCE
 from protoslice.catalog.syntax import (
     BlobUnknown,
     Digest,
@@ -28,10 +30,9 @@ from protoslice.catalog.syntax import (
 )
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import ChecksumMismatch, Conflict, LimitExceeded, NotFound, StorageUnavailable
-from protoslice.stores import IngestRequest, OpenStore, Stores
-from protoslice.stores.paging import PageBudget
-from protoslice.stores.requests import TAGS_AT_ONCE
-from protoslice.stores.uploads import Body, Checksum, NewUpload, Upload, Uploads
+from protoslice.serving import OpenStore
+from protoslice.stores import IngestRequest, Stores
+from protoslice.uploads import Body, Checksum, NewUpload, Upload, Uploads
 
 _TRIES: Final = 8
 _SEARCHED_STORES: Final = 256

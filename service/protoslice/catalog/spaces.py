@@ -16,6 +16,8 @@ from protoslice.database.transactions import Actor, Database, Row, Transaction, 
 from protoslice.errors import Conflict, InvalidInput, NotFound, QuotaExceeded
 from protoslice.sizes import format_size
 
+DEFAULT_SPACE: Final = "default"
+"""Name of the space at the root of the storage."""
 _SLOTS: Final = 16
 _FULL: Final = 0.9
 """Share of a quota above which commits wait for each other."""

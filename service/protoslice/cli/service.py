@@ -31,7 +31,7 @@ def service_settings(**given: Any) -> Settings:
 
 def opened(settings: Settings) -> AbstractAsyncContextManager[tuple[Storage, Database]]:
     """Open the storage and the catalogue of the settings, which exist and belong together."""
-    from protoslice.stores.marker import open_both
+    from protoslice.catalog.marker import open_both
 
     return open_both(settings.storage, settings.plain_storage_options(), settings.database)
 

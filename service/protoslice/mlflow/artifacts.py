@@ -14,7 +14,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.file_names import check_file_path
 from protoslice.stores import Created, IngestRequest, Stores
-from protoslice.stores.uploads import Uploads
+from protoslice.uploads import Uploads
 
 _SMALL: Final = 16 << 10
 """Largest file whose bytes are in its row; a larger file becomes a store at once."""

@@ -10,8 +10,10 @@ from typing import Final, Self
 from protoslice.catalog.histories import Author, BranchMoved, Commit, History, Ref
 from protoslice.errors import InvalidInput, NotFound, StorageUnavailable
 from protoslice.facts import File
-from protoslice.stores import Ingest, IngestRequest, StoredPath, Stores
-from protoslice.stores.uploads import Upload
+from protoslice.ingest import Ingest
+from protoslice.serving import StoredPath
+from protoslice.stores import IngestRequest, Stores
+from protoslice.uploads import Upload
 
 _TRIES: Final = 30
 """Commits of other processes that one gives way to. Each try that fails is a commit of another one that did not."""

@@ -31,7 +31,7 @@ from protoslice.repositories.git_format import (
     trees_of,
 )
 from protoslice.repositories.repository import Repository
-from protoslice.stores import StoredPath
+from protoslice.serving import StoredPath
 
 _PAGE: Final = 250
 _ROWS: Final = 2000

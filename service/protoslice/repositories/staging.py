@@ -8,8 +8,9 @@ from contextlib import suppress
 from protoslice.catalog.kept_files import KeptFile, KeptFiles
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import ChecksumMismatch, InvalidInput, NotFound
-from protoslice.stores import IngestRequest, StoredPath, Stores
-from protoslice.stores.uploads import NewUpload, Upload
+from protoslice.serving import StoredPath
+from protoslice.stores import IngestRequest, Stores
+from protoslice.uploads import NewUpload, Upload
 
 
 class StagedFiles:

@@ -13,10 +13,11 @@ from protoslice.catalog.syntax import VIEWS
 from protoslice.errors import NoRoot, Unsupported
 from protoslice.facts import File
 from protoslice.repositories.change import files_of
-from protoslice.stores import Representation, Stores
-from protoslice.stores.reading import tensors
+from protoslice.serving import Representation
+from protoslice.stores import Stores
 from protoslice.tensors.safetensors_file import INDEX, WHOLE
 from protoslice.versions import READERS
+from protoslice.views import tensors
 
 _SPELLED_OUT: Final = f"refs/{VIEWS}"
 _MASK: Final = int(hashlib.sha256(f"protoslice views {READERS}".encode()).hexdigest()[:COMMIT_DIGITS], 16)

@@ -8,14 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
+from protoslice.catalog.envelope import seal, unseal
+from protoslice.catalog.manifest import ObjectExtent, ObjectLocation, stored_as_dict, stored_from_dict
+from protoslice.catalog.new_objects import NewObjects
 from protoslice.catalog.uploads import Overtaken, UploadTable, XorbRow
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.stores import Stores
-from protoslice.stores.envelope import seal, unseal
-from protoslice.stores.manifest import ObjectExtent, ObjectLocation, stored_as_dict, stored_from_dict
-from protoslice.stores.uploads import NewUpload, Upload
-from protoslice.stores.writing.new_objects import NewObjects
+from protoslice.uploads import NewUpload, Upload
 
 _MOST: Final = 10_000
 """Xorbs of a session."""

@@ -18,6 +18,7 @@ from fastapi import Depends, Request
 from starlette.types import Scope
 
 from protoslice.build import build
+from protoslice.catalog.marker import open_catalogue
 from protoslice.concurrency.chores import keep_running
 from protoslice.concurrency.results import Results
 from protoslice.concurrency.singleflight import SingleFlight
@@ -47,16 +48,16 @@ from protoslice.server.store_names import StoreNames, repositories_of
 from protoslice.server.telemetry.logs import START
 from protoslice.server.telemetry.metrics import Metrics
 from protoslice.server.telemetry.workers import WorkerMetrics
+from protoslice.serving import StoreOptions
+from protoslice.serving.cache import CacheOptions
 from protoslice.storage import MeteredStorage, Storage, open_storage
 from protoslice.storage.sources import check_apart
 from protoslice.storage.wrappers import LateCallLimit
-from protoslice.stores import StoreOptions, Stores
+from protoslice.stores import Stores
 from protoslice.stores.backups import dump_daily
-from protoslice.stores.cache import CacheOptions
 from protoslice.stores.collection import collect_for_ever
-from protoslice.stores.marker import open_catalogue
 from protoslice.stores.spaces import Spaces
-from protoslice.stores.uploads import UploadOptions, Uploads
+from protoslice.uploads import UploadOptions, Uploads
 
 if TYPE_CHECKING:
     from protoslice.server.auth.oidc.issuers import Issuer

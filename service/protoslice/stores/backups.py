@@ -24,6 +24,8 @@ from pathlib import Path
 from typing import Final
 
 from protoslice.catalog.holds import Hold
+from protoslice.catalog.manifest import Manifest, sums_of
+from protoslice.catalog.marker import Marker, marker_of, read_marker, require_owner, write_marker
 from protoslice.catalog.objects import LARGEST_SUMLESS
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
@@ -31,10 +33,8 @@ from protoslice.database import Database, Transaction
 from protoslice.database.snapshots import NEEDED, Snapshot, note_snapshot, require_empty, take_snapshot
 from protoslice.database.transactions import Row
 from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, Unsupported
+from protoslice.serving.opened import is_sound
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.manifest import Manifest, sums_of
-from protoslice.stores.marker import Marker, marker_of, read_marker, require_owner, write_marker
-from protoslice.stores.reading.opened import is_sound
 
 _log = logging.getLogger(__name__)
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
+import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeAlias
 
 from protoslice.catalog.abandoned import forget_spaces, purge_commits, purge_repositories, purge_spaces
 from protoslice.catalog.collector import CollectorTable, TrashRow
 from protoslice.catalog.kept_files import purge_kept_files
+from protoslice.catalog.manifest import Manifest, sums_of
+from protoslice.catalog.marker import marker_of, require_owner
 from protoslice.catalog.objects import UNFINISHED_SECONDS
 from protoslice.catalog.spaces import SpaceRow
 from protoslice.concurrency.chores import run_all
@@ -22,9 +27,6 @@ from protoslice.database.transactions import SECOND, Row, Transaction
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import ProtosliceError
 from protoslice.storage import ObjectKey, Storage
-from protoslice.stores.clock import JumpWatch
-from protoslice.stores.manifest import Manifest, sums_of
-from protoslice.stores.marker import marker_of, require_owner
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,8 @@ EVERY_SECONDS: Final = 60.0
 """Seconds between two collections of a service."""
 _PAGE: Final = 50
 """Manifests that are read at once."""
+_TOLERATED_SECONDS: Final = 60.0
+"""Seconds by which a clock may be corrected between two looks at it."""
 
 Ranges: TypeAlias = list[tuple[int, int]]
 
@@ -254,3 +258,47 @@ def _merged(ranges: Iterable[tuple[int, int]]) -> Ranges:
 
 def _total(ranges: Ranges) -> int:
     return sum(end - start for start, end in ranges)
+
+
+def elapsed() -> float:
+    """Seconds of a clock that is never set, which runs while the machine sleeps where there is such a clock."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def boot() -> str:
+    """Return what tells this run of the machine from others, to which `elapsed` does not compare; empty if unknown."""
+    with suppress(OSError):
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return ""
+
+
+class JumpWatch:
+    """Notices that a clock was set ahead, by comparing it with `elapsed` from one call to the next."""
+
+    def __init__(self, kept: str = "") -> None:
+        """Take what `kept` of an earlier process returned; it counts if that ran since the machine was started."""
+        self._seen: tuple[float, float] | None = None
+        """Both clocks when they last agreed."""
+        self._jumped: float | None = None
+        with suppress(ValueError, TypeError):
+            where, clock, passed, jumped = json.loads(kept or "[]")
+            if where and where == boot():
+                self._seen, self._jumped = (float(clock), float(passed)), None if jumped is None else float(jumped)
+
+    @property
+    def kept(self) -> str:
+        """What a later process needs to continue."""
+        return json.dumps([boot(), *(self._seen or (None, None)), self._jumped])
+
+    def wait(self, clock: float, most: float) -> float:
+        """Return for how many seconds not to rely on `clock`: by how much it has jumped, `most` at most."""
+        passed = elapsed()
+        seen, since = self._seen or (clock, passed)
+        ahead = (clock - seen) - (passed - since)
+        if ahead > _TOLERATED_SECONDS:
+            self._jumped = passed if self._jumped is None else self._jumped
+            wait = min(ahead, most) - (passed - self._jumped)
+            if wait > 0:
+                return wait
+        self._seen, self._jumped = (clock, passed), None
+        return 0

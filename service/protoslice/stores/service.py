@@ -8,28 +8,28 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from weakref import WeakValueDictionary
 
+from protoslice.catalog.clock import now
 from protoslice.catalog.listing import StoreQuery
+from protoslice.catalog.marker import check_storage
+from protoslice.catalog.paging import ResultPage
+from protoslice.catalog.requests import Created, IngestRequest
+from protoslice.catalog.spaces import DEFAULT_SPACE
 from protoslice.catalog.syntax import check_tag, is_id, is_id_prefix
 from protoslice.catalog.tags import TAGS_OF_A_STORE, StoredTag
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.database import Database
 from protoslice.errors import Conflict, NotFound, Unsupported
 from protoslice.facts import PiecePlace, Removed, Restored, Store
+from protoslice.ingest.external import register
+from protoslice.ingest.ingest import Ingest
+from protoslice.ingest.root import check_kept
+from protoslice.serving.finding import FileRef, StoredPath, refs_of
+from protoslice.serving.options import StoreOptions
+from protoslice.serving.shared import Shared, Space
 from protoslice.storage import Storage, probe
-from protoslice.stores.clock import now
 from protoslice.stores.collection import GRACE_SECONDS
-from protoslice.stores.finding import FileRef, StoredPath, refs_of
-from protoslice.stores.ingest.external import register
-from protoslice.stores.ingest.ingest import Ingest
-from protoslice.stores.ingest.root_records import check_kept
-from protoslice.stores.marker import check_storage
-from protoslice.stores.names import DEFAULT_SPACE
-from protoslice.stores.options import StoreOptions
-from protoslice.stores.paging import ResultPage
-from protoslice.stores.reading.pieces import PieceSearch, locate
-from protoslice.stores.requests import Created, IngestRequest
-from protoslice.stores.shared import Shared, Space
-from protoslice.stores.uploads import Uploads
+from protoslice.uploads import Uploads
+from protoslice.views.pieces import PieceSearch, locate
 
 _log = logging.getLogger(__name__)
 

@@ -8,13 +8,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Final
 
-from protoslice.catalog.spaces import Quota, SpaceRow, SpaceTable
+from protoslice.catalog.paging import ResultPage
+from protoslice.catalog.quotas import Quotas
+from protoslice.catalog.spaces import DEFAULT_SPACE, Quota, SpaceRow, SpaceTable
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import Conflict, InvalidInput, NotFound
-from protoslice.stores.names import DEFAULT_SPACE
-from protoslice.stores.paging import ResultPage
-from protoslice.stores.quotas import Quotas
 from protoslice.stores.service import Stores
 
 _OPENED: Final = 256

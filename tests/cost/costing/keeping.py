@@ -10,7 +10,7 @@ from tests.support.stores import onnx
 
 from costing.makings import FAR, descriptors, empty_tensors, far, long_paths, schemas, small, stored, tags, tar
 from costing.table import KIB, MIB, Budget, Row, get, request
-from protoslice.stores.finding import TAGS_SHOWN
+from protoslice.serving.finding import TAGS_SHOWN
 
 _JSON: Final = "application/json"
 _TAGS: Final = 120

@@ -10,8 +10,8 @@ import protoslice
 from protoslice import schema
 from protoslice.errors import LimitExceeded, NotFound, Unsupported
 from protoslice.facts import Signature, SignatureTensor
-from protoslice.stores.reading.models import signatures_page
 from protoslice.tensors.model import Model, RootProto
+from protoslice.views.models import signatures_page
 
 
 def saved_model(*tags: tuple[str, ...], each: int = 2) -> Any:

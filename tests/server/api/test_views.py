@@ -86,7 +86,7 @@ def test_json_of_a_store_says_its_lasting_url_however_its_slashes_are_spelt(
 def make_later_program(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give everything that reads stores another version."""
     named = {name for name in vars(versions) if name.isupper() and not name.startswith("_")}
-    for module in [each for name, each in sys.modules.items() if name.startswith("protoslice.stores.reading.")]:
+    for module in [each for name, each in sys.modules.items() if name.startswith("protoslice.views.")]:
         for version in named & vars(module).keys():
             monkeypatch.setattr(module, version, 99)
     monkeypatch.setattr("protoslice.server.http.answers.rendered._made_by", lambda: "a later program")

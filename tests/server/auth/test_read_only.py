@@ -14,6 +14,7 @@ from tests.support.calls import READING, WRITING
 from tests.support.stores import keys_in, opened, upload
 from tests.support.things import Filling
 
+from protoslice.catalog.marker import open_both, open_catalogue
 from protoslice.catalog.spaces import Account
 from protoslice.catalog.tags import TagTable
 from protoslice.database import Database
@@ -25,7 +26,6 @@ from protoslice.server.auth.permissions import Scope
 from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, backups
 from protoslice.stores.collection import collect_garbage
-from protoslice.stores.marker import open_both, open_catalogue
 
 REASON: Final = "mounted for reading alone"
 HOOK: Final = "http://127.0.0.1:9/"

@@ -19,7 +19,7 @@ from protoslice.database.transactions import AUDITED, Transaction, Unaudited
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.stores.collection import collect_garbage
-from protoslice.stores.uploads import uploads
+from protoslice.uploads import uploads
 
 HOOK: Final = "https://hooks.example/"
 PLACE: Final = "/spaces/own"

@@ -15,10 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.problems import assert_problem
 
+from protoslice.catalog.requests import FilePaths
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter
-from protoslice.stores.names import FilePaths
 
 DATA = b"\x0a\x05paths"
 CLASHES = [("a", "a/b"), ("a/b", "a"), ("x/y/z.pb", "x"), ("x", "x/y/z.pb")]

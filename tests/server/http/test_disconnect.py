@@ -27,7 +27,7 @@ from protoslice.server.bodies.ingest import body_stream
 from protoslice.server.http import disconnect
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.problems import TIMEOUT, HttpProblem
-from protoslice.stores.uploads.parts import Composer
+from protoslice.uploads.parts import Composer
 
 ROUTES = [
     ("GET", "/v1/stores/{id}/cpb", b""),

@@ -18,11 +18,12 @@ from tests.support.webdav import WebDav, webdav_server
 
 import protoslice
 from protoslice.errors import Conflict, InvalidInput, StorageUnavailable, Unsupported
+from protoslice.serving import StoreOptions
 from protoslice.storage import ObjectKey, Storage, open_storage
-from protoslice.stores import IngestRequest, StoreOptions, Stores
-from protoslice.stores.reading import documents
+from protoslice.stores import IngestRequest, Stores
 from protoslice.testing import Raw, ReadingConformance
 from protoslice.testing.reading import ODD
+from protoslice.views import documents
 
 PLAIN = {"scheme": "http"}
 

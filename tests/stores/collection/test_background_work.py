@@ -14,6 +14,7 @@ from tests.support.stores import onnx, opened, upload
 
 from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.catalog.labels import HUB
+from protoslice.catalog.marker import check_storage
 from protoslice.catalog.objects import ObjectTable, ReservedObject
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.spaces import Account
@@ -29,7 +30,6 @@ from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage
 from protoslice.stores import collection
 from protoslice.stores.collection import collect_garbage
-from protoslice.stores.marker import check_storage
 
 T = TypeVar("T")
 
@@ -319,7 +319,7 @@ def _waits(task: asyncio.Task[Any]) -> bool:
 async def test_a_service_collects_nothing_by_a_clock_that_was_set_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     time = Clocks()
     database, storage = InlineDatabase(lambda: time.clock), MemoryStorage()
-    monkeypatch.setattr("protoslice.stores.clock.elapsed", lambda: time.elapsed)
+    monkeypatch.setattr("protoslice.stores.collection.elapsed", lambda: time.elapsed)
     monkeypatch.setattr(collection, "EVERY_SECONDS", 0)
     async with opened(storage, database=database) as stores:
         first, second = [(await upload(stores, onnx(1000, seed=seed))).store.id for seed in range(2)]
@@ -364,8 +364,8 @@ async def test_a_later_process_on_the_machine_notices_that_the_clock_was_set_ahe
 ) -> None:
     time, machine = Clocks(), ["first start"]
     database = InlineDatabase(lambda: time.clock)
-    monkeypatch.setattr("protoslice.stores.clock.elapsed", lambda: time.elapsed)
-    monkeypatch.setattr("protoslice.stores.clock.boot", lambda: machine[0])
+    monkeypatch.setattr("protoslice.stores.collection.elapsed", lambda: time.elapsed)
+    monkeypatch.setattr("protoslice.stores.collection.boot", lambda: machine[0])
 
     async def doubted() -> float:
         return (await collection.doubt_clock(database))[0]

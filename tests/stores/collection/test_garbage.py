@@ -26,16 +26,18 @@ from tests.support.stores import (
     visible,
 )
 
+from protoslice.catalog import derived
 from protoslice.catalog.collector import TWICE_SECONDS
 from protoslice.catalog.objects import Collected
 from protoslice.defaults import DELETION_DELAY_SECONDS
 from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Store
 from protoslice.repositories import Commit, Ref, Repositories
+from protoslice.serving import StoreOptions
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
-from protoslice.stores import IngestRequest, StoreOptions, Stores, collection, derived_facts
-from protoslice.stores.reading.pieces import table_of
-from protoslice.stores.uploads import Body, NewUpload, Upload, UploadOptions
+from protoslice.stores import IngestRequest, Stores, collection
+from protoslice.uploads import Body, NewUpload, Upload, UploadOptions
+from protoslice.views.pieces import table_of
 
 HOUR = 3600.0
 DATA = onnx(90_000)
@@ -329,7 +331,7 @@ def test_a_manifest_that_cannot_be_read_keeps_its_objects_as_long_as_its_store_i
 
 
 def test_large_facts_about_a_store_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derived_facts, "LARGEST_ROW", 0)
+    monkeypatch.setattr(derived, "LARGEST_ROW", 0)
 
     async def work(stores: Stores, storage: MemoryStorage) -> None:
         info = (await upload(stores, {"model.onnx": DATA, "more": bytes(3 << 20)})).store

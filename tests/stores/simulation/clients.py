@@ -17,7 +17,7 @@ from tests.support.stores import onnx, read
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.reading.pieces import table_of
+from protoslice.views.pieces import table_of
 
 T = TypeVar("T")
 Actions = Sequence[Callable[[], Awaitable[None]]]

@@ -23,10 +23,10 @@ from tests.stores.simulation.replica import (
 )
 from tests.support.catalogues import InlineDatabase, at_once
 
+from protoslice.catalog.marker import marker_of, write_marker
 from protoslice.errors import ProtosliceError
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
-from protoslice.stores.marker import marker_of, write_marker
 
 T = TypeVar("T")
 

@@ -10,10 +10,10 @@ from tests.stores.simulation.ledger import Ledger
 from tests.stores.simulation.replica import Violation
 from tests.support.stores import read, visible
 
+from protoslice.catalog.marker import MARKER
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.errors import IntegrityError, NotFound, ProtosliceError
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.marker import MARKER
 
 _REFERRED: Final = " UNION ".join(
     f"SELECT space, object FROM {table}" for table in ("store_objects", "upload_objects", "derived")

@@ -40,7 +40,10 @@ SIZES: Final = {
 """Limits of the package, so small that short files are handled as large ones are."""
 
 
-_PACKAGES = tuple(f"protoslice.{name}" for name in ("stores", "catalog", "database", "concurrency", "schema"))
+_PACKAGES = tuple(
+    f"protoslice.{name}"
+    for name in ("stores", "uploads", "ingest", "views", "serving", "catalog", "database", "concurrency", "schema")
+)
 """Packages whose clocks and random numbers are those of the simulation."""
 
 
@@ -85,7 +88,7 @@ def _places() -> list[tuple[Any, str, Any]]:
             for key, value in vars(module).items():
                 if key in SIZES and isinstance(value, int):
                     _found.append((module, key, SIZES[key]))
-                elif value is datetime and name == "protoslice.stores.clock":
+                elif value is datetime and name == "protoslice.catalog.clock":
                     _found.append((module, key, _Datetime))
                 elif value is ThreadPoolExecutor:
                     _found.append((module, key, SimulatedPool))

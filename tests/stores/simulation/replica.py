@@ -14,13 +14,14 @@ from tests.support.catalogues import at_once
 from protoslice.database import Database
 from protoslice.database.transactions import CommitUnknown, Transient, Work
 from protoslice.errors import DatabaseUnavailable, ProtosliceError, StorageUnavailable
+from protoslice.serving import StoreOptions
+from protoslice.serving.shared import Shared
 from protoslice.storage import ObjectKey
 from protoslice.storage.interface import Buffer, Writer
 from protoslice.storage.wrappers import InterceptedStorage
-from protoslice.stores import StoreOptions, Stores
+from protoslice.stores import Stores
 from protoslice.stores.collection import collect_garbage
-from protoslice.stores.shared import Shared
-from protoslice.stores.uploads import UploadOptions
+from protoslice.uploads import UploadOptions
 
 if TYPE_CHECKING:
     from tests.stores.simulation.cluster import Cluster

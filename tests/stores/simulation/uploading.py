@@ -16,8 +16,8 @@ from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import RepositoryExists, RepositoryTable
 from protoslice.errors import AlreadyComplete, Conflict, Gone, NotFound, StorageUnavailable, WrongOffset
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.uploads import Body, NewUpload
-from protoslice.stores.uploads.model import Upload
+from protoslice.uploads import Body, NewUpload
+from protoslice.uploads.model import Upload
 
 TRIES = 25
 

@@ -139,10 +139,10 @@ async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
 
 
 async def _restore(settings: Settings, target: str, name: str | None, *, take_over: bool) -> Copied:
+    from protoslice.catalog.marker import read_marker
     from protoslice.database import connect, file_of
     from protoslice.storage import open_storage
     from protoslice.stores.backups import restore
-    from protoslice.stores.marker import read_marker
 
     uri = _uri(target)
     file_of(settings.database, settings.storage)
@@ -194,8 +194,8 @@ def _is_within(uri: str, other: str) -> bool:
 
 
 def _existing_target(settings: Settings, uri: str) -> Storage:
+    from protoslice.catalog.marker import is_missing
     from protoslice.stores.backups import NO_SNAPSHOTS
-    from protoslice.stores.marker import is_missing
 
     if is_missing(uri):
         raise NotFound(NO_SNAPSHOTS)

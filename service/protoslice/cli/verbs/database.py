@@ -32,7 +32,7 @@ def upgrade(storage: StorageUri = None, database: DatabaseUrl = None, as_json: J
     Example: protoslice database upgrade --database postgresql://protoslice@db.example/protoslice
     """
     settings = service_settings(storage=storage, database=database)
-    from protoslice.stores.marker import upgrade_catalogue
+    from protoslice.catalog.marker import upgrade_catalogue
 
     options = settings.plain_storage_options()
     before, after = asyncio.run(upgrade_catalogue(settings.storage, options, settings.database))

@@ -18,7 +18,7 @@ from protoslice.server.context import context_of
 from protoslice.server.http.parameters import with_parameter
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
-from protoslice.stores.uploads import ArrivingRequest
+from protoslice.uploads import ArrivingRequest
 
 router = RouteGroup(tags=["uploads"], render=render_tus)
 

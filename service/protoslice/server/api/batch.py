@@ -26,9 +26,9 @@ from protoslice.server.http.headers import Headers, header_lines, read_fields
 from protoslice.server.http.negotiation import FORMS
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import SERVICES, Given, Services
+from protoslice.serving import OpenStore, Representation
+from protoslice.serving.computed import Computed, Readable
 from protoslice.sources.ropes import Rope
-from protoslice.stores import OpenStore, Representation
-from protoslice.stores.objects.computed import Computed, Readable
 
 router = RouteGroup(tags=["views"])
 

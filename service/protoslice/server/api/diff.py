@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Query, Request
 from starlette.responses import Response
 
+from protoslice.catalog.paging import PAGE_BYTES
 from protoslice.catalog.syntax import is_id
 from protoslice.facts import TensorDelta, TensorMoves
 from protoslice.json_text import encode_json
@@ -19,9 +20,9 @@ from protoslice.server.auth.places import Ref
 from protoslice.server.auth.rules import SHOWN
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
-from protoslice.stores import OpenStore, TextView
-from protoslice.stores.paging import PAGE_BYTES
-from protoslice.stores.reading.comparisons import StoreComparison, Unfinished, compare, delta, moves
+from protoslice.serving import OpenStore
+from protoslice.views.comparisons import StoreComparison, Unfinished, compare, delta, moves
+from protoslice.views.texts import TextView
 
 router = RouteGroup(tags=["views"])
 

@@ -22,7 +22,7 @@ from protoslice.server.auth.places import Ref
 from protoslice.server.auth.rules import SHOWN
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
-from protoslice.stores.reading import graphs
+from protoslice.views import graphs
 
 router = RouteGroup(tags=["views"])
 

@@ -16,6 +16,7 @@ from fastapi import Depends, Header, Query, Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from protoslice.catalog.paging import PAGE_BYTES
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import Restored, Store, StoreName
 from protoslice.json_text import encode_json
@@ -31,11 +32,11 @@ from protoslice.server.http.parameters import SIGNATURE, Time, with_parameter
 from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.routing import Route
 from protoslice.server.services import Given, Services, given
-from protoslice.stores import Created, OpenStore, ResultPage, Stores, TextView
-from protoslice.stores.paging import PAGE_BYTES
-from protoslice.stores.reading.texts import text
+from protoslice.serving import OpenStore
+from protoslice.stores import Created, ResultPage, Stores
 from protoslice.tensors.omitted import HEADER as OMITTED
 from protoslice.tensors.omitted import refuse
+from protoslice.views.texts import TextView, text
 
 Limit = Annotated[
     int, Query(ge=1, le=(1 << 31) - 1, description="Maximum number of items; the service may return fewer.")

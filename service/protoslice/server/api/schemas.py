@@ -21,7 +21,7 @@ from protoslice.server.problems import MEDIA, HttpProblem
 from protoslice.server.request.body_limits import SCHEMA_BODY
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
-from protoslice.stores.objects.representation import Head
+from protoslice.serving.representation import Head
 
 router = RouteGroup(tags=["schemas"])
 

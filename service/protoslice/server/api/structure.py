@@ -32,11 +32,12 @@ from protoslice.server.auth.places import Ref
 from protoslice.server.auth.rules import READ, SHOWN
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
-from protoslice.stores import RecordsRequest, ResultPage
-from protoslice.stores.reading import chunks, documents, models
-from protoslice.stores.reading.pieces import table_of
+from protoslice.stores import ResultPage
 from protoslice.streams.framing import Framing
 from protoslice.tensors.listing import tags_of
+from protoslice.views import chunks, documents, models
+from protoslice.views.pieces import table_of
+from protoslice.views.records import RecordsRequest
 
 router = RouteGroup(tags=["views"])
 

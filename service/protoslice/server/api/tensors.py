@@ -9,6 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Query, Request
 from starlette.responses import Response
 
+from protoslice.catalog.paging import PAGE_BYTES
 from protoslice.facts import (
     TensorBranch,
 )
@@ -28,11 +29,10 @@ from protoslice.server.auth.places import Ref, absolute_url
 from protoslice.server.auth.rules import SHOWN
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
-from protoslice.stores import TextView
-from protoslice.stores.paging import PAGE_BYTES
-from protoslice.stores.reading import tensors
-from protoslice.stores.reading.tensors import tree as tensor_tree
 from protoslice.tensors.listing import tags_of
+from protoslice.views import tensors
+from protoslice.views.tensors import tree as tensor_tree
+from protoslice.views.texts import TextView
 
 router = RouteGroup(tags=["views"])
 

@@ -41,7 +41,7 @@ from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.errors import body_at_fault
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
-from protoslice.stores.uploads import Body, Upload
+from protoslice.uploads import Body, Upload
 
 router = RouteGroup(tags=["uploads"], render=render_tus)
 

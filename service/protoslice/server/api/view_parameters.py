@@ -14,10 +14,10 @@ from fastapi.params import Query as Described
 
 from protoslice.formats.onnx_external import ALIGNMENT
 from protoslice.server.http.parameters import Query, QueryNames, number_of
-from protoslice.stores import RecordsRequest
 from protoslice.streams.framing import FRAMINGS, WRITTEN
 from protoslice.tensors.reading import FLOATS
 from protoslice.tensors.safetensors_file import FileLayout
+from protoslice.views.records import RecordsRequest
 
 T = TypeVar("T")
 

@@ -29,9 +29,9 @@ from protoslice.server.http.negotiation import (
     choose,
 )
 from protoslice.server.services import Services
-from protoslice.stores import OpenStore, Representation, TextView
-from protoslice.stores.objects.representation import Head
-from protoslice.stores.reading.texts import get_head, put_head, text
+from protoslice.serving import OpenStore, Representation
+from protoslice.serving.representation import Head
+from protoslice.views.texts import TextView, get_head, put_head, text
 
 _FORMS_OF_MESSAGE: Final = (MESSAGE, PROTOBUF_JSON, JSON, TEXT)
 _FORMS_OF_RECORDS: Final = (DELIMITED, *FORMS_OF_RECORDS)

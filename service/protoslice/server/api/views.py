@@ -24,11 +24,11 @@ from protoslice.server.api.view_parameters import (
 )
 from protoslice.server.auth.rules import SHOWN, Rule
 from protoslice.server.http.parameters import number_of
-from protoslice.stores import OpenStore, Representation
-from protoslice.stores.reading import chunks, documents, models, records, tensors
+from protoslice.serving import OpenStore, Representation
 from protoslice.streams.selection import RecordChoice, RecordPart
 from protoslice.tensors.listing import tags_of
 from protoslice.tensors.safetensors_file import INDEX, WHOLE, may_be_shard
+from protoslice.views import chunks, documents, models, records, tensors
 
 PREFIX: Final = "/v1/stores/{ref}"
 

@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final, NamedTuple
 
+from protoslice.catalog.marker import open_both
 from protoslice.server.auth.oidc.issuers import Issuer, read_issuers
 from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, decide, lacking
 from protoslice.server.auth.rules import Rule, TagPlace
 from protoslice.server.auth.tokens import Tokens, parse_token
 from protoslice.server.settings import Settings
-from protoslice.stores.marker import open_both
 
 _STATUS: Final = {
     Decision.ALLOWED: "allowed",

@@ -10,8 +10,8 @@ from pydantic import AfterValidator
 from starlette.requests import Request
 from starlette.types import Scope
 
+from protoslice.catalog.spaces import DEFAULT_SPACE
 from protoslice.server.context import public_path
-from protoslice.stores.names import DEFAULT_SPACE
 
 _SPACE: Final = "protoslice.space"
 _PATH: Final = re.compile(r"(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", re.DOTALL)

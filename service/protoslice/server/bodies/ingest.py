@@ -13,6 +13,7 @@ from fastapi import Request
 from starlette.types import Receive
 
 from protoslice.errors import InvalidInput, UnsupportedMediaType
+from protoslice.ingest import BaseStore, DedupingWriter, FileWriter, Ingest, base_of, follow
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.bodies.form import FormReader
@@ -25,17 +26,8 @@ from protoslice.server.http.headers import plain_media_type, read_fields
 from protoslice.server.request.body_limits import TAR, upload_type
 from protoslice.server.request.errors import body_at_fault
 from protoslice.server.services import Services
-from protoslice.stores import (
-    BaseStore,
-    Created,
-    DedupingWriter,
-    FileWriter,
-    Ingest,
-    IngestRequest,
-    OpenStore,
-    base_of,
-    follow,
-)
+from protoslice.serving import OpenStore
+from protoslice.stores import Created, IngestRequest
 
 _RAW: Final = {
     "application/protobuf",

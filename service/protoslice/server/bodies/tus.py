@@ -24,7 +24,7 @@ from protoslice.server.http.upload_metadata import pairs
 from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.request.errors import render_problem
 from protoslice.server.settings import Settings
-from protoslice.stores.uploads import Checksum, Hash, NewUpload, Upload
+from protoslice.uploads import Checksum, Hash, NewUpload, Upload
 
 PREFIX: Final = "/v1/uploads"
 BODY_TYPE: Final = "application/offset+octet-stream"

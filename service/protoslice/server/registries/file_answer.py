@@ -10,7 +10,7 @@ from protoslice.server.http.answers.plan import Terms
 from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.headers import Headers, read_fields, with_headers
 from protoslice.server.services import SERVICES, Services
-from protoslice.stores import Representation
+from protoslice.serving import Representation
 
 
 class FileAnswer(Response):

@@ -23,7 +23,9 @@ from prometheus_client.registry import Collector
 
 from protoslice.build import build
 from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.new_objects import USABLE_SECONDS
 from protoslice.catalog.objects import ObjectTable
+from protoslice.catalog.quotas import Quotas
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.database import Database
 from protoslice.database.snapshots import last_snapshots
@@ -31,12 +33,10 @@ from protoslice.database.transactions import SECOND
 from protoslice.errors import ProtosliceError
 from protoslice.server.context import RequestContext
 from protoslice.server.telemetry.workers import SHARED
+from protoslice.serving.cache import Counts
 from protoslice.storage import Call
 from protoslice.stores import Stores
-from protoslice.stores.cache import Counts
-from protoslice.stores.quotas import Quotas
 from protoslice.stores.spaces import Spaces
-from protoslice.stores.writing.reservations import USABLE_SECONDS
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)

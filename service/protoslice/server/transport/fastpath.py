@@ -25,8 +25,8 @@ from protoslice.server.problems import HttpProblem
 from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.services import Services
 from protoslice.server.telemetry.logs import Recorder
-from protoslice.stores import OpenStore, Representation
-from protoslice.stores.reading.chunks import digests_known
+from protoslice.serving import OpenStore, Representation
+from protoslice.views.chunks import digests_known
 
 LARGEST_ANSWER: Final = 64 << 10
 """The longest body in bytes: writing a longer one takes so long that a task no longer shows."""

@@ -13,7 +13,7 @@ import pytest
 from protoslice.catalog.artifacts import ArtifactTable
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.mlflow import MlflowTable
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import DEFAULT_SPACE, Account
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.webhooks import WebhookTable
 from protoslice.errors import NotFound
@@ -24,10 +24,9 @@ from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Scope
 from protoslice.server.auth.rules import Rule
 from protoslice.server.routing import routes_of
 from protoslice.server.settings import Settings
+from protoslice.serving.open_stores import OpenStores
 from protoslice.stores import ResultPage
-from protoslice.stores.names import DEFAULT_SPACE
-from protoslice.stores.open_stores import OpenStores
-from protoslice.stores.uploads.records import UploadRecords
+from protoslice.uploads.records import UploadRecords
 
 Planting = Callable[[pytest.MonkeyPatch], None]
 

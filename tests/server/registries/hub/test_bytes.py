@@ -11,8 +11,8 @@ import pytest
 from tests.support.hub import header, send
 from tests.support.serve import serve
 
-from protoslice.stores.ingest import sharing
-from protoslice.stores.ingest.sharing import LEAST_SHARED
+from protoslice.ingest import sharing
+from protoslice.ingest.sharing import LEAST_SHARED
 
 FILES, COMMITS, SIZE = 36, 4, LEAST_SHARED
 

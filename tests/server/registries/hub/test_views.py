@@ -15,7 +15,7 @@ from tests.support.golden import folder
 from tests.support.hub import commit
 from tests.support.stores import onnx
 
-from protoslice.stores.reading import tensors
+from protoslice.views import tensors
 
 Made = Callable[..., str]
 VIEW = "views%2Fmain"

@@ -15,9 +15,9 @@ from protoslice.schema.types import bundled_bytes
 from protoslice.server.http.answers.plan import AnswerPlanner, Facts, Terms
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
-from protoslice.stores import TextView
-from protoslice.stores.objects.representation import Head
+from protoslice.serving.representation import Head
 from protoslice.versions import RENDERING
+from protoslice.views.texts import TextView
 
 _MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
 _ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}

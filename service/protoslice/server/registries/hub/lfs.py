@@ -28,8 +28,8 @@ from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
-from protoslice.stores import StoredPath
-from protoslice.stores.uploads import Body
+from protoslice.serving import StoredPath
+from protoslice.uploads import Body
 
 router = RouteGroup(render=render_lfs, strict=False, include_in_schema=False)
 

@@ -12,7 +12,9 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice._core import Xorb
+from protoslice.catalog.manifest import ObjectExtent
 from protoslice.errors import ChecksumMismatch, InvalidInput
+from protoslice.ingest.file_writer import Batches
 from protoslice.repositories import Repository, XorbSession
 from protoslice.server.auth.authenticator import secret_in
 from protoslice.server.auth.places import absolute_url
@@ -30,8 +32,6 @@ from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
-from protoslice.stores.ingest.file_writer import Batches
-from protoslice.stores.manifest import ObjectExtent
 
 router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 

@@ -25,7 +25,7 @@ from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, done
 from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
-from protoslice.stores import Representation
+from protoslice.serving import Representation
 
 router = RouteGroup(render=render_mlflow, strict=False, include_in_schema=False)
 

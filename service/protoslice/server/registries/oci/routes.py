@@ -34,7 +34,7 @@ from protoslice.server.request.body_limits import UPLOAD_PART, BodyTerms
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
-from protoslice.stores.uploads import Body
+from protoslice.uploads import Body
 
 router = RouteGroup(render=render_oci, strict=False, include_in_schema=False)
 

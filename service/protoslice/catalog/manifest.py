@@ -1,0 +1,315 @@
+"""Manifests: records of stores, with the location of every object that a store needs."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+from protoslice.catalog.envelope import seal, unseal
+from protoslice.catalog.objects import LARGEST_SUMLESS, object_id
+from protoslice.database.transactions import NOBODY, Actor
+from protoslice.errors import IntegrityError
+from protoslice.facts import UNKNOWN, File, Store
+from protoslice.storage import ObjectKey
+from protoslice.versions import Policy, store_id
+
+_VERSION: Final = 2
+_FILE_WEIGHT: Final = 120
+"""Bytes of JSON per file beside its path, about."""
+LARGEST_INLINE: Final = 16 << 10
+"""Bytes of the largest record that a manifest holds itself; a larger one is an object."""
+LARGEST_INLINE_SUMS: Final = 4 * LARGEST_SUMLESS // (64 << 10)
+"""Bytes of the largest sums that a location holds itself.
+
+These are the sums of 16 MiB, which a bucket takes in one request.
+"""
+LARGEST_HELD: Final = 4 << 10
+"""Bytes of all files of the largest store whose manifest holds the files themselves.
+
+A list reads manifests: a page of a hundred stores reads half a mebibyte of files at most.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectLocation:
+    """Location of bytes: an own object with block sums, several such parts, or a pinned external URI.
+
+    Bytes of small files may be part of the location itself.
+    """
+
+    size: int
+    key: str | None = None
+    uri: str | None = None
+    etag: str | None = None
+    parts: tuple[ObjectLocation, ...] = ()
+    """Consecutive locations that make up the bytes, if these are not exactly one object."""
+    at: int = 0
+    """Offset of the bytes in the first part: an object may hold others before and behind them."""
+    sums: bytes | None = None
+    """Block sums of an own object; None when they are an object beside it."""
+    held: bytes | None = None
+    """Bytes themselves, of a small file that lies in the manifest; None for bytes of an object."""
+
+    @classmethod
+    def joined(cls, parts: Sequence[ObjectLocation]) -> ObjectLocation:
+        """The location of consecutive parts; a single part is returned as it is."""
+        return parts[0] if len(parts) == 1 else cls(sum(part.size for part in parts), parts=tuple(parts))
+
+    def extents(self, start: int = 0, end: int | None = None) -> Iterator[ObjectExtent]:
+        """Extents of objects that make up the bytes from `start` to `end`, in order; none for no bytes."""
+        end = self.size if end is None else end
+        if not self.parts:
+            if start < end:
+                yield ObjectExtent(self, start, end)
+            return
+        at = -self.at
+        for part in self.parts:
+            low, high = max(start - at, 0), min(end - at, part.size)
+            if low < high:
+                yield from part.extents(low, high)
+            at += part.size
+
+    @property
+    def objects(self) -> Iterator[ObjectLocation]:
+        """Objects at this location, each of which holds some of the bytes or, for no bytes, none."""
+        if not self.parts:
+            yield self
+        for part in self.parts:
+            yield from part.objects
+
+    @property
+    def is_held(self) -> bool:
+        """True when a manifest holds some of the bytes."""
+        return any(each.held is not None for each in self.objects)
+
+    @property
+    def keys(self) -> Iterator[str]:
+        """Keys of the storage's own objects at this location."""
+        if self.key is not None:
+            yield self.key
+        for part in self.parts:
+            yield from part.keys
+
+    @property
+    def object_ids(self) -> set[int]:
+        """Ids of the storage's own objects at this location."""
+        return {object_id(key) for key in self.keys}
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectExtent:
+    """Bytes of one object, from `start` to `end`."""
+
+    object: ObjectLocation
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self.end - self.start
+
+    @property
+    def location(self) -> ObjectLocation:
+        """The location of these bytes alone."""
+        whole = self.start == 0 and self.end == self.object.size
+        return self.object if whole else ObjectLocation(self.size, parts=(self.object,), at=self.start)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """Record of a store."""
+
+    id: str
+    type: str | None
+    root: str | None
+    """Path of the root proto; None for a store without a root, for the reason `why`."""
+    chunks: int
+    min_chunk: int
+    max_chunk: int
+    created: datetime
+    source: str
+    files: tuple[File, ...]
+    objects: tuple[ObjectLocation, ...]
+    """Location of each of the files, in their order."""
+    side: ObjectLocation | None = None
+    indexed: bool = True
+    """False when the root is no proto, such as a text or the table of a tensor bundle."""
+    chunked: bool = False
+    """True when an image is stored, as for a chunked proto or a text."""
+    schema: str | None = None
+    """Fingerprint of the schema that the root is read by; None without a type or an index."""
+    planner: int | None = None
+    """Version of the planner that made the chunks; None for a root without an index."""
+    why: str | None = None
+    """One sentence on why there is no root; None when there is one."""
+    stream: str | None = None
+    """Path of the likeliest file whose bytes are records; None without one."""
+    rules: tuple[str, ...] = ()
+    """Rules that the root was planned by, in canonical form."""
+    inline: Mapping[str, bytes] = field(default_factory=dict)
+    """Small records of the root, by name: each saves a durable write, and a read when the store is opened."""
+    beside: Mapping[str, str] = field(default_factory=dict)
+    """Keys of the larger records of the root, by name, which are objects."""
+    row: int = field(default=0, compare=False)
+    """Row of the store in the catalogue: another one if the store was removed and sent again."""
+
+    def encode(self) -> bytes:
+        """Serialize the manifest to JSON in an envelope."""
+        data = {"version": _VERSION} | _as_dict(self)
+        return seal(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
+
+    @classmethod
+    def decode(cls, data: bytes, row: int = 0) -> Manifest:
+        """Parse the output of `encode`, which a row of the catalogue holds; `IntegrityError` for anything else."""
+        try:
+            raw = json.loads(unseal(data, "a store's manifest"))
+            if raw.pop("version") != _VERSION:
+                raise IntegrityError("the manifest of a store has an unsupported version")
+            return cls(**_from_dict(raw), row=row)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise IntegrityError("the manifest of a store does not parse") from error
+
+    def named(self) -> Manifest:
+        """A copy whose `id` is the digest of files and policy."""
+        files = [
+            (file.path, file.size, file.sha256 or (stored.uri, stored.etag))
+            for file, stored in zip(self.files, self.objects, strict=True)
+        ]
+        policy = Policy(
+            root=self.root,
+            type=self.type,
+            min_chunk=self.min_chunk,
+            max_chunk=self.max_chunk,
+            schema=self.schema,
+            planner=self.planner,
+            rules=self.rules,
+        )
+        return replace(self, id=store_id(files, policy))
+
+    @property
+    def weight(self) -> int:
+        """Size of the manifest's JSON form, about."""
+        paths = sum(len(file.path) for file in self.files)
+        records = 2 * sum(map(len, self.inline.values())) + 2 * sum(len(each.held or b"") for each in self.objects)
+        texts = len(self.why or "") + len(self.stream or "") + sum(map(len, self.rules))
+        return _FILE_WEIGHT * (1 + len(self.files)) + paths + texts + records
+
+    def as_store(self, tags: Sequence[str] = (), uploader: Actor = NOBODY, description: str = "") -> Store:
+        """Return the store as listings and answers show it."""
+        return Store(
+            id=self.id,
+            type=self.shown_type,
+            root=self.root,
+            size=sum(file.size for file in self.files),
+            chunks=self.chunks,
+            min_chunk=self.min_chunk,
+            max_chunk=self.max_chunk,
+            created=self.created,
+            tags=tuple(tags),
+            files=self.files,
+            source=self.source,
+            schema=self.schema,
+            planner=self.planner,
+            rules=self.rules,
+            why=self.why,
+            records_file=self.stream,
+            uploader=uploader.name or None,
+            uploader_id=uploader.id or None,
+            description=description,
+        )
+
+    @property
+    def shown_type(self) -> str | None:
+        """Type of the root as the API shows it; None for a store without a root."""
+        return None if self.root is None else self.type or UNKNOWN
+
+    @property
+    def records(self) -> tuple[str, ...]:
+        """Names of the records that the root is read by, inline or not."""
+        kept = {"index": self.indexed, "plan": self.indexed, "image": self.chunked, "schema": self.schema is not None}
+        return tuple(name for name, there in kept.items() if there)
+
+    @property
+    def stored(self) -> tuple[ObjectLocation, ...]:
+        """Locations of the files, and of the side object if there is one."""
+        return (*self.objects, *([self.side] if self.side else []))
+
+    @property
+    def object_ids(self) -> set[int]:
+        """Ids of the objects that the store needs."""
+        keys = {key for each in self.stored for key in each.keys}
+        return {object_id(key) for key in keys.union(self.beside.values())}
+
+
+def sums_of(key: ObjectKey) -> ObjectKey:
+    """Return the key of the block checksums of an object."""
+    return ObjectKey(f"{key}.sums")
+
+
+def _as_dict(manifest: Manifest) -> dict[str, Any]:
+    data: dict[str, Any] = {name: getattr(manifest, name) for name in Manifest.__slots__}
+    data["created"] = manifest.created.isoformat()
+    data["files"] = [[file.path, file.size, file.sha256] for file in manifest.files]
+    data["objects"] = [_without_sums(stored) for stored in manifest.objects]
+    data["side"] = _without_sums(manifest.side) if manifest.side else None
+    data |= _sums_as_dict(manifest.stored)
+    if not manifest.rules:
+        del data["rules"]
+    if manifest.stream is None:
+        del data["stream"]
+    del data["row"]
+    data["beside"] = dict(manifest.beside)
+    data["inline"] = {name: b64encode(record).decode() for name, record in manifest.inline.items()}
+    return data
+
+
+def stored_as_dict(stored: ObjectLocation) -> dict[str, Any]:
+    """Convert a location to a JSON object for `stored_from_dict`."""
+    return _without_sums(stored) | _sums_as_dict([stored])
+
+
+def _sums_as_dict(locations: Iterable[ObjectLocation]) -> dict[str, Any]:
+    """Sums of objects by key, once for all files and extents that they may hold; no entry without sums."""
+    sums = {each.key: each.sums for stored in locations for each in stored.objects if each.sums is not None}
+    return {"sums": {key: b64encode(each).decode() for key, each in sums.items()}} if sums else {}
+
+
+def _without_sums(stored: ObjectLocation) -> dict[str, Any]:
+    fields: dict[str, Any] = {"size": stored.size, "key": stored.key, "uri": stored.uri, "etag": stored.etag}
+    fields["parts"] = [_without_sums(part) for part in stored.parts] or None
+    fields["at"] = stored.at or None
+    fields["held"] = None if stored.held is None else b64encode(stored.held).decode()
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def stored_from_dict(raw: dict[str, Any], sums: Mapping[str, bytes] = MappingProxyType({})) -> ObjectLocation:
+    """Parse the output of `stored_as_dict`; `sums` are those of objects by key, if they lie elsewhere."""
+    if "sums" in raw:
+        sums = _decoded(raw["sums"])
+    parts = tuple(stored_from_dict(part, sums) for part in raw.get("parts", ()))
+    own = sums.get(raw.get("key", ""))
+    held = b64decode(raw["held"], validate=True) if "held" in raw else None
+    if held is not None and len(held) != raw["size"]:
+        raise ValueError("a file in the manifest has a wrong size")
+    return ObjectLocation(**(raw | {"parts": parts, "sums": own, "held": held}))
+
+
+def _decoded(sums: Mapping[str, str]) -> dict[str, bytes]:
+    return {key: b64decode(each, validate=True) for key, each in sums.items()}
+
+
+def _from_dict(raw: dict[str, Any]) -> dict[str, Any]:
+    sums = _decoded(raw.pop("sums", {}))
+    raw["created"] = datetime.fromisoformat(raw["created"])
+    raw["files"] = tuple(File(*file) for file in raw["files"])
+    raw["objects"] = tuple(stored_from_dict(stored, sums) for stored in raw["objects"])
+    raw["side"] = stored_from_dict(raw["side"], sums) if raw["side"] else None
+    raw["rules"] = tuple(raw.get("rules", ()))
+    raw["inline"] = {name: b64decode(record, validate=True) for name, record in raw.get("inline", {}).items()}
+    return raw

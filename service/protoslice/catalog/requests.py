@@ -1,0 +1,108 @@
+"""Requests for new stores, their validation, and their results."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice import _core
+from protoslice.catalog.syntax import check_tag
+from protoslice.defaults import MAX_CHUNK, MAX_FILES, MIN_CHUNK
+from protoslice.errors import InvalidInput, LimitExceeded
+from protoslice.facts import UNKNOWN, ModelReport, Store
+from protoslice.file_names import check_file_path, check_form
+
+TAGS_AT_ONCE: Final = 64
+"""Tags that one request may set."""
+
+
+@dataclass(frozen=True, slots=True)
+class IngestRequest:
+    """Options of an ingest: type and root, tags, chunk sizes."""
+
+    type: str | None = None
+    root: str | None = None
+    tags: tuple[str, ...] = ()
+    min_chunk: int = MIN_CHUNK
+    max_chunk: int = MAX_CHUNK
+    plan: str | None = None
+    """`policy` plans a chunked root by the chunk sizes; None keeps the plan that it came with."""
+    rules: tuple[str, ...] | None = None
+    """Rules that go before the sizes, and before the plan that a chunked root came with.
+
+    None takes the rules kept for the root's type; an empty tuple takes none.
+    """
+    source: str = "upload"
+    report: bool = False
+    """True to return a report on the model."""
+    of_commit: bool = False
+    """True for the store of a commit or of a manifest, which goes with its last name."""
+    strict: bool = False
+    """True to refuse a model that lacks files or fails checksums of its own."""
+
+    @property
+    def names_a_root(self) -> bool:
+        """True when the client names the root, its type or rules; a store without a root is an error then."""
+        return self.root is not None or self.type is not None or bool(self.rules)
+
+    def type_or(self, detected: str | None) -> str | None:
+        """The type of the root: the one asked for, else the one detected; None for `unknown`."""
+        return None if self.type == UNKNOWN else self.type or detected
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """The store of an upload; `created` is False when the service had it already."""
+
+    store: Store
+    created: bool
+    report: ModelReport | None = None
+    """Report on the model; None unless requested."""
+
+
+class FilePaths:
+    """File paths of one store: unique, and none a folder of another, so that all fit on one disk."""
+
+    def __init__(self) -> None:
+        # Separators become NUL, which sorts first, so that the contents of a folder follow its name.
+        self._sorted: list[str] = []
+
+    def add(self, path: str) -> None:
+        """Add a path; `InvalidInput` when malformed or in conflict with another, `LimitExceeded` for too many."""
+        if len(self._sorted) >= MAX_FILES:
+            raise LimitExceeded(f"a store holds at most {MAX_FILES} files")
+        name = check_file_path(path).replace("/", "\0")
+        place = bisect_left(self._sorted, name)
+        if self._sorted[place : place + 1] == [name]:
+            raise InvalidInput(f"The upload contains {path!r} twice")
+        for file, inside in ((self._sorted[place - 1 : place], [name]), ([name], self._sorted[place : place + 1])):
+            if file and inside and inside[0].startswith(file[0] + "\0"):
+                one, other = file[0].replace("\0", "/"), inside[0].replace("\0", "/")
+                raise InvalidInput(
+                    f"The upload contains the file {one!r} and also {other!r}, which needs a folder of that name"
+                )
+        self._sorted.insert(place, name)
+
+
+def check_request(request: IngestRequest) -> None:
+    """Raise `InvalidInput` for bad chunk sizes, rules, tags or root path, before any byte is read."""
+    if request.min_chunk < 1 or request.max_chunk < request.min_chunk:
+        raise InvalidInput("min_chunk must be at least 1, and max_chunk no smaller than min_chunk")
+    if len(request.tags) > TAGS_AT_ONCE:
+        raise InvalidInput(f"Too many tags: {len(request.tags)} requested, at most {TAGS_AT_ONCE} per request")
+    check_plan(request.plan)
+    _core.Plan.rules(request.rules or ())
+    for name in request.tags:
+        check_tag(name)
+    if request.root is not None:
+        check_form(request.root)
+
+
+def check_plan(plan: str | None) -> None:
+    """Raise `InvalidInput` unless `plan` is None or `policy`."""
+    if plan not in {None, "policy"}:
+        raise InvalidInput(
+            f"Invalid plan {plan!r}: use `policy` to split by chunk sizes, or leave plan out to keep the "
+            "chunks of the uploaded file"
+        )

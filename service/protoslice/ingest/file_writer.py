@@ -1,0 +1,309 @@
+"""Files of an ingest as they arrive: written, scanned and digested batch by batch, with back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterable, Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final
+
+from protoslice.catalog.manifest import LARGEST_HELD, ObjectExtent, ObjectLocation
+from protoslice.catalog.new_objects import NewObjects, ObjectWriter
+from protoslice.concurrency.executor import Worker
+from protoslice.detection import Detection
+from protoslice.errors import ChecksumMismatch, InvalidInput, LimitExceeded, ProtosliceError
+from protoslice.facts import File
+from protoslice.ingest.inspection import InspectedFile, Inspection, Scan
+from protoslice.ingest.sharing import Layout, Sharing
+from protoslice.serving.finding import FileRef
+
+BATCH = 1 << 20
+"""Batch size: a thread hop per piece would cost more than the work."""
+FULL_PACK = 256 << 20
+"""Size at which a pack is committed and another one begins."""
+OTHER_DIGEST: Final = "The digest does not match the received bytes: nothing was stored"
+"""The message is the same whether a file with this digest is stored or not."""
+_CLOSED: Final = "The file is closed"
+FindFile = Callable[[], Awaitable[FileRef | None]]
+"""Finds a file in the storage; None when there is none to rely on."""
+
+
+class Batches:
+    """Gathers pieces into batches; at most one batch is gathered while another is processed."""
+
+    def __init__(self, work: Callable[[bytes | memoryview], Awaitable[None]]) -> None:
+        self._work = work
+        self._gathered: list[bytes | memoryview] = []
+        self._size = 0
+        self._begun = False
+        self._working: asyncio.Future[None] | None = None
+
+    async def add(self, piece: bytes | memoryview) -> None:
+        """Add a piece; waits while a full batch cannot be handed on yet."""
+        self._gathered.append(piece)
+        self._size += len(piece)
+        if self._size >= BATCH:
+            await self._hand_on()
+
+    def take_all(self) -> bytes | None:
+        """All pieces, withdrawn from processing; None when a batch has been handed on already."""
+        if self._begun:
+            return None
+        gathered, self._gathered, self._size = b"".join(self._gathered), [], 0
+        return gathered
+
+    @property
+    def held(self) -> bytes | None:
+        """All pieces, as long as none has been handed on; then None."""
+        return None if self._begun else b"".join(self._gathered)
+
+    async def flush(self) -> None:
+        """Hand on all pieces and wait until they are processed."""
+        await self._hand_on()
+        await self._idle()
+
+    async def stop(self) -> None:
+        """Discard gathered pieces and wait for the batch being processed, ignoring its errors."""
+        self._gathered, self._size = [], 0
+        with suppress(ProtosliceError):
+            await self._idle()
+
+    async def _hand_on(self) -> None:
+        await self._idle()
+        if self._gathered:
+            batch = self._gathered[0] if len(self._gathered) == 1 else b"".join(self._gathered)
+            self._gathered, self._size = [], 0
+            self._begun = True
+            self._working = asyncio.ensure_future(self._work(batch))
+
+    async def _idle(self) -> None:
+        if self._working is not None:
+            working, self._working = self._working, None
+            await working
+
+
+class PendingLocation:
+    """Location of a file, set once its object is durable."""
+
+    __slots__ = ("stored",)
+
+    def __init__(self, stored: ObjectLocation | None = None) -> None:
+        self.stored = stored
+
+
+@dataclass(slots=True)
+class IngestedFile:
+    """File that has arrived and belongs to no store yet."""
+
+    info: File
+    place: PendingLocation
+    detection: Detection
+    scan: Scan | None
+    is_shared: bool = False
+    """True for a file that lies in objects of another store."""
+
+    @property
+    def stored(self) -> ObjectLocation:
+        """Location of the file, which is durable."""
+        assert self.place.stored is not None, "the packs are committed before anybody looks into files"
+        return self.place.stored
+
+
+class PackWriter:
+    """Objects that the small files of one ingest share, since each object waits for the disk."""
+
+    def __init__(self, objects: NewObjects, worker: Worker) -> None:
+        self._objects = objects
+        self._worker = worker
+        self._pack: ObjectWriter | None = None
+        self._batches = Batches(self._work)
+        self._places: list[tuple[PendingLocation, int, int]] = []
+        self._size = 0
+
+    async def add(self, content: bytes) -> PendingLocation:
+        """Add a small file to the open pack; durable after `commit`."""
+        place = PendingLocation()
+        self._places.append((place, self._size, len(content)))
+        self._size += len(content)
+        if content:
+            await self._batches.add(content)
+        if self._size >= FULL_PACK:
+            await self.commit()
+        return place
+
+    def held(self, place: PendingLocation) -> bytes | None:
+        """The content of a small file, as long as no byte of its pack is written; then None."""
+        content = self._batches.held
+        found = next(((at, at + size) for one, at, size in self._places if one is place), None)
+        return None if content is None or found is None else content[slice(*found)]
+
+    async def commit(self) -> None:
+        """Make all small files durable and set their locations."""
+        if not self._places:
+            return
+        await self._batches.flush()
+        pack = await (await self._opened()).commit()
+        places, self._pack, self._places, self._size = self._places, None, [], 0
+        await self._worker.run(lambda: _place(places, pack))
+
+    def keep_inline(self) -> None:
+        """Leave the bytes of small files to the manifest, where they are few; `commit` writes what is left."""
+        content = self._batches.take_all() if self._size <= LARGEST_HELD else None
+        if not self._places or content is None:
+            return
+        for place, at, size in self._places:
+            place.stored = ObjectLocation(size, held=content[at : at + size])
+        self._places, self._size = [], 0
+
+    async def abort(self) -> None:
+        """Discard the open pack."""
+        await self._batches.stop()
+        pack, self._pack = self._pack, None
+        if pack is not None:
+            await pack.abort()
+
+    async def _opened(self) -> ObjectWriter:
+        """The open pack, which begins with the first bytes that are written of it."""
+        if self._pack is None:
+            self._pack = await self._objects.writer()
+        return self._pack
+
+    async def _work(self, batch: bytes | memoryview) -> None:
+        pack = await self._opened()
+        summing = asyncio.ensure_future(self._worker.run(lambda: pack.sums.update(batch)))
+        try:
+            await pack.write(batch)
+        finally:
+            await summing
+
+
+class FileWriter:
+    """Writer of one file of an ingest: gathers a batch while the one before is written, scanned and digested.
+
+    A file smaller than a batch goes into a pack, any other becomes one object.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        objects: NewObjects,
+        packs: PackWriter,
+        sharing: Sharing,
+        *,
+        worker: Worker,
+        inspection: Inspection,
+        limit: int,
+        find_existing: FindFile | None = None,
+    ) -> None:
+        """`find_existing` gives a file of the storage that this one is said to be, once a batch of it has come."""
+        self.ingested: IngestedFile | None = None
+        """The file, once it is closed."""
+        self._path = path
+        self._objects = objects
+        self._packs = packs
+        self._sharing = sharing
+        self._worker = worker
+        self._inspection = inspection
+        self._limit = limit
+        self._find_existing = find_existing
+        self._existing: FileRef | None = None
+        self._writer: ObjectWriter | None = None
+        self._batches = Batches(self._write)
+        self._shared = Batches(self._inspect)
+        self._layout = Layout()
+        self._size = 0
+
+    async def write(self, piece: bytes | memoryview) -> None:
+        """Append `piece`, waiting while an earlier batch is being processed; `LimitExceeded` beyond the limit."""
+        if self.ingested is not None:
+            raise InvalidInput(_CLOSED)
+        self._grow(len(piece))
+        self._layout.write(len(piece))
+        await self._batches.add(piece)
+
+    async def exists_already(self) -> bool:
+        """True when the storage is known to have the file that this one is said to be."""
+        find, self._find_existing = self._find_existing, None
+        if find is not None:
+            self._existing = await find()
+        return self._existing is not None
+
+    async def share(
+        self, extent: ObjectExtent, worth: frozenset[str], pieces: AsyncIterable[bytes | memoryview]
+    ) -> None:
+        """Append an extent of another store's object, whose bytes come in `pieces`.
+
+        They are inspected, and written too if the object is not in `worth` or the extent is too small to be shared.
+        """
+        if not self._sharing.takes(extent, worth, goes_on=self._layout.ends_before(extent)):
+            async for piece in pieces:
+                await self.write(piece)
+            return
+        self._grow(extent.size)
+        await self._batches.flush()  # bytes are inspected in their order
+        async for piece in pieces:
+            await self._shared.add(piece)
+        await self._shared.flush()
+        self._layout.share(extent)
+
+    async def close(self) -> File:
+        """Finish the file, which is durable on return unless it is in a pack.
+
+        `ChecksumMismatch` for a file that is not the one it was said to be.
+        """
+        if self.ingested is not None:
+            raise InvalidInput(_CLOSED)
+        small = None if self._layout.is_shared else self._batches.take_all()
+        if small is not None:
+            place = await self._packs.add(small)
+            inspected = await self._worker.run(lambda: self._inspect_all(small))
+        else:
+            await self._batches.flush()
+            inspected = await self._worker.run(self._inspection.finish)
+            own = None if self._writer is None else await self._writer.commit()
+            place = PendingLocation(self._layout.location(own))
+        info, found = File(self._path, self._size, inspected.sha256.hex()), self._existing
+        if found is not None:
+            if (found.sha256, found.size) != (info.sha256, info.size):
+                raise ChecksumMismatch(OTHER_DIGEST)
+            place = PendingLocation(found.location)
+        self.ingested = IngestedFile(info, place, inspected.detection, inspected.scan, is_shared=found is not None)
+        return info
+
+    async def abort(self) -> None:
+        """Discard the file."""
+        await self._batches.stop()
+        await self._shared.stop()
+        if self._writer is not None:
+            await self._writer.abort()
+
+    def _grow(self, size: int) -> None:
+        self._size += size
+        if self._size > self._limit:
+            said = f"The upload is too large: {self._path!r} exceeds the {self._limit} bytes left for it"
+            raise LimitExceeded(said)
+
+    def _inspect_all(self, content: bytes) -> InspectedFile:
+        self._inspection.take(content)
+        return self._inspection.finish()
+
+    async def _inspect(self, batch: bytes | memoryview) -> None:
+        await self._worker.run(lambda: self._inspection.take(batch))
+
+    async def _write(self, batch: bytes | memoryview) -> None:
+        if await self.exists_already():
+            await self._inspect(batch)
+            return
+        writer = self._writer = self._writer or await self._objects.writer()
+        digesting = asyncio.ensure_future(self._worker.run(lambda: self._inspection.take(batch, writer.sums)))
+        try:
+            await writer.write(batch)
+        finally:
+            await digesting
+
+
+def _place(places: Sequence[tuple[PendingLocation, int, int]], pack: ObjectLocation) -> None:
+    """Set the locations of the files in a pack, from their offsets and sizes."""
+    for place, at, size in places:
+        place.stored = pack if len(places) == 1 else ObjectLocation(size, parts=(pack,), at=at)

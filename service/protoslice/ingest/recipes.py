@@ -1,0 +1,181 @@
+"""Execution of recipes: literals and copied ranges become the files of an ingest.
+
+A copy names store, file and range; a client that may read those may copy them, and a digest alone gives no access.
+Copied bytes are verified like any read. Large parts of files are not written again: the new store names the objects
+that hold them, and the claims of their attempts decide whether it may. A file that is one whole file of a store is not
+even read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Final
+
+from protoslice.catalog.syntax import is_id
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
+from protoslice.ingest.file_writer import FileWriter
+from protoslice.ingest.ingest import Ingest
+from protoslice.ingest.sharing import LEAST_SHARED, worth_sharing
+from protoslice.recipes import Copy, Event, Literal, RecipeEnd, RecipeFile, RecipeReader
+from protoslice.serving.finding import FileRef
+from protoslice.serving.opened import OpenStore
+from protoslice.serving.representation import Representation
+
+View = Callable[[str], Awaitable[OpenStore]]
+"""Opens the store with an id."""
+_TAKEN: Final = 1000
+"""Whole files of stores that are taken together."""
+_WRONG: Final = "The file does not match the size and digest in the recipe: nothing was stored"
+
+
+async def follow(body: AsyncIterator[bytes], ingest: Ingest, view: View) -> None:
+    """Ingest the files of a recipe; raises unless each has the size and digest that the recipe states.
+
+    `view` opens the stores that it copies from.
+
+    Events are carried out as they arrive. What was written before an error becomes garbage, limited by `ingest.room`.
+    """
+    reader, writing = RecipeReader(), _Writing(ingest, view)
+    async for piece in body:
+        for event in reader.feed(piece):
+            await writing.carry_out(event)
+    reader.finish()
+    await writing.finish()
+
+
+class _Writing:
+    """Writes the files of a recipe; one that is a whole file of a store is taken, and not copied."""
+
+    def __init__(self, ingest: Ingest, view: View) -> None:
+        self._ingest = ingest
+        self._view = view
+        self._room = ingest.room
+        self._total = 0
+        """Bytes of all files so far."""
+        self._path = ""
+        self._last: Copy | None = None
+        """Copy that was read last, and was not yet carried out."""
+        self._writer: FileWriter | None = None
+        self._whole: tuple[Copy, FileRef] | None = None
+        """First copy of the file, as long as it is a whole file and all there is."""
+        self._taken: dict[str, FileRef] = {}
+        self._worth = "", frozenset[str]()
+        """Store that was copied from last, and its attempts that are worth sharing."""
+
+    async def carry_out(self, event: Event) -> None:
+        """Carry out one event; a copy waits for the next event, which may continue it."""
+        if isinstance(event, Copy):
+            await _source(event, self._view)
+        if isinstance(event, Literal | Copy):
+            self._total += event.length
+            if self._total > self._room:
+                raise LimitExceeded(f"The recipe creates {self._total} bytes or more: at most {self._room} are allowed")
+        last = self._last
+        if isinstance(event, Copy):
+            if last is not None and _continues(last, event):
+                self._last = replace(last, length=last.length + event.length)
+                return
+            self._last = event
+        else:
+            self._last = None
+        if last is not None:
+            await self._copy(last)
+        match event:
+            case RecipeFile():
+                self._path, self._writer, self._whole = event.path, None, None
+            case RecipeEnd():
+                await self._end(event)
+            case bytes():
+                await (await self._opened()).write(event)
+
+    async def finish(self) -> None:
+        """Take the last whole files; the recipe has ended, so no copy waits."""
+        await self._take()
+
+    async def _copy(self, copy: Copy) -> None:
+        if not copy.length:
+            return
+        ref = await _whole(copy, self._view) if self._writer is None and self._whole is None else None
+        if ref is not None:
+            self._whole = copy, ref
+        else:
+            await self._append(copy, await self._opened())
+
+    async def _append(self, copy: Copy, writer: FileWriter) -> None:
+        """Append a copied range to the open file: large parts shared, all else written."""
+        source, store = await _source(copy, self._view), await self._view(copy.store)
+        ref, at, end = store.refs.get(copy.file), copy.offset, copy.offset + copy.length
+        try:
+            if ref is None or copy.length < LEAST_SHARED:
+                async with aclosing(source.pieces(at, end)) as pieces:
+                    async for piece in pieces:
+                        await writer.write(piece)
+                return
+            if self._worth[0] != copy.store:
+                self._worth = copy.store, worth_sharing(each.location for each in store.refs.values())
+            for extent in ref.location.extents(at, end):
+                await writer.share(extent, self._worth[1], source.pieces(at, at + extent.size))
+                at += extent.size
+        except (NotFound, IntegrityError) as error:
+            raise _gone(copy) from error
+
+    async def _opened(self) -> FileWriter:
+        """The open writer of the file, which holds what was not yet copied."""
+        if self._writer is None:
+            await self._take()  # in the order of the recipe
+            self._writer = await self._ingest.file(self._path)
+        if self._whole is not None:
+            (copy, _), self._whole = self._whole, None
+            await self._append(copy, self._writer)
+        return self._writer
+
+    async def _end(self, end: RecipeEnd) -> None:
+        if self._whole is not None:
+            ref = self._whole[1]
+            if self._path in self._taken:
+                await self._take()  # refuses the second file at a path
+            self._taken[self._path] = ref
+            if len(self._taken) >= _TAKEN:
+                await self._take()
+            size, sha256 = ref.size, ref.sha256
+        else:
+            info = await (await self._opened()).close()
+            size, sha256 = info.size, info.sha256 or ""
+        if (size, sha256) != (end.size, end.sha256):
+            raise InvalidInput(f"{self._path!r}: {_WRONG}")
+
+    async def _take(self) -> None:
+        taken, self._taken = self._taken, {}
+        if taken:
+            await self._ingest.take(taken)
+
+
+async def _source(copy: Copy, view: View) -> Representation:
+    """Source of a copy; raises when it is gone or has no such range."""
+    if not is_id(copy.store):
+        raise InvalidInput("A recipe must name the store to copy from by its full id")
+    try:
+        source = (await view(copy.store)).file(copy.file)
+    except (NotFound, IntegrityError) as error:
+        raise _gone(copy) from error
+    if copy.offset + copy.length > source.size:
+        raise InvalidInput(f"Range out of bounds: {copy.file!r} of store {copy.store} has {source.size} bytes")
+    return source
+
+
+async def _whole(copy: Copy, view: View) -> FileRef | None:
+    """The file that a copy is all of; None for a part of one, and for an object registered in place."""
+    await _source(copy, view)
+    ref = (await view(copy.store)).refs.get(copy.file)
+    return ref if ref is not None and copy.length == ref.size else None
+
+
+def _continues(last: Copy, copy: Copy) -> bool:
+    return (copy.store, copy.file, copy.offset) == (last.store, last.file, last.offset + last.length)
+
+
+def _gone(copy: Copy) -> Conflict:
+    # The recipe is valid but the store has changed: the client can send the bytes instead.
+    return Conflict(f"The bytes to copy from store {copy.store} are missing or damaged: send them instead")

@@ -1,0 +1,83 @@
+"""Sharing: bytes that a new store names in the objects of others, and those that it writes anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
+
+LEAST_SHARED: Final = 256 << 10
+"""Bytes of the smallest part of a file that is shared: a reader takes up to half as much beside it."""
+MOST_EXTENTS: Final = 4096
+"""Shared parts of files in one store."""
+HEAVY: Final = 4 << 20
+"""Bytes of an object that are always worth a reference to it."""
+MOST_LIGHT: Final = 32
+"""Objects of which a store shares fewer bytes than that."""
+
+
+class Sharing:
+    """Bound on the parts of files that one ingest shares."""
+
+    def __init__(self) -> None:
+        self._extents = 0
+
+    def takes(self, extent: ObjectExtent, worth: frozenset[str], *, goes_on: bool) -> bool:
+        """True when an extent is to be shared, of the objects `worth` it; False when it is written again.
+
+        One that `goes_on` with what the file ends in is shared whatever its size: it makes no extent more.
+        """
+        if extent.object.key not in worth:
+            return False
+        if not goes_on and (extent.size < LEAST_SHARED or self._extents >= MOST_EXTENTS):
+            return False
+        self._extents += not goes_on
+        return True
+
+
+def worth_sharing(locations: Iterable[ObjectLocation]) -> frozenset[str]:
+    """Keys of the objects of which bytes are shared: all, or without the lightest when too many are light."""
+    weights: Counter[str] = Counter()
+    for extent in (extent for location in locations for extent in location.extents()):
+        if extent.object.key is not None:
+            weights[extent.object.key] += extent.size
+    light = sorted((each for each, size in weights.items() if size < HEAVY), key=lambda each: (-weights[each], each))
+    # Half of them at once: so the next versions have room, and a byte is written again once in many versions.
+    dropped = light[MOST_LIGHT // 2 :] if len(light) > MOST_LIGHT else []
+    return frozenset(weights.keys() - set(dropped))
+
+
+class Layout:
+    """Layout of a file as it comes: own bytes, and extents of other stores' objects."""
+
+    def __init__(self) -> None:
+        self.is_shared = False
+        """True when there is an extent of another store."""
+        self._extents: list[tuple[ObjectLocation | None, int, int]] = []
+        self._own = 0
+
+    def write(self, size: int) -> None:
+        """Append own bytes."""
+        self._append(None, self._own, self._own + size)
+        self._own += size
+
+    def ends_before(self, extent: ObjectExtent) -> bool:
+        """True when the last bytes are those right before `extent` in its object."""
+        return bool(self._extents) and (self._extents[-1][0], self._extents[-1][2]) == (extent.object, extent.start)
+
+    def share(self, extent: ObjectExtent) -> None:
+        """Append an extent of another store's object."""
+        self.is_shared = True
+        self._append(extent.object, extent.start, extent.end)
+
+    def location(self, own: ObjectLocation | None) -> ObjectLocation:
+        """The location of the file, whose own bytes are the object `own`; None without such bytes."""
+        extents = ((one or own, start, end) for one, start, end in self._extents)
+        return ObjectLocation.joined([ObjectExtent(one, start, end).location for one, start, end in extents if one])
+
+    def _append(self, one: ObjectLocation | None, start: int, end: int) -> None:
+        if self._extents and (self._extents[-1][0], self._extents[-1][2]) == (one, start):
+            start = self._extents.pop()[1]
+        self._extents.append((one, start, end))

@@ -1,0 +1,319 @@
+"""Cache in front of a distant storage: one fetch for all who wait, and counts of what is spared.
+
+Keys name one content for good, so nothing in a cache is ever stale. Objects registered in place are not cached: they
+have no checksums, and their owner may replace them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from protoslice.concurrency.executor import Executor
+from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.defaults import CACHE_BYTES, CACHE_MEMORY_BYTES
+from protoslice.serving.disk_cache import AGAIN_SECONDS, SEGMENT, DiskBlocks
+from protoslice.storage import Span
+
+_BLOCK: Final = 64 << 10
+_MOST: Final = 1 << 20
+"""Entries, beside the bytes."""
+_ENTRY: Final = 400
+"""Bytes of an entry beside its data, about: some records have fewer."""
+
+
+class MemoryBlocks:
+    """Blocks of objects, verified before they came; any thread may call.
+
+    A segmented LRU: blocks read once share a fifth of the room, so that a scan evicts no others; records have a
+    quarter of their own.
+    """
+
+    def __init__(self, room: int) -> None:
+        self._lock = threading.Lock()
+        self.scan_room = room // 10
+        """Bytes kept of one stream: half of the room of blocks read once."""
+        self._once: LruCache[tuple[str, int], tuple[bytes, float]] = LruCache(most=_MOST, room=room // 5)
+        self._again: LruCache[tuple[str, int], bytes] = LruCache(most=_MOST, room=room - room // 5 - room // 4)
+        self._records: LruCache[str, bytes] = LruCache(most=_MOST, room=room // 4)
+
+    def read_now(self, name: str, start: int, end: int) -> bytes | None:
+        """The bytes from `start` to `end`, whole blocks, or None when one of them is not there."""
+        blocks = []
+        with self._lock:
+            for at in range(start, end, _BLOCK):
+                block = self._block((name, at))
+                if block is None:
+                    return None
+                blocks.append(block)
+        return blocks[0] if len(blocks) == 1 else b"".join(blocks)
+
+    def write(self, name: str, start: int, data: memoryview) -> None:
+        """Keep blocks."""
+        for at in range(0, len(data), _BLOCK):
+            key, block = (name, start + at), bytes(data[at : at + _BLOCK])
+            with self._lock:
+                if self._again.get(key) is None and self._once.get(key) is None:
+                    self._once.put(key, (block, time.monotonic()), len(block))
+
+    def read_record(self, name: str) -> bytes | None:
+        """The record called `name`, or None when it is not there."""
+        with self._lock:
+            return self._records.get(name)
+
+    def write_record(self, name: str, data: bytes) -> None:
+        """Keep a record."""
+        with self._lock:
+            self._records.put(name, data, len(data) + _ENTRY)
+
+    def _block(self, key: tuple[str, int]) -> bytes | None:
+        again = self._again.get(key)
+        once = self._once.get(key) if again is None else None
+        if once is None:
+            return again
+        block, since = once
+        if time.monotonic() - since >= AGAIN_SECONDS:
+            self._once.drop(key)
+            self._again.put(key, block, len(block))
+        return block
+
+
+Fetch = Callable[[Sequence[Span]], Coroutine[Any, Any, Sequence[bytes]]]
+"""Reads spans of an object from its storage, verified."""
+
+_READERS: Final = 4
+_UNWRITTEN: Final = 32 << 20
+"""Bytes that wait for the disk at most; a disk slower than the storage keeps a part of what passes."""
+_PAUSE_SECONDS: Final = 60
+"""Time without writing after a failure of the disk."""
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CacheOptions:
+    """Directory of a cache and its bytes; without a directory, bytes of memory."""
+
+    directory: Path | None = None
+    bytes: int = CACHE_BYTES
+    memory_bytes: int = CACHE_MEMORY_BYTES
+
+
+@dataclass(slots=True)
+class Counts:
+    """Reads of blocks and records that a cache answered, and those that went to the storage."""
+
+    hits: int = 0
+    hit_bytes: int = 0
+    misses: int = 0
+    missed_bytes: int = 0
+    failures: int = 0
+    """Writes that the disk refused."""
+
+
+class BlockCache:
+    """Cache for the objects of one storage; closed when no reader is left."""
+
+    def __init__(self, options: CacheOptions) -> None:
+        self.counts = Counts()
+        self._counting = threading.Lock()
+        self._memory = MemoryBlocks(options.memory_bytes)
+        self._disk = _opened(options)
+        # Threads of their own: those of the stores may all be waiting for what these read.
+        self._readers = Executor(_READERS, "cache-read")
+        self._writer = Executor(1, "cache-write")
+        self._flights: SingleFlight[tuple[str, tuple[Span, ...]], Sequence[bytes]] = SingleFlight()
+        self._records: SingleFlight[str, bytes] = SingleFlight()
+        self._writing: set[asyncio.Task[None]] = set()
+        self._unwritten = 0
+        self._paused_until = float("-inf")
+
+    @property
+    def evicted(self) -> int:
+        """Files that this process has removed for want of room."""
+        return self._disk.evicted if self._disk is not None else 0
+
+    async def close(self) -> None:
+        """Write what is under way, and close the directory."""
+        await self._flights.idle()
+        await self._records.idle()
+        await self.written()
+        await self._readers.close()
+        await self._writer.close()
+        if self._disk is not None:
+            self._disk.close()
+
+    async def written(self) -> None:
+        """Wait until no write is under way."""
+        while self._writing:
+            await asyncio.gather(*self._writing)
+
+    async def record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
+        """The record called `name`, from the cache, or else by `read`, which verifies it."""
+        return await self._records.get(name, lambda: self._record(name, read))
+
+    async def _record(self, name: str, read: Callable[[], Awaitable[bytes]]) -> bytes:
+        disk = self._disk
+        if disk is None:
+            found = self._memory.read_record(name)
+        else:
+            found = await self._readers.run(lambda: _quietly(lambda: disk.read_record(name)))
+        if found is not None:
+            self._hit(len(found))
+            return found
+        data = await read()
+        self._missed(len(data))
+        if disk is None:
+            self._memory.write_record(name, data)
+        else:
+            self._write(len(data), lambda: disk.write_record(name, data))
+        return data
+
+    def read_now(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
+        """Whole blocks, verified, when no disk has to be waited for; else None. Any thread may call this."""
+        disk = self._disk
+        if disk is None:
+            data = self._memory.read_now(name, start, end)
+        else:
+            data = _joined(disk.read_now(name, low, high, sums) for low, high in _segments(start, end))
+        if data is not None:
+            self._hit(len(data))
+        return data
+
+    async def look(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
+        """Whole blocks, verified, from memory or the disk; None when one of them is not there."""
+        data = self.read_now(name, start, end, sums)
+        if data is None and self._disk is not None:
+            data = await self._readers.run(lambda: self._read(name, (start, end), sums))
+        return data
+
+    async def fetch(self, name: str, spans: Sequence[Span], sums: bytes, fetch: Fetch) -> list[bytes]:
+        """Whole blocks of each span, verified, from the cache, or else by `fetch`."""
+        found = [self.read_now(name, start, end, sums) for start, end in spans]
+        missing = tuple(span for data, span in zip(found, spans, strict=True) if data is None)
+        if not missing:
+            return [data for data in found if data is not None]
+        # The look at the disk is part of the flight: else a caller who looked before the fetch ended would fetch again.
+        filled = iter(await self._flights.get((name, missing), lambda: self._filled(name, missing, sums, fetch)))
+        return [next(filled) if data is None else data for data in found]
+
+    async def _filled(self, name: str, spans: Sequence[Span], sums: bytes, fetch: Fetch) -> list[bytes]:
+        """Whole blocks of each span from the disk, or else by `fetch`."""
+        found: list[bytes | None] = [None] * len(spans)
+        if self._disk is not None:
+            found = await self._readers.run(lambda: [self._read(name, span, sums) for span in spans])
+        missing = [span for data, span in zip(found, spans, strict=True) if data is None]
+        fetched = iter(await fetch(missing) if missing else ())
+        return [
+            self._fetched(name, span, next(fetched)) if data is None else data
+            for data, span in zip(found, spans, strict=True)
+        ]
+
+    def _read(self, name: str, span: Span, sums: bytes) -> bytes | None:
+        disk = self._disk
+        assert disk is not None
+        data = _quietly(lambda: _joined(disk.read(name, low, high, sums) for low, high in _segments(*span)))
+        if data is not None:
+            self._hit(len(data))
+        return data
+
+    def _fetched(self, name: str, span: Span, data: bytes) -> bytes:
+        """`data`, which is kept from now on."""
+        self.keep(name, span[0], memoryview(data))
+        return data
+
+    def keep(self, name: str, start: int, data: memoryview, passed: int = 0) -> None:
+        """Keep whole blocks that were read from the storage, verified by the caller.
+
+        `passed` bytes of the same stream came before: memory keeps the beginning of a stream alone.
+        """
+        self._missed(len(data))
+        disk = self._disk
+        if disk is None:
+            # More would push out the beginning, without which the next reader streams everything again.
+            if not passed or passed + len(data) <= self._memory.scan_room:
+                self._memory.write(name, start, data)
+            return
+        for low, high in _segments(start, start + len(data)):
+            piece = data[low - start : high - start]
+            self._write(len(piece), partial(disk.write, name, low, piece))
+
+    def _write(self, size: int, call: Callable[[], None]) -> None:
+        """Begin a write to the disk, unless it is behind or has just failed."""
+        if self._unwritten + size > _UNWRITTEN or time.monotonic() < self._paused_until:
+            return
+        self._unwritten += size
+        task = asyncio.create_task(self._written(size, call))
+        self._writing.add(task)
+        task.add_done_callback(self._writing.discard)
+
+    async def _written(self, size: int, call: Callable[[], None]) -> None:
+        try:
+            await self._writer.run(call)
+        except OSError as error:
+            self.counts.failures += 1
+            if self._paused_until == float("-inf"):
+                _log.warning("cannot write to the cache, continuing without: %s", _reason(error))
+            self._paused_until = time.monotonic() + _PAUSE_SECONDS
+        finally:
+            self._unwritten -= size
+
+    def _hit(self, size: int) -> None:
+        with self._counting:
+            self.counts.hits += 1
+            self.counts.hit_bytes += size
+
+    def _missed(self, size: int) -> None:
+        with self._counting:
+            self.counts.misses += 1
+            self.counts.missed_bytes += size
+
+
+def _opened(options: CacheOptions) -> DiskBlocks | None:
+    """The directory of the cache; None, after a line in the log, when it cannot be used."""
+    if options.directory is None:
+        return None
+    try:
+        return DiskBlocks(options.directory, options.bytes)
+    except OSError as error:
+        _log.warning("cannot use PROTOSLICE_CACHE_DIRECTORY, caching in memory: %s", _reason(error))
+        return None
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno or errno.EIO) if error.errno is not None else str(error)
+
+
+def _segments(start: int, end: int) -> Iterator[Span]:
+    """Spans of single segments that make up a span."""
+    while start < end:
+        stop = min(end, start - start % SEGMENT + SEGMENT)
+        yield start, stop
+        start = stop
+
+
+def _joined(parts: Iterator[bytes | None]) -> bytes | None:
+    """All parts in one, or None as soon as one is missing."""
+    found = []
+    for part in parts:
+        if part is None:
+            return None
+        found.append(part)
+    return found[0] if len(found) == 1 else b"".join(found)
+
+
+def _quietly(read: Callable[[], bytes | None]) -> bytes | None:
+    """Result of `read`; None for an error of the disk, as the storage has the same bytes."""
+    try:
+        return read()
+    except OSError:
+        return None

@@ -1,0 +1,288 @@
+"""Blocks and records on the local disk, in a directory that processes may share.
+
+    <directory>/protoslice/<nn>/<name>         an entry; <nn> are the first digits of its name
+
+Nothing else in the directory is read or removed. A segment of 4 MiB of an object is a sparse file: each block lies at
+its own offset in the object, and is there exactly if it passes its checksum. So nothing else says which blocks are
+there, and a crash, a full disk or damage leave blocks that are not there. A record is a file with its own SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+from protoslice import _core
+from protoslice.catalog.envelope import seal, unseal
+from protoslice.concurrency.lru import LruCache
+from protoslice.errors import IntegrityError
+from protoslice.local_files import private_folder
+
+SEGMENT: Final = 4 << 20
+_FOLDER: Final = "protoslice"
+_BLOCK: Final = 64 << 10
+_OPEN: Final = 512
+"""Segments that a process holds open, so that a read in the page cache is one call of the system."""
+# One reader of a model in small ranges reads each block many times, which does not make the block worth more.
+AGAIN_SECONDS: Final = 10
+"""Time from the last use of a segment until another one marks it as used again."""
+# In the mode and not in the name, which would change under other processes that open the file.
+_USED_AGAIN: Final = stat.S_IXUSR
+"""Bit of a file's mode that marks a segment used again."""
+_RECORD: Final = "r"
+RECORDS_SHARE: Final = 4
+"""Records take at most one part in so many of the room, so that payload keeps the rest."""
+ONCE_SHARE: Final = 5
+"""Segments used once keep one part in so many of the room, or nothing new could ever be used again."""
+
+
+class Rank(Enum):
+    """Worth of an entry."""
+
+    ONCE = auto()
+    """Segment of payload whose blocks were read once, as in a scan."""
+    AGAIN = auto()
+    """Segment of payload that was read again later."""
+    RECORD = auto()
+    """Index, plan, sums or the like: without one, no byte of its store is served."""
+
+
+@dataclass(frozen=True, slots=True)
+class CacheEntry:
+    """File of a cache: its name, its bytes on the disk, and the time of its last use in nanoseconds."""
+
+    name: str
+    size: int
+    used: int
+    rank: Rank
+
+
+class _Segment:
+    """Open segment; the descriptor is closed with the last reference, as another thread may read it."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
+        self.touch_at = 0.0
+        """Time by the monotonic clock from which on another use is to be noted."""
+
+    def __del__(self) -> None:
+        os.close(self.descriptor)
+
+
+class DiskBlocks:
+    """Blocks of objects in files of about `room` bytes; any thread may read, one at a time may write.
+
+    Their size is checked whenever a sixteenth of `room` was added, so each process may exceed it by that much.
+    """
+
+    def __init__(self, directory: Path, room: int) -> None:
+        """Open the folder, made if need be; `OSError` when it is not ours alone, or cannot be written."""
+        self.evicted = 0
+        """Entries that this process has removed for want of room."""
+        self._room = room
+        self._added = room  # the first addition checks the size
+        self._lock = threading.Lock()
+        self._opened: LruCache[str, _Segment] = LruCache(most=_OPEN, room=_OPEN)
+        private_folder(directory)
+        with suppress(FileExistsError):
+            os.mkdir(directory / _FOLDER, 0o700)
+        self._root = os.open(directory / _FOLDER, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            _check_ours(self._root)
+        except BaseException:
+            os.close(self._root)
+            raise
+
+    def close(self) -> None:
+        """Close the folder."""
+        os.close(self._root)
+
+    def read_now(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
+        """Blocks within one segment, verified, when an open file has them in the page cache; else None."""
+        with self._lock:
+            segment = self._opened.get(_file(name, start))
+        if segment is None:
+            return None
+        try:
+            data = _core.read_cached(segment.descriptor, start, end, sums)
+        except IntegrityError:
+            return None
+        if data is not None:
+            self._touch(segment)
+        return data
+
+    def read(self, name: str, start: int, end: int, sums: bytes) -> bytes | None:
+        """Blocks within one segment, verified, or None when one of them is not there. Blocks."""
+        file = _file(name, start)
+        descriptor = self._open(file)
+        if descriptor is None:
+            return None
+        segment = _Segment(descriptor)
+        data = os.pread(descriptor, end - start, start)
+        if len(data) < end - start or _core.first_bad_block(data, start // _BLOCK, sums) is not None:
+            return None
+        self._touch(segment)
+        with self._lock:
+            self._opened.put(file, segment, 1)
+        return data
+
+    def write(self, name: str, start: int, data: memoryview) -> None:
+        """Keep blocks of one segment, verified by the caller. Blocks; `OSError`."""
+        self._put(_file(name, start), start, data)
+
+    def read_record(self, name: str) -> bytes | None:
+        """The record called `name`, or None when it is not there or damaged. Blocks."""
+        descriptor = self._open(_record(name))
+        if descriptor is None:
+            return None
+        with open(descriptor, "rb") as file:
+            try:
+                data = unseal(file.read(), name)
+            except IntegrityError:
+                return None
+            _note_use(descriptor)
+            return data
+
+    def write_record(self, name: str, data: bytes) -> None:
+        """Keep a record; one of more than a sixteenth of the room is not kept. Blocks; `OSError`."""
+        sealed = seal(data)
+        if len(sealed) <= self._room // 16:
+            self._put(_record(name), 0, memoryview(sealed))
+
+    def entries(self) -> Iterator[CacheEntry]:
+        """All entries, in no order."""
+        with os.scandir(self._root) as folders:
+            names = [found.name for found in folders if found.is_dir(follow_symlinks=False)]
+        for name in names:
+            below = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
+            try:
+                with os.scandir(below) as files:
+                    for file in files:
+                        with suppress(FileNotFoundError):
+                            yield _entry(file.name, file.stat(follow_symlinks=False))
+            finally:
+                os.close(below)
+
+    def remove(self, name: str) -> None:
+        """Remove an entry; its space is free at once, even while it is open."""
+        with suppress(FileNotFoundError):
+            descriptor = os.open(_path(name), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._root)
+            try:
+                os.unlink(_path(name), dir_fd=self._root)
+                os.ftruncate(descriptor, 0)
+            finally:
+                os.close(descriptor)
+
+    def _put(self, file: str, start: int, data: memoryview) -> None:
+        # Opened each time: a segment that was evicted meanwhile must not grow where no name leads to it.
+        self._added += len(data) + -len(data) % 4096
+        descriptor = self._open(file, write=True)
+        assert descriptor is not None
+        try:
+            while data:
+                count = os.pwrite(descriptor, data, start)
+                data, start = data[count:], start + count
+        finally:
+            os.close(descriptor)
+        if self._added * 16 > self._room:
+            self._added = 0
+            removed = victims(list(self.entries()), self._room)
+            for entry in removed:
+                self.remove(entry.name)
+            self.evicted += len(removed)
+
+    def _open(self, name: str, *, write: bool = False) -> int | None:
+        """A descriptor of the entry called `name`, created when it is to be written; None when there is none."""
+        path = _path(name)
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW | (os.O_RDWR | os.O_CREAT if write else os.O_RDONLY)
+        try:
+            return os.open(path, flags, 0o600, dir_fd=self._root)
+        except FileNotFoundError:
+            if not write:
+                return None
+        with suppress(FileExistsError):
+            os.mkdir(path.partition("/")[0], 0o700, dir_fd=self._root)
+        return os.open(path, flags, 0o600, dir_fd=self._root)
+
+    def _touch(self, segment: _Segment) -> None:
+        now = time.monotonic()
+        if now >= segment.touch_at:
+            segment.touch_at = now + AGAIN_SECONDS
+            _note_use(segment.descriptor)
+
+
+def victims(entries: Iterable[CacheEntry], room: int) -> list[CacheEntry]:
+    """Entries to remove so that all others have at most `room` bytes, in the order of removal.
+
+    A segmented LRU: segments used once go first, down to their share of the room; then the oldest segments of all.
+    """
+    oldest = sorted(entries, key=lambda entry: entry.used)
+    records = [entry for entry in oldest if entry.rank is Rank.RECORD]
+    removed = _oldest(records, sum(entry.size for entry in records) - room // RECORDS_SHARE)
+    excess = sum(entry.size for entry in oldest) - room - sum(entry.size for entry in removed)
+    once = [entry for entry in oldest if entry.rank is Rank.ONCE]
+    spare = sum(entry.size for entry in once) - room // ONCE_SHARE
+    removed += _oldest(once, min(excess, spare))
+    gone = {entry.name for entry in removed}
+    excess = sum(entry.size for entry in oldest if entry.name not in gone) - room
+    return removed + _oldest(
+        [entry for entry in oldest if entry.rank is not Rank.RECORD and entry.name not in gone], excess
+    )
+
+
+def _oldest(entries: Sequence[CacheEntry], size: int) -> list[CacheEntry]:
+    """The first of `entries`, with `size` bytes together at least, or all of them."""
+    taken: list[CacheEntry] = []
+    for entry in entries:
+        if size <= 0:
+            break
+        taken.append(entry)
+        size -= entry.size
+    return taken
+
+
+def _note_use(descriptor: int) -> None:
+    """Note a use, if the last one is longer ago than `AGAIN_SECONDS`; the entry is used again then."""
+    found = os.fstat(descriptor)
+    if time.time() - found.st_mtime >= AGAIN_SECONDS:
+        os.fchmod(descriptor, 0o600 | _USED_AGAIN)
+        os.utime(descriptor)
+
+
+def _check_ours(root: int) -> None:
+    """Raise unless other users cannot change the folder: sums detect damage, but bytes of a cache could be forged."""
+    found = os.fstat(root)
+    if found.st_uid != os.geteuid() or found.st_mode & 0o077:
+        raise PermissionError(f"its folder {_FOLDER!r} belongs to another user, or is accessible to others")
+    if not os.access(".", os.W_OK, dir_fd=root):
+        raise PermissionError(f"its folder {_FOLDER!r} cannot be written")
+
+
+def _file(name: str, start: int) -> str:
+    return f"b{_digest(name)}-{start // SEGMENT:x}"
+
+
+def _record(name: str) -> str:
+    return f"{_RECORD}{_digest(name)}"
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
+
+
+def _path(name: str) -> str:
+    return f"{name[1:3]}/{name}"
+
+
+def _entry(name: str, found: os.stat_result) -> CacheEntry:
+    rank = Rank.RECORD if name.startswith(_RECORD) else Rank.AGAIN if found.st_mode & _USED_AGAIN else Rank.ONCE
+    return CacheEntry(name, found.st_blocks * 512, found.st_mtime_ns, rank)

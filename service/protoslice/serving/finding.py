@@ -1,0 +1,279 @@
+"""Finding of stores: manifests by id, pages of stores, and files by digest."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import takewhile
+from typing import Final
+
+from protoslice.catalog.clock import moment_of
+from protoslice.catalog.listing import Key, StoreQuery
+from protoslice.catalog.manifest import Manifest, ObjectLocation
+from protoslice.catalog.paging import PAGE_BYTES, PageBudget, ResultPage
+from protoslice.catalog.stores import ListedStore, StoreRow, StoreTable
+from protoslice.catalog.syntax import is_tag_prefix
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.lru import LruCache
+from protoslice.errors import IntegrityError, InvalidInput, NotFound
+from protoslice.facts import PiecePlace, Removed, Store
+
+LEAST_FOUND: Final = 1 << 20
+"""Bytes of the smallest file that is found by its digest: a smaller one is sent again in no time."""
+_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+StoredPath = tuple[str, str]
+"""Id of a store, and the path of a file there."""
+CACHED_BYTES: Final = 16 << 20
+"""Bytes of manifests in the cache, about: some five thousand of one small file."""
+_ENTRY: Final = 1000
+_FILE: Final = 400
+"""Bytes of memory of a cached manifest and of each of its files, in addition to its encoded size."""
+_MOST_MANIFESTS: Final = 1 << 20
+TAGS_SHOWN: Final = 100
+"""Tags shown with a store, at most; `Tags.page` pages through all of them."""
+_FOREIGN: Final = "this cursor was not given by this service, or for another list"
+_LONGEST_CURSOR: Final = 8192
+_BEHIND: Final = 1 << 63
+
+_log = logging.getLogger(__name__)
+
+
+class Manifests:
+    """Manifests of the stores of one space."""
+
+    def __init__(self, table: StoreTable, worker: Worker, *, cached_bytes: int = CACHED_BYTES) -> None:
+        self._table = table
+        self._worker = worker
+        self._cache: LruCache[str, Manifest] = LruCache(most=_MOST_MANIFESTS, room=cached_bytes)
+
+    async def get(self, store_id: str) -> Manifest:
+        """Return the manifest of a store; raise `NotFound` if it does not exist."""
+        known = self._cache.get(store_id)
+        row = await self._table.get(store_id, None if known is None else known.row)
+        if row is None:
+            self._cache.drop(store_id)
+            raise NotFound(f"No store {store_id}")
+        return await self.of(row)
+
+    async def of(self, row: StoreRow) -> Manifest:
+        """Return the manifest of a row; raise `IntegrityError` if it is damaged."""
+        known = self._cache.get(row.digest)
+        if known is not None and known.row == row.id:
+            return known
+        data = row.manifest
+        if data is None:
+            again = await self._table.get(row.digest)  # it has left the cache meanwhile
+            if again is None or again.manifest is None:
+                raise NotFound(f"No store {row.digest}")
+            row, data = again, again.manifest
+        manifest = await self._worker.sized(len(data), lambda: Manifest.decode(data, row.id))
+        if manifest.id != row.digest:
+            raise IntegrityError(f"the manifest of store {row.digest} belongs to another store")
+        self._cache.put(row.digest, manifest, len(data) + _ENTRY + _FILE * len(manifest.files))
+        return manifest
+
+    async def starting_with(self, prefix: str) -> str:
+        """Return the only store id that begins with `prefix`.
+
+        Raise `InvalidInput` if several do, `NotFound` if none does.
+        """
+        found = await self._table.starting_with(prefix)
+        if len(found) > 1:
+            raise InvalidInput(f"Several ids start with {prefix!r}: give more digits")
+        if not found:
+            raise NotFound(f"No store has an id that starts with {prefix!r}")
+        return found[0]
+
+    async def whole_id(self, prefix: str) -> str:
+        """Return the only id of a store, or else of a removed one, that begins with `prefix`; `NotFound`."""
+        try:
+            return await self.starting_with(prefix)
+        except NotFound:
+            return await self.removed(prefix)
+
+    async def removed(self, prefix: str) -> str:
+        """Return the only id of a removed store that begins with `prefix`; see `starting_with`."""
+        found = await self._table.starting_with(prefix, removed=True)
+        if len(found) > 1:
+            raise InvalidInput(f"Several removed stores have ids that start with {prefix!r}: give more digits")
+        if not found:
+            raise NotFound(
+                f"No removed store has an id that starts with {prefix!r}: garbage collection may have deleted its data"
+            )
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRef:
+    """File that lies in the storage, which a new store may take as it is."""
+
+    size: int
+    sha256: str
+    location: ObjectLocation
+
+
+def refs_of(manifest: Manifest) -> dict[str, FileRef]:
+    """References to the files of a store by path; without those of objects registered in place."""
+    return {
+        file.path: FileRef(file.size, file.sha256, stored)
+        for file, stored in zip(manifest.files, manifest.objects, strict=True)
+        if file.sha256 is not None
+    }
+
+
+def found_by_digest(manifest: Manifest) -> list[tuple[int, bytes]]:
+    """Numbers and SHA-256 of the files of a store that can be found by digest."""
+    return [
+        (number, bytes.fromhex(file.sha256))
+        for number, (file, stored) in enumerate(zip(manifest.files, manifest.objects, strict=True))
+        if file.sha256 is not None and file.size >= LEAST_FOUND and stored.uri is None
+    ]
+
+
+class FilesByDigest:
+    """Files of the stores of one space, by digest."""
+
+    def __init__(self, table: StoreTable, manifests: Manifests) -> None:
+        self._table = table
+        self._manifests = manifests
+
+    async def find(self, sha256: str) -> FileRef | None:
+        """Return a file of 1 MiB or more with this SHA-256, in hex; None if no store has one."""
+        async for manifest, number in self._found(sha256):
+            return FileRef(manifest.files[number].size, sha256, manifest.objects[number])
+        return None
+
+    async def place(self, sha256: str, size: int) -> PiecePlace | None:
+        """Return a place of a file in a store, or None if no store has it."""
+        async for manifest, number in self._found(sha256):
+            file = manifest.files[number]
+            if file.size == size:
+                return PiecePlace(sha256, size, manifest.id, file.path, 0)
+        return None
+
+    async def _found(self, sha256: str) -> AsyncIterator[tuple[Manifest, int]]:
+        if not _DIGEST.fullmatch(sha256):
+            raise InvalidInput("Invalid digest: use the 64 hex digits of a SHA-256, in lower case")
+        for row, number in await self._table.with_file(bytes.fromhex(sha256)):
+            with suppress(IntegrityError, NotFound):  # a damaged store is of no use here
+                yield await self._manifests.of(row), number
+
+
+class StorePages:
+    """Stores of one space as the API shows them."""
+
+    def __init__(self, table: StoreTable, manifests: Manifests) -> None:
+        self._table = table
+        self._manifests = manifests
+
+    async def get(self, store_id: str) -> Store:
+        """Return a store with up to `TAGS_SHOWN` tags; raise `NotFound` if there is none."""
+        return await self._known(await self._table.shown(digest=store_id, tags=TAGS_SHOWN), f"No store {store_id}")
+
+    async def tagged(self, tag: str) -> Store:
+        """Return the store that a tag points at; raise `NotFound` if the tag does not exist."""
+        return await self._known(await self._table.shown(tag=tag, tags=TAGS_SHOWN), f"No tag {tag!r}")
+
+    async def described(self, manifest: Manifest, *, keep: bool = False) -> Store:
+        """Return the store of a manifest, with up to `TAGS_SHOWN` tags; with `keep`, it stays when its commits go."""
+        tags, uploader, description, of_commits = await self._table.about(manifest.id, TAGS_SHOWN)
+        if keep and of_commits:
+            await self._table.keep(manifest.id)
+        return manifest.as_store(tags, uploader, description)
+
+    async def describe(self, store_id: str, text: str, *, if_match: str | None = None) -> Store:
+        """Set the description of a store, and return the store; raise `NotFound` if there is none."""
+        if not await self._table.describe(store_id, text, if_match=if_match):
+            raise NotFound(f"No store {store_id}")
+        return await self.get(store_id)
+
+    async def page(self, query: StoreQuery, *, limit: int, cursor: str | None) -> ResultPage[Store]:
+        """Return a page of the stores of a query.
+
+        A page may hold fewer stores than there is room for, or none, and yet be followed by another.
+        """
+        after = None if cursor is None else _key_of(cursor, query)
+        listed, rest = await self._table.page(query, limit=limit + 1, after=after, room=PAGE_BYTES, tags=TAGS_SHOWN)
+        fitting, found = await self._fitting(listed, limit)
+        if len(fitting) < len(listed):
+            rest = fitting[-1].key
+        return ResultPage(found, None if rest is None else _cursor_of(rest, query))
+
+    async def removed(self, kept: timedelta, *, limit: int, cursor: str | None) -> ResultPage[Removed]:
+        """Return a page of stores whose removal can be undone, the latest first; each for the time `kept`."""
+        after = re.fullmatch(r"([0-9]{1,19})-([0-9]{1,19})", cursor or "0-0")
+        if after is None or not all(int(each) < _BEHIND for each in after.groups()):
+            raise InvalidInput(_FOREIGN)
+        key = None if cursor is None else (int(after[1]), int(after[2]))
+        rows = await self._table.removed(limit=limit + 1, after=key)
+        room = PageBudget(limit)
+        fitting = [*takewhile(lambda row: room.takes(len(row[3])), rows[:limit])]
+        found = [Removed(digest, tuple(json.loads(tags)), moment_of(time) + kept) for time, _, digest, tags in fitting]
+        return ResultPage(found, "{}-{}".format(*fitting[-1][:2]) if len(fitting) < len(rows) else None)
+
+    async def family(
+        self, tag: str, *, type: str | None = None, limit: int = 100, cursor: str | None = None
+    ) -> ResultPage[Store]:
+        """Return a page of the stores of tags that begin with `tag`, in the order of the tags, each at its first.
+
+        Such a page may hold fewer stores than there is room for, or none, and yet be followed by another.
+        """
+        if cursor is not None and not is_tag_prefix(cursor):
+            raise InvalidInput(_FOREIGN)
+        if tag and not is_tag_prefix(tag):
+            return ResultPage(())
+        listed = await self._table.tagged(tag, limit=limit + 1, after=cursor or "", room=PAGE_BYTES, tags=TAGS_SHOWN)
+        fitting, found = await self._fitting(listed, limit)
+        after = str(fitting[-1].key[0]) if len(fitting) < len(listed) else None
+        return ResultPage([store for store in found if type in {None, store.type or ""}], after)
+
+    async def _fitting(
+        self, listed: Sequence[ListedStore], limit: int
+    ) -> tuple[Sequence[ListedStore], Sequence[Store]]:
+        """Return those stores of a list that fit on a page, and as the API shows them."""
+        room = PageBudget(limit)
+        fitting = [*takewhile(lambda each: room.takes(each.weight + len(each.description)), listed[:limit])]
+        return fitting, [store for each in fitting if (store := await self._shown(each)) is not None]
+
+    async def _known(self, found: ListedStore | None, missing: str) -> Store:
+        if found is None:
+            raise NotFound(missing)
+        return (await self._manifests.of(found.row)).as_store(found.tags, found.uploader, found.description)
+
+    async def _shown(self, listed: ListedStore) -> Store | None:
+        """Return a store of a list; None for a damaged one, which is logged, and one that is gone."""
+        try:
+            return (await self._manifests.of(listed.row)).as_store(listed.tags, listed.uploader, listed.description)
+        except IntegrityError:
+            _log.exception("store %s is unreadable and was left out of a list", listed.row.digest)
+        except NotFound:
+            pass
+        return None
+
+
+def _cursor_of(key: Key, query: StoreQuery) -> str:
+    """Return the cursor behind a store, for the sort order of a query."""
+    text = json.dumps([query.order, query.descending, *key], separators=(",", ":"))
+    return base64.b64encode(text.encode(), b"-_").decode().rstrip("=")
+
+
+def _key_of(cursor: str, query: StoreQuery) -> Key:
+    """Return the key in a cursor; raise `InvalidInput` for one of another sort order, or of none."""
+    try:
+        if len(cursor) > _LONGEST_CURSOR:
+            raise ValueError
+        padded = cursor.encode("ascii") + b"=" * (-len(cursor) % 4)
+        order, descending, *key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+        if (order, descending) != (query.order, query.descending) or [*map(type, key)] != [*query.key_types]:
+            raise ValueError
+        if any(isinstance(each, int) and not -_BEHIND <= each < _BEHIND for each in key):
+            raise ValueError
+    except (ValueError, TypeError, RecursionError):
+        raise InvalidInput(_FOREIGN) from None
+    return tuple(key)

@@ -1,0 +1,198 @@
+"""Files made of extents of stored objects, which may hold bytes of other files too."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from functools import partial
+from typing import Final, NamedTuple, cast
+
+from protoslice import _core
+from protoslice.catalog.manifest import ObjectLocation
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.concurrency.pipeline import pipelined
+from protoslice.errors import InvalidInput
+from protoslice.serving.cache import BlockCache
+from protoslice.serving.computed import Readable
+from protoslice.serving.stored import SUM_BLOCK, StoredFile, StoredObject, open_object
+from protoslice.storage import Span, Storage
+
+_TURN: Final = 64
+"""Files that are looked at before other tasks run."""
+
+_ALL: Final = (1 << 63) - 1
+"""No bound of a batch."""
+
+Piece = tuple[int, int, int]
+"""Number of an object, and offset and length in it."""
+OpenPart = Callable[[ObjectLocation], Awaitable[StoredObject]]
+"""Opens the object at a location that has no parts."""
+
+
+class JoinedObject:
+    """File made of extents, each an object, and start and end in it; blocks are those of the objects.
+
+    Several extents may lie in one of `objects`, at any offsets.
+    """
+
+    def __init__(self, objects: Sequence[StoredObject], extents: Sequence[tuple[StoredObject, int, int]]) -> None:
+        self._objects = tuple(objects)
+        numbers = {part: number for number, part in enumerate(self._objects)}
+        self._rope = _core.Rope([(numbers[part], start, end - start) for part, start, end in extents])
+        self.size = self._rope.size
+        self.name = objects[0].name
+
+    @property
+    def parts(self) -> Sequence[StoredObject]:
+        """See `StoredFile.parts`."""
+        return self._objects
+
+    def extents(self, start: int, end: int) -> Sequence[tuple[StoredObject, int, int]]:
+        """See `StoredFile.extents`."""
+        pieces = cast("Sequence[Piece]", self._rope.slice(start, end).pieces())
+        return [(self._objects[number], offset, offset + length) for number, offset, length in pieces]
+
+    @property
+    def is_near(self) -> bool:
+        """See `StoredObject.is_near`."""
+        return all(part.is_near for part in self._objects)
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """See `StoredFile.read`."""
+        if offset < 0 or length < 0 or offset + length > self.size:
+            raise InvalidInput(f"bytes {offset} to {offset + length} are not in an object of {self.size}")
+        return b"".join([part.read(low, high - low) for part, low, high in self.extents(offset, offset + length)])
+
+    async def fetch(self, spans: Sequence[Span]) -> Sequence[bytes]:
+        """See `StoredFile.fetch`; several objects are read concurrently, and all extents of one by one call."""
+        return await read_sections(self._rope, self._objects, [self._section(*span) for span in spans])
+
+    def _section(self, start: int, end: int) -> Section:
+        _, spans = self._rope.batch(start, end, size=end - start, pieces=_ALL, spans=_ALL, covered=_ALL, gap=SUM_BLOCK)
+        return Section(start, end, spans)
+
+    async def stream(self, start: int, end: int) -> AsyncGenerator[bytes | memoryview, None]:
+        """See `StoredFile.stream`; the next part has begun while one is being read."""
+        streams = (partial(part.stream, low, high) for part, low, high in self.extents(start, end))
+        async with aclosing(pipelined(streams, ahead=1)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    def read_cached(self, offset: int, length: int) -> memoryview | None:
+        """See `StoredFile.read_cached`; None for bytes that span several parts."""
+        extents = self.extents(offset, offset + length)
+        if len(extents) != 1:
+            return None
+        part, start, end = extents[0]
+        return part.read_cached(start, end - start)
+
+    def covering(self, span: Span) -> Span:
+        """See `StoredFile.covering`; extents that a block is only partly in limit it."""
+        start, end = span
+        if start >= end:
+            return span
+        ((part, at, _),) = self.extents(start, start + 1)
+        before = at - part.covering((at, at + 1))[0]
+        _, low, high = self.extents(max(0, start - before), start + 1)[-1]
+        number, at, length = cast("Piece", self._rope.piece_at(end - 1))
+        after = min(length, self._objects[number].covering((at, at + 1))[1] - at)
+        return start + 1 - (high - low), end - 1 + after
+
+    def close(self) -> None:
+        """See `StoredFile.close`."""
+        for part in self._objects:
+            part.close()
+
+
+class Section(NamedTuple):
+    """Bytes of a rope from `start` up to `stop`, and the disjoint spans of sources that have them, in order."""
+
+    start: int
+    stop: int
+    spans: Sequence[tuple[int, int, int]]
+    """Number of a source, and start and end in it."""
+
+
+async def read_sections(rope: _core.Rope, sources: Sequence[Readable], sections: Sequence[Section]) -> list[bytes]:
+    """Read sections of a rope, in whole blocks of its sources; the spans of one source by one call."""
+    wanted: dict[int, list[Span]] = {}
+    for number, start, end in (span for section in sections for span in section.spans):
+        wanted.setdefault(number, []).append(sources[number].covering((start, end)))
+    reads = [sources[number].fetch(spans) for number, spans in wanted.items()]
+    # Mostly there is one source: creating a task for it would cost a third of the read.
+    fetched = [await reads[0]] if len(reads) == 1 else await asyncio.gather(*reads)
+    found = {
+        number: iter([(number, begin, data) for (begin, _), data in zip(spans, parts, strict=True)])
+        for (number, spans), parts in zip(wanted.items(), fetched, strict=True)
+    }
+    return [_gathered(rope, section, [next(found[number]) for number, _, _ in section.spans]) for section in sections]
+
+
+def _gathered(rope: _core.Rope, section: Section, found: list[tuple[int, int, bytes]]) -> bytes:
+    start, stop, spans = section
+    if len(found) == 1 and rope.slice(start, stop).piece_count == 1:
+        at = spans[0][1] - found[0][1]
+        return found[0][2][at : at + stop - start]  # the same object if that is all of it
+    return rope.gather(start, stop, found)
+
+
+async def open_file_object(
+    storage: Storage, stored: ObjectLocation, worker: Worker, *, verify: bool, cache: BlockCache | None = None
+) -> StoredFile:
+    """Open a file of a store or an upload, whether it is one object, several, or a section of a pack."""
+    files = await open_file_objects(
+        [stored], lambda part: open_object(storage, part, worker, verify=verify, cache=cache)
+    )
+    return files[0]
+
+
+@asynccontextmanager
+async def opened_parts(
+    storage: Storage, parts: Sequence[ObjectLocation], worker: Worker
+) -> AsyncGenerator[StoredFile, None]:
+    """Consecutive objects as one verified file, which is closed at the end of the context."""
+    source = await open_file_object(storage, ObjectLocation.joined(parts), worker, verify=True)
+    try:
+        yield source
+    finally:
+        source.close()
+
+
+async def open_file_objects(wanted: Sequence[ObjectLocation], open_part: OpenPart) -> list[StoredFile]:
+    """Open several files: their objects side by side, and each once, however many files it holds.
+
+    Closes the objects that it opened on failure.
+    """
+    opened: dict[ObjectLocation, StoredObject] = {}
+
+    async def open_one(part: ObjectLocation) -> None:
+        opened[part] = await open_part(part)
+
+    try:
+        distinct: dict[ObjectLocation, None] = {}
+        async for stored in _in_turns(wanted):
+            distinct.update(dict.fromkeys(stored.objects))
+        await map_concurrently(open_one, distinct)
+        return [_file(stored, opened) async for stored in _in_turns(wanted)]
+    except BaseException:
+        for part_object in opened.values():
+            part_object.close()
+        raise
+
+
+async def _in_turns(wanted: Sequence[ObjectLocation]) -> AsyncGenerator[ObjectLocation, None]:
+    """Yield each location, and let other tasks run in between: files of an opened pack wait for nothing."""
+    for number, stored in enumerate(wanted, 1):
+        yield stored
+        if not number % _TURN:
+            await asyncio.sleep(0)
+
+
+def _file(stored: ObjectLocation, opened: Mapping[ObjectLocation, StoredObject]) -> StoredFile:
+    if not stored.parts:
+        return opened[stored]
+    objects = dict.fromkeys(opened[each] for each in stored.objects)
+    extents = [(opened[extent.object], extent.start, extent.end) for extent in stored.extents()]
+    return JoinedObject([*objects], extents)

@@ -1,0 +1,331 @@
+"""Opened stores: the root loaded into the core, the files held open, and the results of their views."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+from protoslice import _core, schema
+from protoslice.catalog.derived import DerivedFacts
+from protoslice.catalog.envelope import unseal
+from protoslice.catalog.manifest import Manifest, ObjectLocation
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.concurrency.results import Results
+from protoslice.concurrency.shares import Shares
+from protoslice.errors import IntegrityError, NoRoot, NotFound, Unsupported
+from protoslice.pieces import extents_of
+from protoslice.schema import TypeSchema
+from protoslice.serving.cache import BlockCache
+from protoslice.serving.finding import FileRef, refs_of
+from protoslice.serving.prefetch import SavedReads
+from protoslice.serving.representation import Representation
+from protoslice.serving.schemas import Schemas
+from protoslice.serving.stored import StoredFile, open_object, recorded
+from protoslice.storage import ObjectKey, Span, Storage
+from protoslice.tensors.model import Model, RootProto
+
+_READS = "reads"
+"""Name of the saved reads among the facts of a store."""
+_STEP = 4 << 20
+"""Bytes that are compared with their checksums at a time."""
+_WEIGHT = 20 << 10
+"""Bytes of an opened store beside what is counted, about."""
+_FILE_WEIGHT = 1500
+"""Bytes of memory per file, about."""
+_RECORD_WEIGHT = 2
+"""Bytes of memory per byte of a record, about: as it is kept, and in the core."""
+
+T = TypeVar("T")
+
+FindType = Callable[[str], Awaitable[TypeSchema | None]]
+"""Finds the schema of an uploaded type by its name; None for a bundled one."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpenRoot:
+    """Root of a store, loaded into the core."""
+
+    document: _core.Document
+    plan: _core.Plan
+    sources: Sequence[StoredFile]
+    """The root file, then the side object, if there is one."""
+    imaged: bool
+    """True when the root file is a chunked proto or a text, which an image presents as one proto."""
+    read_by: TypeSchema | None = None
+    """Schema that the root is read by; None when its type is unknown."""
+    weight: int = 0
+    """Bytes of the records."""
+
+    @property
+    def decoded(self) -> Sequence[StoredFile]:
+        """Objects opened for the root beyond the store's files."""
+        return self.sources[1:]
+
+
+class StoreReads:
+    """Small reads of the remote objects of one store, which are saved for later processes."""
+
+    def __init__(self, objects: Sequence[StoredFile], derived: DerivedFacts, worker: Worker) -> None:
+        parts = [part for stored in objects for part in stored.parts]
+        self._remote = [(number, part) for number, part in enumerate(parts) if not part.is_near]
+        self._derived = derived
+        self._worker = worker
+        self._saved: SavedReads | None = None
+        self._users = 0
+        self._loading = asyncio.Lock()
+        self._saving = asyncio.Lock()
+
+    @property
+    def are_remote(self) -> bool:
+        """Whether any object is remote."""
+        return bool(self._remote)
+
+    async def with_saved_reads(self, work: Callable[[], T]) -> T:
+        """Run `work` in a thread with the saved reads, which all that run at once share, and save what is new."""
+        if not self._remote:
+            return await self._worker.bulk(work)
+        saved = await self._begin()
+        try:
+            done = await self._worker.bulk(work)
+            async with self._saving:
+                if saved.is_new:
+                    await self._derived.save(_READS, await self._worker.run(saved.encode))
+            return done
+        finally:
+            self._users -= 1
+            if not self._users:
+                self._use(None)
+
+    async def _begin(self) -> SavedReads:
+        async with self._loading:
+            if self._saved is None:
+                self._use(SavedReads.decode(await self._derived.load(_READS) or b""))
+            self._users += 1
+            assert self._saved is not None
+            return self._saved
+
+    def _use(self, saved: SavedReads | None) -> None:
+        self._saved = saved
+        for number, part in self._remote:
+            part.save_reads(number, saved)
+
+
+class OpenStore:
+    """Opened store: manifest, root and open files; views are functions over it, which keep what they computed."""
+
+    def __init__(
+        self,
+        manifest: Manifest,
+        files: Sequence[StoredFile],
+        root: OpenRoot | None,
+        worker: Worker,
+        derived: DerivedFacts,
+        results: Results,
+        passes: Shares,
+        find_type: FindType,
+    ) -> None:
+        """`results` keeps what is computed of all stores; `passes` bounds passes over the streams of all of them."""
+        self.manifest = manifest
+        self.info = manifest.as_store()
+        self.root = root
+        self.files: Mapping[str, StoredFile] = {
+            file.path: stored for file, stored in zip(manifest.files, files, strict=True)
+        }
+        proto = RootProto(root.document, root.sources) if root is not None else None
+        self.model = Model(manifest.root or "", manifest.type, self.files, proto)
+        """The model in the files."""
+        self.seen_at = float("-inf")
+        """Time by the event loop's clock from which the store is trusted."""
+        self.read_at = float("-inf")
+        """Time at which its row was last seen."""
+        self.worker = worker
+        self.derived = derived
+        """Facts that are kept with the store in the catalogue."""
+        self.results = results
+        self.passes = passes
+        self.pass_turn = asyncio.Lock()
+        """Held while a stream of this store is read for its keys: one at a time."""
+        self.head_turn = asyncio.Lock()
+        """Held while the kept heads of this store are read or changed."""
+        self.find_type = find_type
+        self._objects = (*files, *(root.decoded if root is not None else ()))
+        self.reads = StoreReads(self._objects, derived, worker)
+        """Small reads of remote objects, saved with the store."""
+
+    @property
+    def row(self) -> int:
+        """Row of the store in the catalogue, the owner of its results."""
+        return self.manifest.row
+
+    @cached_property
+    def weight(self) -> int:
+        """Bytes that the store holds in memory, about, without what is computed of it."""
+        objects = {part for stored in self._objects for part in stored.parts}
+        records = self.root.weight if self.root is not None else 0
+        sums = sum(part.weight for part in objects)
+        return _WEIGHT + _FILE_WEIGHT * len(self.files) + _RECORD_WEIGHT * records + sums
+
+    def file(self, path: str) -> Representation:
+        """The file at `path`, unchanged; `NotFound` when the store has none."""
+        if path not in self.files:
+            raise NotFound(f"The store has no file {path!r}")
+        stored, sha256 = self.files[path], self._digests[path]
+        is_root = path == self.manifest.root
+        return Representation(
+            _core.Rope([(0, 0, stored.size)]),
+            [stored],
+            f"sha256-{sha256}" if sha256 else self.etag("file", path),
+            path.rpartition("/")[2],
+            sha256=bytes.fromhex(sha256) if sha256 else None,
+            message_type=self.manifest.type if is_root and self.is_serialized else None,
+        )
+
+    @cached_property
+    def _digests(self) -> Mapping[str, str | None]:
+        return {file.path: file.sha256 for file in self.manifest.files}
+
+    @cached_property
+    def refs(self) -> Mapping[str, FileRef]:
+        """References to the files by path, for stores that share them."""
+        return refs_of(self.manifest)
+
+    @property
+    def is_serialized(self) -> bool:
+        """True if the root file is the serialized proto itself, rather than a chunked file or a text."""
+        return self.root is not None and not self.root.imaged
+
+    def known_root(self) -> OpenRoot:
+        """Return the root; raise `NoRoot` or `Unsupported` if there is none that is a protobuf."""
+        if self.manifest.root is None:
+            raise self.no_root()
+        if self.root is None:
+            raise Unsupported(
+                f"The root of this store, {self.manifest.root}, is not a protobuf: it has tensors, but no parts"
+            )
+        return self.root
+
+    def no_root(self) -> NoRoot:
+        """Return the error of a store without a root."""
+        return NoRoot(f"This store has files, but no root proto: {self.manifest.why or 'none was found'}")
+
+    def extents(self) -> list[Span]:
+        """Spans of the chunks in the root file, as start and end; empty for a root that is no proto."""
+        return list(extents_of(self.root.plan)) if self.root is not None else []
+
+    def descriptor_set(self) -> bytes | None:
+        """Descriptor set of the root's type and its dependencies; None when it is the bundled one or unknown."""
+        read_by, bundled = self.root.read_by if self.root is not None else None, schema.bundled()
+        if read_by is None or (
+            read_by.name in bundled and bundled.kept(read_by.name).fingerprint == read_by.fingerprint
+        ):
+            return None
+        return read_by.canonical
+
+    def etag(self, *view: object) -> str:
+        """Entity tag of a view: digest of store id, parameters, and the version of the code behind the view."""
+        return hashlib.sha256(repr((self.manifest.id, *view)).encode()).hexdigest()
+
+    def close(self) -> None:
+        """Close the objects that are held open."""
+        for stored in self._objects:
+            stored.close()
+
+
+async def records_of(
+    storage: Storage, manifest: Manifest, worker: Worker, cache: BlockCache | None = None
+) -> Mapping[str, bytes]:
+    """Records of the root of the store of `manifest`, by name.
+
+    Raises `IntegrityError` for a missing or damaged one.
+    """
+
+    async def whole(name: str) -> bytes:
+        if name in manifest.inline:
+            return manifest.inline[name]
+        key = ObjectKey(manifest.beside[name])
+        return await recorded(cache, key, lambda: read(name, key))
+
+    async def read(name: str, key: ObjectKey) -> bytes:
+        try:
+            sealed = (await storage.get(key)).data
+        except NotFound as error:
+            raise IntegrityError(f"the {name} of store {manifest.id} is missing") from error
+        return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
+
+    return dict(zip(manifest.records, await map_concurrently(whole, manifest.records), strict=True))
+
+
+async def open_root(
+    manifest: Manifest,
+    records: Mapping[str, bytes],
+    files: Sequence[StoredFile],
+    side: Sequence[StoredFile],
+    worker: Worker,
+    schemas: Schemas,
+) -> OpenRoot:
+    """Load the root of the store of `manifest`, which is among the opened `files`, from its `records`."""
+    root = next(i for i, file in enumerate(manifest.files) if file.path == manifest.root)
+    # Bundled types are read by the program's own schema, but the stored one is checked as well: a later program may
+    # need it, and damage is best reported while the client still has the files.
+    read_by = await schemas.of_store(manifest, records.get("schema", b""))
+    index, plan, image = records["index"], records["plan"], records.get("image")
+    sources = [files[root], *side]
+    return await worker.run(lambda: _proto(index, plan, image, sources, read_by))
+
+
+def _proto(
+    index: bytes, plan: bytes, image: bytes | None, sources: Sequence[StoredFile], read_by: TypeSchema | None
+) -> OpenRoot:
+    """Decode the records of a root into core objects. Blocks."""
+    rope = _core.Rope.decode(image) if image is not None else None
+    document = _core.Document(_core.Index(index), read_by.flat if read_by else None, sources, rope)
+    weight = sum(map(len, (index, plan, image or b"")))
+    return OpenRoot(document, _core.Plan.decode(plan), sources, rope is not None, read_by, weight)
+
+
+async def is_sound(
+    storage: Storage, manifest: Manifest, worker: Worker, *, verify: bool, seen: set[str] | None = None
+) -> bool:
+    """True when a store can be read whole.
+
+    `verify` also compares every block of its objects with its checksum. Objects in `seen` are sound, and those that are
+    found to be are added to it.
+    """
+    try:
+        for name, key in manifest.beside.items():
+            unseal((await storage.get(ObjectKey(key))).data, name)
+        for stored in _objects(manifest):
+            if seen is None or stored.key not in seen:
+                await _check(storage, stored, worker, verify=verify)
+            if seen is not None and stored.key is not None:
+                seen.add(stored.key)
+    except (NotFound, IntegrityError):
+        return False
+    return True
+
+
+def _objects(manifest: Manifest) -> Iterator[ObjectLocation]:
+    """Objects in the storage that a manifest names, each once."""
+    seen: set[str] = set()
+    for stored in manifest.stored:
+        for part in stored.objects:
+            if part.key is not None and part.key not in seen:
+                seen.add(part.key)
+                yield part
+
+
+async def _check(storage: Storage, stored: ObjectLocation, worker: Worker, *, verify: bool) -> None:
+    """Raise `NotFound` or `IntegrityError` unless an object has its size and, with `verify`, its sums."""
+    found = await open_object(storage, stored, worker, verify=verify)
+    try:
+        if (await storage.stat(ObjectKey(stored.key or ""))).size != stored.size:
+            raise IntegrityError(f"stored object {stored.key!r} has a wrong size")
+        for at in range(0, stored.size if verify else 0, _STEP):
+            await found.fetch([found.covering((at, min(at + _STEP, stored.size)))])
+    finally:
+        found.close()

@@ -1,0 +1,188 @@
+"""Representations: ropes over stored objects, streamed in batches."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import aclosing, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from hashlib import sha256
+
+from protoslice import _core
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.pipeline import pipelined
+from protoslice.concurrency.windows import LARGEST, Window
+from protoslice.errors import LimitExceeded
+from protoslice.serving.computed import Computed, Readable
+from protoslice.serving.joined import Section, read_sections
+from protoslice.serving.stored import SUM_BLOCK
+from protoslice.tensors.layout import check_budget
+from protoslice.tensors.omitted import Omitted
+
+_PIECES = 1 << 15
+_SPANS = 32
+_COVERED = 2
+"""Bounds of a batch: pieces of the rope, spans of sources, and bytes of spans per byte of the batch.
+
+Each span may read up to two more blocks.
+"""
+
+_LONG = 2 << 20
+"""Bytes of an extent from which on a stream of its own is worth its request."""
+_AHEAD = 2
+"""Reads of a distant storage that have begun before their turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """Facts of a view without its bytes; size and digest of a text are known only once it is made."""
+
+    etag: str
+    filename: str
+    media_type: str
+    message_type: str | None = None
+    size: int = 0
+    sha256: bytes | None = None
+    elements: None = None
+    omitted: Omitted | None = None
+
+    def of(self, data: bytes) -> Head:
+        """The facts when `data` are the bytes."""
+        return replace(self, size=len(data), sha256=sha256(data).digest())
+
+
+@dataclass(frozen=True, slots=True)
+class Representation:
+    """View of a store, ready to be served: length, validators, and bytes by range."""
+
+    rope: _core.Rope
+    sources: Sequence[Readable]
+    etag: str
+    filename: str
+    kind: str = "file"
+    sha256: bytes | None = None
+    message_type: str | None = None
+    media_type: str = "application/octet-stream"
+    elements: tuple[str, tuple[int, ...]] | None = None
+    """Type of the elements and shape, of a tensor; else None."""
+    omitted: Omitted | None = None
+    """Tensors that the view leaves out."""
+    versioned: bool = False
+    """True when a later program may give other bytes for the same request, under another entity tag."""
+    descriptor_set: bytes | None = None
+    """Descriptor set of `message_type` where it is neither bundled nor the root's; else None."""
+
+    @property
+    def size(self) -> int:
+        """Length in bytes."""
+        return self.rope.size
+
+    @property
+    def head(self) -> Head:
+        """The facts without the bytes."""
+        return Head(
+            self.etag, self.filename, self.media_type, self.message_type, self.size, self.sha256, None, self.omitted
+        )
+
+    def check_budget(self, length: int) -> None:
+        """Raise `OverBudget` if `length` bytes of it are more than one request computes."""
+        computed = [source for source in self.sources if isinstance(source, Computed)]
+        if computed:
+            plain = max(0, self.size - sum(source.size for source in computed))
+            stored = plain + sum(source.stored for source in computed)
+            check_budget(length, stored, "ask for a slice, for fewer tensors, or for a range of bytes")
+
+    async def pieces(
+        self, start: int, end: int, window: Window | None = None
+    ) -> AsyncGenerator[bytes | memoryview, None]:
+        """Bytes from `start` up to `end`, verified, in pieces as large as `window` grants, else of 1 MiB."""
+        end = min(end, self.size)
+        near = all(source.is_near for source in self.sources[:1])  # the sources of a store lie in one storage
+        if not near and end - start > LARGEST and (window is None or window.is_wide):
+            # Read-ahead counts from the beginning: of many readers who come at once, few get streams.
+            with window.hold(near=near) if window is not None else nullcontext():
+                async with aclosing(pipelined(self._parts(start, end), ahead=_AHEAD)) as pieces:
+                    async for piece in pieces:
+                        with window.hold(near=near) if window is not None else nullcontext():
+                            yield piece
+            return
+        while start < end:
+            with window.hold(near=near) if window is not None else nullcontext(LARGEST) as size:
+                batch = _batch(self.rope, self.sources, start, end, size)
+                yield (await read_sections(self.rope, self.sources, [batch]))[0]
+            start = batch.stop
+
+    def _parts(self, start: int, end: int) -> Iterator[Callable[[], AsyncGenerator[bytes | memoryview, None]]]:
+        """Reads of a span, in order: each long extent is one stream, and what lies between is read in batches."""
+        while start < end:
+            piece = self.rope.piece_at(start)
+            if isinstance(piece, tuple) and min(piece[2], end - start) >= _LONG:
+                source, offset, length = piece
+                length = min(length, end - start)
+                yield partial(self.sources[source].stream, offset, offset + length)
+                start += length
+            else:
+                batch = _batch(self.rope, self.sources, start, end, LARGEST)
+                yield partial(_one, self.rope, self.sources, batch)
+                start = batch.stop
+
+    def read_cached(self, start: int, end: int) -> bytes | memoryview | None:
+        """Bytes from `start` up to `end`, verified, when one piece has them without waiting; else None."""
+        rope = self.rope.slice(start, end)
+        if rope.piece_count != 1:
+            return None
+        (piece,) = rope.pieces()
+        return piece if isinstance(piece, bytes) else self.sources[piece[0]].read_cached(piece[1], piece[2])
+
+    async def read(self, limit: int) -> bytes:
+        """All bytes; `LimitExceeded` when there are more than `limit`."""
+        if self.size > limit:
+            raise LimitExceeded(f"Too large to render: {self.size} bytes, at most {limit}; ask for a part")
+        return b"".join([piece async for piece in self.pieces(0, self.size)])
+
+
+def _batch(rope: _core.Rope, sources: Sequence[Readable], start: int, end: int, size: int) -> Section:
+    """The next batch of a rope from `start`, of at most `size` bytes.
+
+    A batch that ends within a long extent ends at a block boundary, so that no block is read twice.
+    """
+    stop, spans = _bounded(rope, start, end, size)
+    if stop < end:
+        aligned = _aligned(rope, sources, start, stop)
+        if aligned < stop:
+            stop, spans = _bounded(rope, start, aligned, size)
+    return Section(start, stop, spans)
+
+
+def _bounded(rope: _core.Rope, start: int, stop: int, size: int) -> tuple[int, list[tuple[int, int, int]]]:
+    return rope.batch(start, stop, size=size, pieces=_PIECES, spans=_SPANS, covered=_COVERED * size, gap=SUM_BLOCK)
+
+
+def _aligned(rope: _core.Rope, sources: Sequence[Readable], start: int, stop: int) -> int:
+    """Start of the batch's last block, if its extent begins earlier and goes on beyond the batch.
+
+    Else `stop`.
+    """
+    (last,) = rope.slice(stop - 1, stop).pieces()
+    if isinstance(last, bytes):
+        return stop
+    source, offset, _ = last
+    block, block_end = sources[source].covering((offset, offset + 1))
+    begin = stop - (offset + 1 - block)
+    if offset + 1 == block_end or begin <= start or rope.slice(begin - 1, stop).piece_count > 1:
+        return stop
+    return begin
+
+
+async def _one(rope: _core.Rope, sources: Sequence[Readable], batch: Section) -> AsyncGenerator[bytes, None]:
+    """The batch, as the only piece."""
+    yield (await read_sections(rope, sources, [batch]))[0]
+
+
+async def sha256_of(view: Representation, worker: Worker, start: int = 0, end: int | None = None) -> bytes:
+    """The SHA-256 of the bytes of `view` from `start` up to `end`, which defaults to the end of `view`."""
+    sha = sha256()
+    async with aclosing(view.pieces(start, view.size if end is None else end)) as pieces:
+        async for piece in pieces:
+            await worker.bulk(lambda piece=piece: sha.update(piece))  # type: ignore[misc]
+    return sha.digest()

@@ -1,0 +1,204 @@
+"""What the parts of the stores work with: `Shared` is there once per process, `Space` once per space.
+
+Every part that reads or writes in a space gets its `Space`, so that quota, audit and events cannot be bypassed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Final
+
+from protoslice.catalog.derived import DerivedSources, DerivedTable
+from protoslice.catalog.manifest import Manifest, ObjectLocation
+from protoslice.catalog.marker import Marker, marker_of, require_owner
+from protoslice.catalog.new_objects import NewObjects, Reservations
+from protoslice.catalog.quotas import Quotas
+from protoslice.catalog.spaces import SpaceTable
+from protoslice.catalog.stores import StoreTable
+from protoslice.catalog.syntax import is_id, is_id_prefix
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.gather import both
+from protoslice.concurrency.results import Results
+from protoslice.concurrency.shares import Shares
+from protoslice.database import Database
+from protoslice.errors import DatabaseUnavailable, StorageFull, StorageUnavailable
+from protoslice.serving.cache import BlockCache
+from protoslice.serving.external_objects import ExternalObjects
+from protoslice.serving.finding import FilesByDigest, Manifests, StorePages
+from protoslice.serving.joined import open_file_objects
+from protoslice.serving.open_stores import OpenStores
+from protoslice.serving.opened import OpenStore, open_root, records_of
+from protoslice.serving.options import StoreOptions
+from protoslice.serving.schemas import Schemas
+from protoslice.serving.stored import StoredFile, StoredObject, open_object
+from protoslice.serving.tag_cache import TagCache
+from protoslice.storage import Storage
+
+READY_SECONDS = 2
+"""Seconds in which a storage that is ready answers."""
+_PASSES: Final = 8
+_PASSES_OF_CLIENT: Final = 4
+_LEAST_FREE: Final = 128 << 20
+"""Free bytes of a disk below which no store is taken in; removing stores needs some of them."""
+
+
+class Shared:
+    """What all spaces of a process share: storage, database, threads, memory."""
+
+    def __init__(self, storage: Storage, database: Database, options: StoreOptions) -> None:
+        self.storage = storage
+        self.database = database
+        """The catalogue of all spaces."""
+        self.options = options
+        self.worker = Worker(options.threads)
+        """Worker threads for work that would block the event loop."""
+        self.reservations = Reservations(database)
+        self.external = ExternalObjects(options)
+        # Local files lie in the cache of the system, and what no other process sees in memory.
+        is_remote = storage.abilities.shared and not storage.abilities.open_file
+        self.cache: BlockCache | None = BlockCache(options.cache) if is_remote else None
+        """Cache of remote objects; None where objects are local files."""
+        self.results = Results(options.open_stores_bytes)
+        """Opened stores, and what was computed of them."""
+        self.open_stores = OpenStores(self.worker, options, self.results)
+        self.passes = Shares(_PASSES, _PASSES_OF_CLIENT, "record streams being searched by key")
+        """Bound on passes over streams of all stores; each reads a whole stream, and holds at most 64 MiB."""
+        self._marker: Marker | None = None
+
+    async def close(self) -> None:
+        """Close all opened stores and the worker, after waiting for stores being opened."""
+        await self.open_stores.close()
+        await self.reservations.close()
+        await self.worker.close()
+        if self.cache is not None:
+            await self.cache.close()
+        await self.external.close()
+
+    async def ready(self) -> None:
+        """Raise unless the storage answers in time and belongs to the database.
+
+        `StorageFull` with less free space than the watermark.
+        """
+        try:
+            async with asyncio.timeout(READY_SECONDS):
+                if self._marker is None:
+                    self._marker = await marker_of(self.database)
+                await require_owner(self.storage, self._marker)
+        except TimeoutError:
+            raise StorageUnavailable(f"the storage did not respond within {READY_SECONDS} seconds") from None
+        free = await self.free_bytes()
+        if free is not None and free < self.options.space_watermark_bytes:
+            raise StorageFull("the storage is almost full")
+
+    async def free_bytes(self) -> int | None:
+        """Free bytes of the storage; None where it has no limit."""
+        return await self.storage.free_bytes() if self.storage.abilities.free_space else None
+
+    async def check_free_space(self) -> None:
+        """Raise `StorageFull` while the rest of a disk is needed to remove stores: the storage's or the database's."""
+        least = min(self.options.space_watermark_bytes, _LEAST_FREE)
+        if least and (free := await self.free_bytes()) is not None and free < least:
+            raise StorageFull("The disk is full: remove stores, or add space")
+        if least and (free := self.database.free_bytes()) is not None and free < least:
+            raise StorageFull("The disk of the database is full: remove stores, or add space")
+
+
+class Space:
+    """One space: its quota, its catalogue and its opened stores."""
+
+    def __init__(self, shared: Shared, space: str) -> None:
+        database, options, worker = shared.database, shared.options, shared.worker
+        self.shared = shared
+        self.storage = shared.storage
+        """The storage of all spaces."""
+        self.database = database
+        self.worker = worker
+        self.space = space
+        """Name of the space."""
+        self.quotas = Quotas(SpaceTable(database), space, options.quota, entries=options.entries)
+        """Quota of the space, and what is left of it."""
+        account = self.quotas.account
+        self.table = StoreTable(database, account)
+        self.tags = TagCache(database, account, trust_seconds=options.trust_seconds)
+        self.schemas = Schemas(database, space, shared.results, worker)
+        self.manifests = Manifests(self.table, worker)
+        self.pages = StorePages(self.table, self.manifests)
+        """Stores as the API shows them, and lists of them."""
+        self.files_by_digest = FilesByDigest(self.table, self.manifests)
+        self.derived = DerivedSources(DerivedTable(database, space), shared.storage, self.new_objects, worker)
+        """Facts derived from the stores."""
+
+    def new_objects(self) -> NewObjects:
+        """Objects that one request writes; `Unsupported` if the storage is read-only."""
+        self.database.check_writable()
+        return NewObjects(self.storage, self.shared.reservations, self.quotas, self.space)
+
+    def view_if_open(self, store_id: str) -> OpenStore | None:
+        """The opened store `store_id`, if its manifest was read at most `trust_seconds` ago; else None."""
+        return self.shared.open_stores.get_fresh(self.space, store_id)
+
+    async def resolve(self, ref: str, *, trusting: bool = False) -> str:
+        """The store id that `ref` names: an id, a prefix of one, or a tag; `NotFound` when it names none.
+
+        `trusting` takes a tag to point at where it did at most `trust_seconds` ago.
+        """
+        if is_id(ref):
+            return ref
+        if not is_id_prefix(ref):
+            return await self.tags.store(ref) if trusting else (await self.tags.get(ref)).store
+        return await self.manifests.starting_with(ref)
+
+    async def view(self, ref: str) -> OpenStore:
+        """The store that `ref` names, opened; a tag and a manifest are believed for `trust_seconds`."""
+        return await self.open_store(await self.resolve(ref, trusting=True))
+
+    async def open_store(self, store_id: str) -> OpenStore:
+        """The opened store with an id; a manifest is believed for `trust_seconds`. `NotFound` if there is none."""
+        opened = self.view_if_open(store_id)
+        if opened is not None:
+            return opened
+        open_stores = self.shared.open_stores
+        try:
+            manifest = await self.manifests.get(store_id)
+            return await open_stores.get(self.space, manifest, partial(self.assemble, manifest))
+        except DatabaseUnavailable:
+            stale = open_stores.get_stale(self.space, store_id)
+            if stale is None:
+                raise
+            return stale
+
+    async def assemble(self, manifest: Manifest) -> OpenStore:
+        """The opened store of a manifest, which the caller closes; closes its files on failure."""
+        shared, opened, records = self.shared, list[StoredFile](), dict[str, bytes]()
+
+        async def open_files() -> None:
+            side = [manifest.side] if manifest.side is not None else []
+            opened.extend(await open_file_objects([*manifest.objects, *side], self._open_object))
+
+        async def read_records() -> None:
+            if manifest.indexed:
+                records.update(await records_of(self.storage, manifest, self.worker, shared.cache))
+
+        try:
+            await both(open_files, read_records)
+            proto = None
+            files, side = opened[: len(manifest.objects)], opened[len(manifest.objects) :]
+            if manifest.indexed:
+                proto = await open_root(manifest, records, files, side, self.worker, self.schemas)
+        except BaseException:
+            for stored in opened:
+                stored.close()
+            raise
+        derived = self.derived.of(manifest.row)
+        return OpenStore(
+            manifest, files, proto, self.worker, derived, shared.results, shared.passes, self.schemas.own_type
+        )
+
+    async def _open_object(self, stored: ObjectLocation) -> StoredObject:
+        shared = self.shared
+        if stored.uri is not None:
+            return await shared.external.open(stored, self.worker)
+        return await open_object(
+            self.storage, stored, self.worker, verify=shared.options.verify_reads, cache=shared.cache
+        )

@@ -1,1 +1,0 @@
-"""Ingest of stores: from arriving bytes to a manifest."""

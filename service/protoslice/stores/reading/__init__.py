@@ -1,1 +1,0 @@
-"""Readers of stores: objects, views, tensors and digests."""

@@ -1,0 +1,22 @@
+"""Resumable uploads, without HTTP: begun, continued after interruptions, joined, made into stores."""
+
+from protoslice.serving.options import UploadOptions
+from protoslice.uploads.arriving import Arrived, ArrivingRequest
+from protoslice.uploads.body import Body, Checksum, Hash, Superseded
+from protoslice.uploads.model import Failure, NewUpload, State, Upload
+from protoslice.uploads.uploads import Uploads
+
+__all__ = [
+    "Arrived",
+    "ArrivingRequest",
+    "Body",
+    "Checksum",
+    "Failure",
+    "Hash",
+    "NewUpload",
+    "State",
+    "Superseded",
+    "Upload",
+    "UploadOptions",
+    "Uploads",
+]

@@ -1,0 +1,225 @@
+"""Append to uploads: bytes go into parts, each durable before the upload's record names it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from time import monotonic
+
+from protoslice.catalog.clock import now
+from protoslice.catalog.new_objects import ObjectWriter
+from protoslice.errors import ProtosliceError
+from protoslice.ingest.file_writer import Batches
+from protoslice.ingest.inspection import Inspection
+from protoslice.serving.shared import Space
+from protoslice.uploads.model import SavedInspection, Upload
+from protoslice.uploads.parts import change, compact
+from protoslice.uploads.records import UploadRecords, VersionedUpload
+
+LARGEST_PART = 1 << 30
+PARTS_PER_DOUBLING = 64
+CHECKPOINT_SECONDS = 5.0
+"""Seconds after which bytes are recorded, however few: readers of a slow stream wait no longer."""
+STATE_SHARE = 4
+"""Bytes to come before the next save, as a multiple of the saved state's size.
+
+Bounds what a resume reads again.
+"""
+
+
+class Appender:
+    """Appends to one upload; the next part is written while the one before is committed and recorded.
+
+    Kept `apart`, no part is recorded before `finish`, and unrecorded parts do not count.
+    """
+
+    def __init__(
+        self,
+        space: Space,
+        records: UploadRecords,
+        held: VersionedUpload,
+        inspection: Inspection | None,
+        *,
+        watch: Callable[[bytes | memoryview], None] | None = None,
+        apart: bool = False,
+    ) -> None:
+        self._space = space
+        self._records = records
+        self._objects = space.new_objects()
+        self._held = held
+        self._upload = held.upload
+        self._inspection = inspection
+        self._watch = watch
+        self._apart = apart
+        self._batches = Batches(self._work)
+        self._turn = asyncio.Lock()
+        """Held by a call of the caller, or by a checkpoint."""
+        self._checkpoints: asyncio.Task[None] | None = None
+        self._part: ObjectWriter | None = None
+        self._landing: asyncio.Future[None] | None = None
+        self._failed = False
+        self._stays_until = 0.0
+        self._settle_in()
+
+    @property
+    def sound(self) -> bool:
+        """True while no batch has failed."""
+        return not self._failed
+
+    async def add(self, piece: bytes) -> None:
+        """Append `piece`; waits when storage is slower than the client."""
+        if self._checkpoints is None and not self._apart:
+            self._checkpoints = asyncio.create_task(self._checkpoint_often())
+        elif self._checkpoints is not None and self._checkpoints.done():
+            self._checkpoints.result()
+        async with self._turn:
+            await self._batches.add(piece)
+
+    async def stay(self) -> None:
+        """Extend the upload's expiry when half of it has passed without a recorded part."""
+        if monotonic() < self._stays_until:
+            return
+        async with self._turn:
+            await self._settled()
+            self._held = await change(self._space, self._records, self._held, self._held.upload, self._objects)
+            self._upload = replace(self._upload, expires=self._held.upload.expires)
+            self._settle_in()
+
+    def _settle_in(self) -> None:
+        """Schedule the next extension for half of the remaining lifetime."""
+        self._stays_until = monotonic() + (self._held.upload.expires - now()).total_seconds() / 2
+
+    async def flush(self) -> None:
+        """Wait until all pieces are written and watched, though not recorded."""
+        await self._batches.flush()
+
+    async def finish(self, *, length: int | None = None) -> VersionedUpload:
+        """Make all pieces durable and record them, with the upload's total `length` unless None."""
+        await self._end_checkpoints()
+        await self._land_all()
+        changed = self._upload if length is None else replace(self._upload, length=length)
+        if changed != self._held.upload:
+            await self._record(changed)
+        return self._held
+
+    async def abort(self) -> None:
+        """Give up what was not recorded."""
+        with suppress(ProtosliceError):
+            await self._end_checkpoints()
+        await self._batches.stop()
+        with suppress(ProtosliceError):
+            await self._settled()
+        part, self._part = self._part, None
+        if part is not None:
+            await part.abort()
+        self._objects.end()
+
+    async def _checkpoint_often(self) -> None:
+        """Record what has come, every few seconds; the next call raises a failure."""
+        while True:
+            await asyncio.sleep(CHECKPOINT_SECONDS)
+            async with self._turn:
+                # A batch may have failed while the turn was waited for: later ones would be recorded in its place.
+                if self._failed:
+                    return
+                await self._checkpoint()
+
+    async def _checkpoint(self) -> None:
+        before = self._held.upload
+        try:
+            await self._land_all()
+            if self._held.upload != before and not self._held.upload.is_whole:
+                self._held = await compact(self._space, self._records, self._held)
+                self._upload = self._held.upload
+        except BaseException:
+            self._failed = True
+            raise
+
+    async def _end_checkpoints(self) -> None:
+        """End the checkpoints, after the one under way; raises what made them fail."""
+        async with self._turn:  # a checkpoint is not cancelled in the middle of a write
+            task, self._checkpoints = self._checkpoints, None
+            if task is not None and not task.cancel():
+                task.result()
+
+    async def _land_all(self) -> None:
+        """Make all pieces durable and record them."""
+        await self._batches.flush()
+        part, self._part = self._part, None
+        state = await self._state()
+        await self._settled()
+        if part is not None:
+            await self._land(part, state)
+
+    async def _work(self, batch: bytes | memoryview) -> None:
+        try:
+            await self._take(batch)
+        except BaseException:
+            self._failed = True
+            raise
+
+    async def _take(self, batch: bytes | memoryview) -> None:
+        if self._part is None:
+            self._part = await self._objects.writer()
+        part = self._part
+        digesting = asyncio.ensure_future(self._space.worker.run(lambda: self._digest(part, batch)))
+        try:
+            await part.write(batch)
+        finally:
+            await digesting
+        if part.size >= self._enough():
+            self._part = None
+            state = await self._state()
+            await self._settled()
+            self._landing = asyncio.ensure_future(self._land(part, state))
+
+    def _digest(self, part: ObjectWriter, batch: bytes | memoryview) -> None:
+        if self._inspection is None:
+            part.sums.update(batch)
+        else:
+            self._inspection.take(batch, part.sums)
+        if self._watch is not None:
+            self._watch(batch)
+
+    def _enough(self) -> int:
+        """Size at which the current part ends; grows with the upload to limit the number of parts."""
+        return max(
+            self._space.shared.options.uploads.part_bytes, min(self._upload.offset // PARTS_PER_DOUBLING, LARGEST_PART)
+        )
+
+    async def _settled(self) -> None:
+        """Wait until the part before is recorded."""
+        if self._landing is not None:
+            landing, self._landing = self._landing, None
+            await landing
+
+    async def _land(self, part: ObjectWriter, state: tuple[int, bytes] | None) -> None:
+        try:
+            stored = await part.commit()
+        except BaseException:
+            await part.abort()
+            raise
+        upload = replace(self._upload, parts=(*self._upload.parts, stored))
+        if state is not None:
+            upload = await self._with_state(upload, *state)
+        self._upload = upload
+        if not self._apart:
+            await self._record(upload)
+
+    async def _record(self, upload: Upload) -> None:
+        self._held = await change(self._space, self._records, self._held, upload, self._objects)
+        self._upload = self._held.upload
+
+    async def _state(self) -> tuple[int, bytes] | None:
+        """Bytes inspected and the inspection's state, if it is time to save it; else None."""
+        inspection, saved = self._inspection, self._upload.saved
+        if inspection is None or (saved and inspection.size < saved.after + STATE_SHARE * saved.bytes):
+            return None
+        state = await self._space.worker.run(inspection.save)
+        return None if state is None else (inspection.size, state)
+
+    async def _with_state(self, upload: Upload, after: int, state: bytes) -> Upload:
+        key = await self._objects.put(state)
+        return replace(upload, saved=SavedInspection(key.text, after, len(state)))

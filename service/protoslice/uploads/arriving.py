@@ -1,0 +1,233 @@
+"""Records of uploads under way: durable ones have numbers, and readers wait for more."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from time import monotonic
+from typing import Final
+
+from protoslice import _core
+from protoslice.catalog.manifest import ObjectLocation
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.results import Results
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.errors import InvalidInput, Unsupported
+from protoslice.serving.joined import opened_parts
+from protoslice.serving.representation import Representation
+from protoslice.serving.stored import StoredFile
+from protoslice.sources.source import RangeSource
+from protoslice.storage import Storage
+from protoslice.streams.framing import DECODED, MEDIA_TYPES, Framing, checked_framing, framing_of
+from protoslice.uploads.model import Upload
+from protoslice.uploads.records import UploadRecords, VersionedUpload
+
+_ROOM: Final = 64 << 20
+_LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)
+_STEP: Final = 64 << 20
+"""Bytes indexed at a time, about; between two steps other long work has its turn."""
+_TOLD: Final = 64 << 10
+"""Bytes from which on a framing that is not named can be detected."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingIndex:
+    """Index of the durable bytes of a stream; the last of them may be of a record that is not whole."""
+
+    saved: bytes
+    records: _core.Records
+
+
+class Shifted:
+    """Range source of a stream from which the bytes before `begin` are left out."""
+
+    def __init__(self, source: RangeSource, begin: int) -> None:
+        self.size = begin + source.size
+        self._source = source
+        self._begin = begin
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Bytes of the stream, none before `begin`."""
+        return self._source.read(offset - self._begin, length)
+
+
+class ArrivingIndexes:
+    """Indexes of uploads by framing, the most recently used in memory."""
+
+    def __init__(self, storage: Storage, worker: Worker, results: Results) -> None:
+        self._storage = storage
+        self._worker = worker
+        self._results = results
+        self._once: SingleFlight[tuple[str, Framing, int], ArrivingIndex] = SingleFlight()
+
+    async def of(self, upload: Upload, named: str | None) -> ArrivingIndex | None:
+        """Index of all durable bytes of `upload`; None while there are none.
+
+        `Unsupported` for files that have to be decoded, and for a framing that is neither named nor detected so far.
+        """
+        if not upload.offset:
+            return None
+        framing = checked_framing(named) if named is not None else await self._told(upload)
+        if framing in DECODED:
+            raise Unsupported(f"Records of {framing} files can only be read after the upload has finished")
+        recent: ArrivingIndex | None = self._results.find((upload.id, "index of records", framing))
+        if recent is not None and recent.records.size >= upload.offset:
+            return recent
+        view = (upload.id, framing, upload.offset)
+        return await self._once.get(view, lambda: self._extended(upload, framing), cancellable=True)
+
+    async def _told(self, upload: Upload) -> Framing:
+        """The framing that the first durable bytes tell."""
+        ended = upload.state != "open" or upload.is_whole
+        _, parts = covering(upload.parts, 0, min(upload.offset, _TOLD))
+        async with opened_parts(self._storage, parts, self._worker) as source:
+            framing = await self._worker.run(lambda: framing_of(source))
+        # A guess by few bytes could be another one later, and records would have other numbers.
+        if ended or upload.offset >= _TOLD or framing in {"tfrecord", *DECODED}:
+            return framing
+        raise Unsupported(f"Too few bytes to detect the framing (less than {_TOLD}): pass framing=")
+
+    async def _extended(self, upload: Upload, framing: Framing) -> ArrivingIndex:
+        index: ArrivingIndex | None = self._results.find((upload.id, "index of records", framing))
+        while index is None or index.records.size < upload.offset:
+            index = await self._step(upload, framing, index)
+        self._results.put((upload.id, "index of records", framing), index, 2 * len(index.saved))
+        return index
+
+    async def _step(self, upload: Upload, framing: Framing, index: ArrivingIndex | None) -> ArrivingIndex:
+        """`index`, and what the next parts add to it; reads nothing before the end of its last record."""
+        known, seen = (0, 0) if index is None else (index.records.end, index.records.size)
+        begin, parts = covering(upload.parts, known, min(upload.offset, seen + _STEP))
+
+        def indexed(source: RangeSource) -> ArrivingIndex:
+            behind = None if index is None else index.saved
+            sources = _core.Sources([Shifted(source, begin)])
+            saved = _core.index_records(sources, framing, limits=_LIMITS, behind=behind)
+            return ArrivingIndex(saved, _core.Records(saved, limits=_LIMITS))
+
+        async with opened_parts(self._storage, parts, self._worker) as source:
+            return await self._worker.bulk(lambda: indexed(source))
+
+
+def covering(parts: Sequence[ObjectLocation], first: int, last: int) -> tuple[int, list[ObjectLocation]]:
+    """Offset of the first part that holds bytes from `first` up to `last`, and all such parts."""
+    begin, offset, found = 0, 0, list[ObjectLocation]()
+    for part in parts:
+        end = offset + part.size
+        if end > first and (offset < last or not found):
+            begin = begin if found else offset
+            found.append(part)
+        offset = end
+    return begin, found
+
+
+_PAUSE: Final = 0.5
+"""Seconds between two looks at an upload that readers wait for; all of them share one look."""
+_LONGEST_WAIT: Final = 30.0
+_BYTES: Final = 4 << 20
+"""Bytes of one answer, unless its first record is longer."""
+_RECORDS: Final = 1 << 16
+"""Records of one answer: small ones are framed anew within the pieces that a rope may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class ArrivingRequest:
+    """Records asked for: those behind the first `after`."""
+
+    after: int = 0
+    wait: float = 0.0
+    """Seconds to wait while there are none; 30 at most."""
+    framing: str | None = None
+    """Framing of the upload; None leaves it to detection."""
+    form: str = "delimited"
+    """Framing of the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Records of an upload, in the order of their numbers."""
+
+    upload: Upload
+    records: Representation
+    next: int | None
+    """Number to ask for next; None when the upload has ended and all its records have been given."""
+
+
+class Arriving:
+    """Records of one storage's uploads, under way or ended."""
+
+    def __init__(self, storage: Storage, worker: Worker, records: UploadRecords, results: Results) -> None:
+        self._storage = storage
+        self._worker = worker
+        self._records = records
+        self._indexes = ArrivingIndexes(storage, worker, results)
+        self._looks: SingleFlight[tuple[str, int], VersionedUpload] = SingleFlight()
+
+    @asynccontextmanager
+    async def after(self, upload_id: str, request: ArrivingRequest) -> AsyncIterator[Arrived]:
+        """The records behind the first `request.after`, some MiB of them, readable within the context.
+
+        Waits for the first of them; there are none when the wait is over, or the upload has ended. `Conflict` when
+        another replica merged the parts meanwhile: ask again.
+        """
+        form = checked_framing(request.form)
+        held = await self._records.read(upload_id)
+        if held.upload.joined:
+            raise InvalidInput("This upload was concatenated from others: read the records of its store")
+        until = monotonic() + min(request.wait, _LONGEST_WAIT)
+        while True:
+            async with self._records.unless_changed(held):
+                index = await self._indexes.of(held.upload, request.framing)
+            ended = held.upload.state != "open" or held.upload.is_whole
+            count = index.records.count if index is not None else 0
+            if count > request.after or ended or monotonic() >= until:
+                break
+            held = await self._later(held, until)
+        if index is None or count <= request.after:
+            nothing = _represented(_core.Rope([]), [], form, held.upload)
+            yield Arrived(held.upload, nothing, None if ended else request.after)
+            return
+        stop = min(index.records.within(request.after, _BYTES), request.after + _RECORDS)
+        async with self._opened(held, index, request.after, stop, form) as found:
+            yield Arrived(held.upload, found, None if ended and stop == count else stop)
+
+    async def _later(self, held: VersionedUpload, until: float) -> VersionedUpload:
+        """The upload once its record has changed, or `held` at the time `until`; readers share the looks."""
+
+        async def look() -> VersionedUpload:
+            later = held
+            while later.epoch == held.epoch:
+                await asyncio.sleep(_PAUSE)
+                later = await self._records.again(held)
+            return later
+
+        # A thousand readers are woken when there is something to read, and not at every look.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, until - monotonic())):
+                return await self._looks.get((held.upload.id, held.epoch), look, cancellable=True)
+        return held
+
+    @asynccontextmanager
+    async def _opened(
+        self, held: VersionedUpload, index: ArrivingIndex, start: int, stop: int, form: Framing
+    ) -> AsyncIterator[Representation]:
+        first, last = index.records.place(start)[0], index.records.place(stop - 1)[3]
+        begin, parts = covering(held.upload.parts, first, last)
+        opened = opened_parts(self._storage, parts, self._worker)
+        async with self._records.unless_changed(held), opened as source:
+            rope = await self._worker.bulk(lambda: _rope(index, source, begin, (start, stop), form))
+            yield _represented(rope, [source], form, held.upload)
+
+
+def _rope(index: ArrivingIndex, source: StoredFile, begin: int, records: tuple[int, int], form: Framing) -> _core.Rope:
+    """Records in the framing `form`, over `source`, the stream's bytes from `begin` on."""
+    rope = index.records.rope(_core.Sources([Shifted(source, begin)]), [records], form)
+    return rope.through(0, _core.Rope([(1, 0, begin), (0, 0, source.size)]))
+
+
+def _represented(rope: _core.Rope, sources: Sequence[StoredFile], form: Framing, upload: Upload) -> Representation:
+    media_type = MEDIA_TYPES.get(form, "application/octet-stream")
+    name = f"{upload.filename.rpartition('/')[2]}.{form}"
+    return Representation(rope, sources, "", name, kind="records", media_type=media_type)

@@ -1,0 +1,445 @@
+"""Use cases of resumable uploads: create, append, join, remove, and make stores."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
+from dataclasses import replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+
+from protoslice.catalog.clock import now
+from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
+from protoslice.catalog.requests import Created, IngestRequest, check_request
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.errors import (
+    AlreadyComplete,
+    ClientLimit,
+    Conflict,
+    InconsistentLength,
+    InvalidInput,
+    JoinedUpload,
+    LimitExceeded,
+    ProtosliceError,
+    SpaceRemoved,
+    StorageError,
+    TooMany,
+    WrongOffset,
+)
+from protoslice.facts import File
+from protoslice.file_names import check_file_path
+from protoslice.ingest.file_writer import IngestedFile, PendingLocation
+from protoslice.ingest.ingest import Ingest
+from protoslice.ingest.inspection import Inspection
+from protoslice.serving.finding import FileRef
+from protoslice.serving.schemas import Types
+from protoslice.serving.shared import Space
+from protoslice.uploads.append import Appender
+from protoslice.uploads.arriving import Arriving
+from protoslice.uploads.body import Body
+from protoslice.uploads.lock import LockHolder, UploadLocks
+from protoslice.uploads.model import Failure, NewUpload, Upload
+from protoslice.uploads.parts import Composer, bytes_of, change, compact, feed_parts, resumed_inspection
+from protoslice.uploads.records import UploadRecords, VersionedUpload, new_upload_id
+
+
+class Uploads:
+    """Resumable uploads of one space."""
+
+    def __init__(self, space: Space) -> None:
+        self._space = space
+        self.options = space.shared.options.uploads
+        self._records = UploadRecords(space.database, space.quotas.account)
+        self.arriving = Arriving(space.storage, space.worker, self._records, space.shared.results)
+        """Records of uploads, also of those under way."""
+        self._locks = UploadLocks()
+
+    def begun_by(self, client: str | None) -> Uploads:
+        """Uploads as they are for a client, who sees those alone that it has begun; None sees all."""
+        if client is None:
+            return self
+        seen = copy.copy(self)
+        seen._records = UploadRecords(self._space.database, self._space.quotas.account, client)
+        return seen
+
+    async def create(self, wanted: NewUpload) -> Upload:
+        """Create an upload; one of length 0 is completed at once."""
+        await self._check(wanted)
+        await self._check_open(wanted.client)
+        held = await self._records.create(self._new(wanted), keep_seconds=self.options.kept_seconds(begun=False))
+        return (await self._completed(held)).upload
+
+    async def get(self, upload_id: str) -> Upload:
+        """The upload's current state, after ending a request under way.
+
+        Completes an upload whose bytes are all there.
+        """
+        return (await self._current(upload_id)).upload
+
+    async def append(self, upload_id: str, body: Body) -> Upload:
+        """Append `body`, or as much of it as arrives; an upload that is whole then becomes a store.
+
+        Raises `WrongOffset`, `AlreadyComplete`, `JoinedUpload`, `InconsistentLength`, `LimitExceeded`,
+        `ChecksumMismatch` or `Superseded`.
+        """
+        async with self._acquire(upload_id) as holder:
+            held = await self._records.take(upload_id)
+            length = self._check_place(held.upload, body)
+            if held.upload.state != "open":
+                async for _ in holder.pieces(body.pieces):
+                    raise AlreadyComplete("This upload is complete: it accepts no more bytes")
+                return held.upload
+            if length != held.upload.length:
+                held = await change(self._space, self._records, held, replace(held.upload, length=length))
+            return (await self._completed(await self._append(held, holder, body))).upload
+
+    async def compose(self, upload_id: str, extents: Sequence[ObjectExtent], expires: datetime) -> Upload:
+        """Complete an upload of a known SHA-256 by extents of objects; it expires as given.
+
+        Their bytes are read once, and those of small extents are written. `ChecksumMismatch` for other bytes.
+        """
+        async with self._acquire(upload_id):
+            held = await self._records.read(upload_id)
+            if held.upload.state != "open":
+                return held.upload
+            inspection = await self._inspection(held.upload)
+            assert inspection is not None, "an upload that is composed has a path"
+            objects = self._space.new_objects()
+            try:
+                composer = Composer(self._space, objects, held.upload, inspection, extents)
+                done = replace(await composer.compose(), state="complete", expires=expires)
+                return (await self._records.change(held, done, objects=objects)).upload
+            finally:
+                objects.end()
+
+    async def renew(self, upload_id: str) -> Upload:
+        """A complete upload, which is kept for half a lifetime at least, with what lies beside its parts."""
+        held = await self._finished(upload_id)
+        if held.upload.expires > now() + timedelta(seconds=self.options.lifetime_seconds / 2):
+            return held.upload
+        return (await change(self._space, self._records, held, held.upload)).upload
+
+    async def remove(self, upload_id: str) -> None:
+        """Remove an upload. Stores made of it stay."""
+        async with self._acquire(upload_id):
+            held = await self._records.take(upload_id)
+            upload = held.upload
+            await self._records.change(held, replace(upload, state="gone", parts=(), saved=None))
+
+    async def join(self, upload_ids: Sequence[str], wanted: NewUpload) -> Upload:
+        """Join consecutive complete uploads into one, which becomes a store."""
+        await self._check(replace(wanted, length=None))
+        await self._check_open(wanted.client)
+        found = await self._all_finished(upload_ids)
+        parts = [found[upload_id].upload for upload_id in upload_ids]
+        new = self._new(wanted)
+        made = await make_store(self._space, {new.filename: parts}, new.request, digests_of(new))
+        await self._note_use(found.values())
+        length = sum(part.offset for part in parts)
+        done = replace(new, joined=tuple(upload_ids), length=length, state="stored", store=made.store.id)
+        return (await self._records.create(done, keep_seconds=self.options.kept_seconds(begun=True))).upload
+
+    async def assemble(
+        self,
+        files: Mapping[str, Sequence[str]],
+        request: IngestRequest,
+        digests: Mapping[str, str] | None = None,
+        taken: Mapping[str, FileRef] = MappingProxyType({}),
+    ) -> Created:
+        """Create a store of several files, each made of one upload or of consecutive ones.
+
+        Files in `taken` are shared with other stores. `digests` are expected SHA-256 by path.
+        """
+        check_request(request)
+        found = await self._all_finished([upload_id for upload_ids in files.values() for upload_id in upload_ids])
+        parts = {
+            check_file_path(path): [found[each].upload for each in upload_ids] for path, upload_ids in files.items()
+        }
+        made = await make_store(self._space, parts, request, digests or {}, taken)
+        await self._note_use(found.values())
+        return made
+
+    async def fill(self, ingest: Ingest, path: str, upload_ids: Sequence[str], sha256: str) -> None:
+        """Add a file of an expected SHA-256 to an ingest, made of one upload or of consecutive ones."""
+        found = await self._all_finished(upload_ids)
+        uploads = [found[each].upload for each in upload_ids]
+        await fill(self._space, ingest, {path: uploads}, IngestRequest(), {path: sha256})
+        await self._note_use(found.values())
+
+    async def put_part(self, mark: str, pieces: AsyncIterator[bytes], client: str, *, size: int | None = None) -> str:
+        """Take a part of a file, in any order and any number of times, and return its id.
+
+        Its protocol knows it again by `mark`, its metadata, and names it before it expires.
+        """
+        # A path lets compaction and joining find a state of the inspection, as for any file.
+        wanted = NewUpload(length=size, path="part", partial=True, client=client, client_metadata=mark)
+        upload = await self.create(wanted)
+        await self.append(upload.id, Body(pieces=pieces, offset=0, last=True))
+        await self.set_aside(upload.id)  # a file has thousands of parts
+        return upload.id
+
+    async def set_aside(self, upload_id: str) -> None:
+        """Count a complete upload no longer among the open ones: a protocol keeps it until it is named."""
+        held = await self._finished(upload_id)
+        if not held.upload.used:
+            await self._note_use([held])
+
+    async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
+        """Bytes of a complete upload, which stays as it is."""
+        upload = (await self._finished(upload_id)).upload
+        async with aclosing(bytes_of(self._space, upload.parts)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    def _new(self, wanted: NewUpload) -> Upload:
+        return Upload(
+            id=new_upload_id(),
+            path=wanted.path,
+            request=wanted.request,
+            created=now(),
+            expires=now() + timedelta(seconds=self.options.kept_seconds(begun=False)),
+            client=wanted.client,
+            length=wanted.length,
+            partial=wanted.partial,
+            sha256=wanted.sha256.hex() if wanted.sha256 else None,
+            client_metadata=wanted.client_metadata,
+        )
+
+    async def _check(self, wanted: NewUpload) -> None:
+        """Raise for every error that is known before a byte has come."""
+        check_request(wanted.request)
+        if wanted.path is not None:
+            check_file_path(wanted.path)
+        if not wanted.partial:
+            await self._space.schemas.types(wanted.request.type)
+        self.options.check_size(wanted.length or 0)
+        written = 0 if wanted.composed else wanted.length or 0
+        await self._space.quotas.check(stored_bytes=written, stores=0 if wanted.partial else 1)
+
+    def _check_place(self, upload: Upload, body: Body) -> int | None:
+        """Total length as far as known with this body, or None; raises unless the body fits the upload."""
+        if upload.joined:
+            raise JoinedUpload("This upload was concatenated from others: it accepts no bytes")
+        if body.offset != upload.offset:
+            error = WrongOffset(f"The upload continues at byte {upload.offset}, not {body.offset}")
+            error.expected, error.provided = upload.offset, body.offset
+            raise error
+        length = upload.length if body.length is None else body.length
+        if length is not None and length != upload.length:
+            if upload.length is not None:
+                raise InconsistentLength(
+                    f"The upload was declared with a length of {upload.length} bytes, not {length}"
+                )
+            self.options.check_size(length)
+            if length < upload.offset:
+                raise InconsistentLength(f"The upload already has {upload.offset} bytes: it cannot end at {length}")
+        if body.size is not None and upload.state == "open":
+            self._check_end(body, upload.offset + body.size, length)
+        return length
+
+    def _check_end(self, body: Body, end: int, length: int | None) -> None:
+        """Raise unless a body may bring the upload to byte `end`."""
+        most = self.options.max_bytes if length is None else length
+        if end > most:
+            raise LimitExceeded(f"The body continues after byte {most}, where the upload ends")
+        if body.last and length is not None and end != length:
+            raise InconsistentLength(f"The upload should have {length} bytes, but ends at {end}")
+
+    async def _append(self, held: VersionedUpload, holder: LockHolder, body: Body) -> VersionedUpload:
+        upload = held.upload
+        async with self._records.unless_changed(held):
+            inspection = await self._inspection(upload)
+        watch = body.checksum.update if body.checksum is not None else None
+        appender = Appender(self._space, self._records, held, inspection, watch=watch, apart=body.is_checked)
+        try:
+            size = await self._take(appender, holder, upload, body)
+            if body.is_checked:
+                await appender.flush()
+                body.compare(inspection.sha256 if inspection is not None else None)
+            held = await appender.finish(length=upload.offset + size if body.last else None)
+        finally:
+            await appender.abort()
+        # A whole upload is never compacted: any replica may be making a store of its parts.
+        return held if held.upload.is_whole else await compact(self._space, self._records, held)
+
+    async def _inspection(self, upload: Upload) -> Inspection | None:
+        """Inspection of the bytes so far; None for a partial upload without a path, never a file by itself."""
+        if upload.path is None and upload.partial:
+            return None
+        types = await self._space.schemas.types(upload.wanted_type)
+        found = await resumed_inspection(self._space, upload, types, path=upload.filename, wanted=upload.wanted_type)
+        await feed_parts(self._space, found, upload.parts)
+        return found
+
+    async def _take(self, appender: Appender, holder: LockHolder, upload: Upload, body: Body) -> int:
+        """Append the pieces of the body and return their size; after an interruption, keeps what has come."""
+        room = (self.options.max_bytes if upload.length is None else upload.length) - upload.offset
+        size = 0
+        try:
+            async for piece in holder.pieces(body.pieces):
+                if size + len(piece) > room:
+                    self._check_end(body, upload.offset + size + len(piece), upload.length)
+                await appender.add(piece)
+                await appender.stay()
+                size += len(piece)
+        except BaseException:
+            if not body.is_checked and appender.sound:
+                await appender.finish()
+            raise
+        self._check_end(body, upload.offset + size, upload.length)
+        return size
+
+    async def _completed(self, held: VersionedUpload) -> VersionedUpload:
+        """Complete an upload whose bytes are all there.
+
+        A storage error leaves the upload open for another try.
+        """
+        upload = held.upload
+        if upload.state != "open" or not upload.is_whole:
+            return held
+        done = replace(upload, state="complete") if upload.partial else await stored(self._space, upload)
+        try:
+            held = await change(self._space, self._records, held, done)
+        except Conflict:
+            found = await self._records.read(upload.id)
+            if found.upload.state != "open":
+                return found  # another replica completed the upload
+            held = await change(
+                self._space, self._records, found, done
+            )  # a request only looked at it: it was whole already
+        return held
+
+    async def _current(self, upload_id: str) -> VersionedUpload:
+        """Record of an upload; see `get`."""
+        held = await self._records.read(upload_id)
+        if held.upload.state != "open":
+            return held
+        async with self._acquire(upload_id):
+            return await self._completed(await self._records.take(upload_id))
+
+    @asynccontextmanager
+    async def _acquire(self, upload_id: str) -> AsyncIterator[LockHolder]:
+        """Context with the lock of an upload; only the client that began it interrupts its holder."""
+        await self._records.check(upload_id)
+        async with self._locks.acquire(upload_id) as holder:
+            yield holder
+
+    async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, VersionedUpload]:
+        """Records of complete uploads by id, each read once however often it is listed."""
+        found, size = dict[str, VersionedUpload](), 0
+        for upload_id, times in Counter(upload_ids).items():
+            found[upload_id] = await self._finished(upload_id)
+            size += times * found[upload_id].upload.offset
+            self.options.check_size(size)
+        return found
+
+    async def _finished(self, upload_id: str) -> VersionedUpload:
+        """Record of a complete upload that may be joined.
+
+        Raises its failure, or `InvalidInput` when incomplete or joined.
+        """
+        held = await self._current(upload_id)
+        upload = held.upload
+        if upload.failure is not None:
+            raise upload.failure.error()
+        if not upload.is_whole or upload.joined:
+            raise InvalidInput(
+                f"Upload {upload_id} cannot be used here: it is incomplete, or was itself concatenated from others"
+            )
+        return held
+
+    async def _note_use(self, uploads: Iterable[VersionedUpload]) -> None:
+        """Note that a store was made with these uploads, which stay: a client may ask for it again."""
+
+        async def note(held: VersionedUpload) -> None:
+            with suppress(ProtosliceError):  # then it counts as open until it expires
+                await self._records.change(held, replace(held.upload, used=True))
+
+        await map_concurrently(
+            note, [held for held in uploads if held.upload.state == "complete" and not held.upload.used]
+        )
+
+    async def _check_open(self, client: str) -> None:
+        """Raise `TooMany`, `ClientLimit` or `SpaceLimit` if `client` may begin no upload.
+
+        Requests at the same moment may each take the last place.
+        """
+        found = await self._records.open_by_client()
+        most, each = self.options.max_open, self.options.max_open_per_client
+        if sum(found.values()) >= most:
+            raise TooMany(f"Too many open uploads ({most}): finish some, or wait until they expire")
+        if each and client and found.get(client, 0) >= each:
+            raise ClientLimit(f"Too many open uploads of this client ({each}): finish some, or wait until they expire")
+        self._space.quotas.check_open_uploads(sum(found.values()))
+
+
+async def stored(space: Space, upload: Upload) -> Upload:
+    """The upload as `stored` with its store, or `failed` with the reason.
+
+    Errors that a retry may mend are raised.
+    """
+    try:
+        made = await make_store(space, {upload.filename: [upload]}, upload.request, digests_of(upload))
+    except (StorageError, Conflict, SpaceRemoved):  # a removed space may be restored
+        raise
+    except ProtosliceError as error:
+        return replace(upload, state="failed", failure=Failure.of(error))
+    return replace(upload, state="stored", store=made.store.id, saved=None)
+
+
+async def make_store(
+    space: Space,
+    files: Mapping[str, Sequence[Upload]],
+    request: IngestRequest,
+    digests: Mapping[str, str],
+    taken: Mapping[str, FileRef] = MappingProxyType({}),
+) -> Created:
+    """Create a store of files, each made of consecutive uploads, and of files `taken` from other stores.
+
+    `digests` are expected SHA-256 by path.
+    """
+    space.shared.options.uploads.check_size(sum(upload.offset for uploads in files.values() for upload in uploads))
+    async with await Ingest.begin(space, request) as ingest:
+        if taken:
+            await ingest.take(taken)
+        await fill(space, ingest, files, request, digests)
+        return await ingest.commit()
+
+
+async def fill(
+    space: Space,
+    ingest: Ingest,
+    files: Mapping[str, Sequence[Upload]],
+    request: IngestRequest,
+    digests: Mapping[str, str],
+) -> None:
+    """Add files to an ingest, each made of consecutive uploads; see `make_store`."""
+    types = await space.schemas.types(request.type)
+    for path, uploads in files.items():
+        if any(upload.offset for upload in uploads):
+            received = await _received(space, path, ingest.wanted_type(path), types, uploads)
+            ingest.adopt(received)
+            info = received.info
+        else:
+            info = await (await ingest.file(path)).close()
+        if info.sha256 != digests.get(path, info.sha256):
+            raise InvalidInput(f"{path!r} does not match its digest: nothing was stored")
+
+
+async def _received(
+    space: Space, path: str, wanted: str | None, types: Types, uploads: Sequence[Upload]
+) -> IngestedFile:
+    """A file made of consecutive uploads; the inspection resumes from the first upload's saved state."""
+    inspection = await resumed_inspection(space, uploads[0], types, path=path, wanted=wanted)
+    parts = [part for upload in uploads for part in upload.parts]
+    await feed_parts(space, inspection, parts)
+    inspected = await space.worker.run(inspection.finish)
+    info = File(path, inspection.size, inspected.sha256.hex())
+    return IngestedFile(info, PendingLocation(ObjectLocation.joined(parts)), inspected.detection, inspected.scan)
+
+
+def digests_of(upload: Upload) -> dict[str, str]:
+    """Expected SHA-256 of an upload's file, by path; empty when the client gave none."""
+    return {upload.filename: upload.sha256} if upload.sha256 else {}

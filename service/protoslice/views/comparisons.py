@@ -1,0 +1,447 @@
+"""Comparisons of two opened stores: their differences, and distances of their tensors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock
+from typing import Final
+
+from protoslice.catalog.paging import PageBudget, ResultPage, first_item
+from protoslice.comparing.differences import steps_of_differences
+from protoslice.comparing.equality import Equality, Extent, PieceList, Ranges, Unverified, side_by_side, unverified_by
+from protoslice.comparing.pairs import Pair, delta_job, move_job, pairs_job, runs_of
+from protoslice.concurrency import Job, coarse
+from protoslice.concurrency.executor import Worker
+from protoslice.concurrency.results import Key
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
+from protoslice.facts import Difference, Kind, Piece, TensorDelta, TensorMove, TensorMoves
+from protoslice.serving.joined import JoinedObject
+from protoslice.serving.opened import OpenStore
+from protoslice.serving.stored import SUM_BLOCK, StoredObject
+from protoslice.sources.source import RangeSource
+from protoslice.tensors.listing import Tensors
+from protoslice.tensors.model import Deferred, Model, Tensor
+from protoslice.tensors.reading import is_resolved, resolve
+from protoslice.tensors.statistics import RUNS
+from protoslice.views.pieces import PieceTable, is_known, table_of
+from protoslice.views.tensors import counted, listed
+
+MOST_LISTED: Final = 10_000
+"""Differences of a comparison that are listed; all are counted."""
+LARGE: Final = 16 << 20
+"""Bytes of a store from which on digests of its pieces are looked for, before any of it is read."""
+MOST_CONFIRMED: Final = 256 << 20
+"""Bytes that are read and found equal before the pieces of both stores are digested.
+
+Digests are kept, and spare the next comparison of either the same."""
+_PAIR: Final = 100
+"""Bytes of memory of a pair of tensors, about; elements that a pair without any counts for."""
+_MOST_COMPARED: Final = 8 << 20
+"""Elements that are compared for a page of pairs, of the first one a quarter: it is soon there."""
+_FINER_RUNS: Final = 1024
+"""Reads of the tensors of a page that changed, shared by them: with few runs, figures are those of the runs alone."""
+_FINER_RUNS_FETCHED: Final = 64
+"""The same where each read is fetched."""
+_LEAST_RUN: Final = 32
+"""Elements of such a run at least."""
+_LEAST_RUNS: Final = 8
+"""Runs of a tensor that are worth a second look at least."""
+_STEPS: Final = 128
+"""Reads of runs of elements in one slice of work."""
+_MOST_COUNTED: Final = 16 << 20
+"""Bytes of a tensor of varints that a sample is taken of: all of them have to be counted."""
+_WEIGHT: Final = 300
+"""Bytes of memory of a listed difference beside its texts, about."""
+
+
+Counted = tuple[Mapping[tuple[str, str], int], Sequence[Difference], int]
+"""Numbers of differences by kind and change, listed ones, and their bytes in memory."""
+PieceLists = Mapping[int, PieceList]
+"""Pieces of open files, by the `id` of the file."""
+_Cut = tuple[int, int, tuple[StoredObject, int], tuple[StoredObject, int]]
+"""Offset and length of a range, and of either side an object and the offset in it."""
+_MARK: Final = b"\x01"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreComparison:
+    """In what a store differs from another."""
+
+    before: str
+    after: str
+    """Ids of both stores."""
+    counts: Mapping[tuple[str, str], int]
+    """Number of differences of each kind and change."""
+    listed: Sequence[Difference]
+    """The first `MOST_LISTED` of them."""
+    read: int
+    """Bytes of both sides that were read since no digest told whether they are equal."""
+    assumed: int
+    """Bytes that were not read since checksums of their blocks agree."""
+
+    def page(self, limit: int, cursor: str | None) -> ResultPage[Difference]:
+        """A page of the listed differences, in order."""
+        first, room, items = first_item(cursor), PageBudget(limit), list[Difference]()
+        for each in self.listed[first:]:
+            if not room.takes(_weight(each)):
+                break
+            items.append(each)
+        last = first + len(items)
+        return ResultPage(items, str(last) if items and last < len(self.listed) else None)
+
+
+class Unfinished(Exception):
+    """A comparison takes longer than its caller waits: `read` of the `size` bytes of both stores were read so far."""
+
+    def __init__(self, read: int, size: int) -> None:
+        super().__init__(read, size)
+        self.read = read
+        self.size = size
+
+
+class _Comparing:
+    """A comparison under way. It stops when its last caller leaves, and the next one resumes it."""
+
+    def __init__(self, job: Job[Counted | None], equality: Equality, evidence: ByteEvidence, read: int) -> None:
+        """`read` bytes were read before this job."""
+        self._job = job
+        self._equality = equality
+        self._evidence = evidence
+        self._before = read
+        self._slice = Lock()
+        self.end: Future[Counted | None] = Future()
+        self._running: SingleFlight[None, None] = SingleFlight()
+
+    @property
+    def read(self) -> int:
+        """Bytes of both sides that were read so far."""
+        return self._before + self._equality.read
+
+    @property
+    def failed(self) -> bool:
+        """True if it ended with an error."""
+        return self.end.done() and self.end.exception() is not None
+
+    @property
+    def assumed(self) -> int:
+        """Bytes that were not read because of equal checksums."""
+        return self._evidence.assumed
+
+    async def run(self, worker: Worker) -> None:
+        """Run it to its end, once for all callers; it stops when the last of them leaves."""
+        await self._running.get(None, lambda: worker.finish(self._slices()), cancellable=True)
+
+    def _slices(self) -> Job[None]:
+        """Return the job of one caller, which continues after the slices of those before."""
+        while not self.end.done():
+            with self._slice:  # the last one of a caller that left may still run
+                self._next()
+            yield
+
+    def _next(self) -> None:
+        if self.end.done():
+            return
+        try:
+            next(self._job)
+        except StopIteration as end:
+            self.end.set_result(end.value)
+        except Exception as error:
+            self.end.set_exception(error)
+
+
+async def compare(
+    before: OpenStore, after: OpenStore, *, checksums: bool = False, wait: float | None = None
+) -> StoreComparison:
+    """Comparison of two stores; what no digest tells is read, unless `checksums` of blocks agree.
+
+    Raise `Unfinished` after about `wait` seconds. The next call resumes the comparison.
+    """
+    key = (*_pair(before, after, "comparison"), checksums)
+    known: StoreComparison | _Comparing | None = after.results.find(key)
+    if isinstance(known, StoreComparison):
+        return known
+    work = known if known is not None and not known.failed else await _begin(key, before, after, {})
+    while True:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait if not work.end.done() else None):
+                await work.run(after.worker)
+        if not work.end.done():
+            raise Unfinished(work.read, before.info.size + after.info.size)
+        if (found := work.end.result()) is not None:
+            counts, listed, weight = found
+            made = StoreComparison(before.info.id, after.info.id, counts, listed, work.read, work.assumed)
+            after.results.put(key, made, weight)
+            return made
+        undigested = [each.info.size for each in (before, after) if not await is_known(each)]
+        pieces = await _digested(before, after)
+        work = await _begin(key, before, after, pieces, work.read + sum(undigested))
+
+
+async def delta(before: OpenStore, after: OpenStore, was: str, name: str, sample: int | None) -> TensorDelta:
+    """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
+
+    `sample` as in `delta_job`.
+    """
+
+    async def made() -> tuple[TensorDelta, int]:
+        one, other = [await counted(store, called) for store, called in ((before, was), (after, name))]
+        found = await after.worker.finish(delta_job(one, other, sample))
+        return found, _WEIGHT + sum(map(len, (was, name)))
+
+    key = (*_pair(before, after, "delta of a tensor"), was, name, sample)
+    return await after.results.get(key, made, cancellable=True)
+
+
+async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cursor: str | None) -> TensorMoves:
+    """A page of the tensors of both stores in pairs, with distances of `sample` of their elements."""
+    first = first_item(cursor)
+
+    async def made() -> tuple[TensorMoves, int]:
+        one, other = [await _tensors_of(store) for store in (before, after)]
+        pairs = await _paired(before, after, one, other)
+        finer = _FINER_RUNS if _are_local(before, after) else _FINER_RUNS_FETCHED
+        job = _moves_job(pairs, one, other, sample, PageBudget(limit), first, finer)
+        page = await after.worker.finish(coarse(job, _STEPS))  # each is a short read
+        names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
+        return page, 3 * names + _WEIGHT * (2 * len(page.items) + len(page.equal))
+
+    key = (*_pair(before, after, "moves of tensors"), sample, limit, first)
+    return await after.results.get(key, made, cancellable=True)
+
+
+async def _paired(before: OpenStore, after: OpenStore, one: Tensors, other: Tensors) -> Sequence[Pair]:
+    """Pairs of tensors of both stores, the same for each comparison of them."""
+
+    async def paired() -> tuple[Sequence[Pair], int]:
+        found = await after.worker.finish(pairs_job(one, other, local=_are_local(before, after)))
+        return found, _PAIR * len(found)
+
+    return await after.results.get(_pair(before, after, "pairs of tensors"), paired, cancellable=True)
+
+
+async def _begin(key: Key, before: OpenStore, after: OpenStore, pieces: PieceLists, read: int = 0) -> _Comparing:
+    """Begin a comparison, in which bytes of `pieces` need not be read; `read` bytes were."""
+    one, other = [_ComparedStore(store, await _tensors_of(store)) for store in (before, after)]
+    pieces = pieces or await _kept(before, after)
+    pairs = None if _same_files(before, after) else await _paired(before, after, one.tensors, other.tensors)
+    evidence, stored = ByteEvidence(pieces, checksums=key[-1] is True), before.info.size + after.info.size
+    equality = Equality(evidence.unverified, lambda _: None, local=True, stored=stored)
+    differences = steps_of_differences(one, other, equality, pairs)
+    most = None if pieces or _are_local(before, after) else MOST_CONFIRMED
+    begun: StoreComparison | _Comparing | None = after.results.find(key)
+    if isinstance(begun, _Comparing) and not begun.end.done():
+        return begun  # by another caller meanwhile
+    work = _Comparing(_counted_job(differences, equality, most), equality, evidence, read)
+    after.results.put(key, work, before.weight + after.weight + _PAIR * len(pairs or ()))
+    return work
+
+
+async def _kept(*stores: OpenStore) -> PieceLists:
+    """Pieces of large stores, when those of all have been digested; else empty."""
+    large = min(store.info.size for store in stores) >= LARGE
+    known = large and all([await is_known(store) for store in stores])
+    return await _digested(*stores) if known else {}
+
+
+async def _digested(*stores: OpenStore) -> PieceLists:
+    """Pieces of the files of stores, digested where that has not been done."""
+    found: dict[int, PieceList] = {}
+    for store in stores:
+        table = await table_of(store)
+        found |= await store.worker.bulk(lambda table=table, store=store: _listed(table, store))  # type: ignore[misc]
+    return found
+
+
+def _pair(before: OpenStore, after: OpenStore, kind: str) -> Key:
+    return after.manifest.row, kind, before.manifest.row
+
+
+class _ComparedStore:
+    """A store as a comparison sees it; see `ComparedModel`."""
+
+    def __init__(self, store: OpenStore, tensors: Tensors) -> None:
+        self.root = store.info.root
+        self.model: Model = store.model
+        self.files: Mapping[str, RangeSource] = store.model.files
+        self.serialized = store.is_serialized
+        self.tensors = tensors
+        self._digests = {file.path: file.sha256 for file in store.info.files}
+
+    def sha256(self, path: str) -> str | None:
+        return self._digests[path]
+
+
+def _are_local(*stores: OpenStore) -> bool:
+    """Return True if reading any byte of the stores costs time only."""
+    return all(part.is_local for store in stores for file in store.info.files for part in store.files[file.path].parts)
+
+
+def _same_files(before: OpenStore, after: OpenStore) -> bool:
+    """Return True if both stores are known to have the same files."""
+    files = [{(file.path, file.sha256) for file in store.info.files} for store in (before, after)]
+    return files[0] == files[1] and all(sha256 is not None for _, sha256 in files[0])
+
+
+async def _tensors_of(store: OpenStore) -> Tensors:
+    try:
+        return await listed(store)
+    except (Unsupported, CorruptModel, NoRoot):  # a store that is no model: its files and parts are compared
+        return Tensors.of([])
+
+
+def _moves_job(
+    pairs: Sequence[Pair], before: Tensors, after: Tensors, sample: int, room: PageBudget, first: int, finer: int
+) -> Job[TensorMoves]:
+    """Return the page that begins with pair `first`; `finer` runs are read of the tensors that changed."""
+    sampled = dict[int, Pair]()
+    items, left, last = list[TensorMove](), _MOST_COMPARED if first else _MOST_COMPARED // 4, first
+    equal, room_of_equal = Counter[tuple[str, Kind]](), PageBudget(len(pairs))
+    for old, new in pairs[first:]:
+        found = yield from move_job(*_of(pair := (old, new), before, after), sample, _ready)
+        cell = found.layer, found.kind
+        is_equal = found.change == "compared" and found.delta is not None and not found.delta.changed
+        if is_equal:
+            fits = cell in equal or room_of_equal.takes(_WEIGHT + len(found.layer))
+        else:
+            fits = room.takes(_WEIGHT + 2 * len(found.name))
+        if left <= 0 or not fits:
+            break
+        if is_equal:
+            equal[cell] += 1
+        else:
+            if found.delta is not None and found.delta.looked_at < found.delta.elements:
+                sampled[len(items)] = pair
+            items.append(found)
+        last += 1
+        left -= _PAIR + (found.delta.looked_at if found.delta is not None else 0)
+    runs = min(RUNS, finer // max(len(sampled), 1), sample // _LEAST_RUN)
+    for place, pair in sampled.items() if runs >= _LEAST_RUNS else ():
+        again = yield from move_job(*_of(pair, before, after), sample, _ready, runs)
+        if again.delta is not None and again.delta.changed:  # shorter runs may miss what the first ones met
+            items[place] = again
+    following = str(last) if last < len(pairs) else None
+    return TensorMoves(tuple(items), tuple(runs_of(equal)), last - first, len(pairs), following)
+
+
+def _of(pair: Pair, before: Tensors, after: Tensors) -> tuple[Tensor | None, Tensor | None]:
+    old, new = pair
+    return None if old is None else before[old], None if new is None else after[new]
+
+
+def _ready(tensor: Tensor) -> Tensor:
+    """Return the tensor with its elements located; `LimitExceeded` where too many varints would have to be counted."""
+    if is_resolved(tensor):
+        return tensor
+    if not isinstance(tensor.data, Deferred) and (tensor.size or 0) > _MOST_COUNTED:
+        raise LimitExceeded("The elements are varints, too many to be counted for a sample")
+    return resolve(tensor)[0]
+
+
+def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
+    """Pieces of a store by the `id` of the open file."""
+    pieces: dict[str, list[Piece]] = {}
+    for path, offset, size, digest in table:
+        pieces.setdefault(path, []).append(Piece(path, offset, size, digest.hex()))
+    return {id(store.model.files[path]): PieceList(each) for path, each in pieces.items()}
+
+
+def _counted_job(differences: Iterable[Difference | None], equality: Equality, most: int | None) -> Job[Counted | None]:
+    """Return counts, listed differences, and their bytes; None once more than `most` bytes were read and are equal."""
+    counts, listed, weight = Counter[tuple[str, str]](), list[Difference](), _WEIGHT
+    for each in differences:
+        if each is None:
+            if most is not None and equality.confirmed > most:
+                return None
+            yield
+        else:
+            counts[each.what, each.change] += 1
+            if len(listed) < MOST_LISTED:
+                listed.append(each)
+                weight += _weight(each)
+    return counts, listed, weight
+
+
+def _weight(each: Difference) -> int:
+    return _WEIGHT + len(each.path) + len(each.detail) + len(each.address) + len(each.was)
+
+
+class ByteEvidence:
+    """Evidence on the bytes of two stores, which leaves some ranges unverified."""
+
+    def __init__(self, pieces: PieceLists, *, checksums: bool) -> None:
+        """`checksums`: blocks of equal checksums count as equal, which is likely and no proof."""
+
+        def listed(source: RangeSource) -> PieceList | None:
+            return pieces.get(id(source))
+
+        self._by_pieces = unverified_by(listed, listed) if pieces else None
+        self._by_checksums = self._assuming if checksums else None
+        self._assumed: dict[StoredObject, bytearray] = {}
+
+    @property
+    def assumed(self) -> int:
+        """Bytes of the blocks that counted as equal for their checksums alone."""
+        return sum(min(SUM_BLOCK * sum(marks), stored.size) for stored, marks in self._assumed.items())
+
+    def unverified(self, one: Extent, other: Extent, length: int) -> Ranges | None:
+        """Ranges of two extents that must be read; None for extents that differ."""
+        left = _by_extents(one, other, length)
+        for narrowing in filter(None, (self._by_pieces, self._by_checksums)):
+            if left:
+                left = _narrowed(left, one, other, narrowing)
+        return left
+
+    def _assuming(self, one: Extent, other: Extent, length: int) -> Ranges:
+        """Ranges outside of blocks of equal checksums; these are noted."""
+        pairs = _pairs(one, other, length)
+        left: Ranges = [(0, length)] if pairs is None else []
+        for at, many, (stored, low), (twin, twin_low) in pairs or ():
+            start, end = stored.alike(low, twin, twin_low, many)
+            left += [(at, start - low), (at + end - low, low + many - end)]
+            marks = self._assumed.setdefault(stored, bytearray(-(-stored.size // SUM_BLOCK)))
+            blocks = slice(start // SUM_BLOCK, -(-end // SUM_BLOCK)) if start < end else slice(0, 0)
+            marks[blocks] = _MARK * (blocks.stop - blocks.start)
+        return [(at, many) for at, many in left if many]
+
+
+def _by_extents(one: Extent, other: Extent, length: int) -> Ranges | None:
+    """Ranges that are neither one stored extent nor proven to differ by the checksums of blocks."""
+    pairs = _pairs(one, other, length)
+    left: Ranges = [(0, length)] if pairs is None else []
+    for at, many, (stored, low), (twin, twin_low) in pairs or ():
+        same = stored.is_same(low, twin, twin_low, many)
+        if same is False:
+            return None
+        if same is None:
+            left.append((at, many))
+    return left
+
+
+def _narrowed(ranges: Ranges, one: Extent, other: Extent, unverified: Unverified) -> Ranges | None:
+    """Ranges that `unverified` leaves of others; None for extents that differ."""
+    left: Ranges = []
+    for at, many in ranges:
+        found = unverified((one[0], one[1] + at), (other[0], other[1] + at), many)
+        if found is None:
+            return None
+        left += [(at + start, length) for start, length in found]
+    return left
+
+
+def _pairs(one: Extent, other: Extent, length: int) -> Iterator[_Cut] | None:
+    """Ranges that are one object on either side, in order; None for sources that are not stored."""
+    (before, start), (after, begin) = one, other
+    if not isinstance(before, StoredObject | JoinedObject) or not isinstance(after, StoredObject | JoinedObject):
+        return None
+    ours, theirs = before.extents(start, start + length), after.extents(begin, begin + length)
+    return side_by_side(_steps(ours), _steps(theirs), lambda place, by: (place[0], place[1] + by))
+
+
+def _steps(extents: Iterable[tuple[StoredObject, int, int]]) -> Iterator[tuple[tuple[StoredObject, int], int]]:
+    return (((stored, low), high - low) for stored, low, high in extents)

@@ -1,0 +1,189 @@
+"""Views of a whole model: archive, ONNX files, report, summary, signatures."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+from protoslice import _core
+from protoslice.catalog.paging import PageBudget, ResultPage, first_item
+from protoslice.detection import look_at
+from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
+from protoslice.facts import File, ModelReport, Signature
+from protoslice.file_names import without_version_control
+from protoslice.formats.onnx_external import WEIGHTS, check_alignment, in_one_file, with_external_data
+from protoslice.formats.onnx_extraction import Graph, SubModel, graph_of
+from protoslice.formats.onnx_messages import OnnxProto
+from protoslice.formats.report import MOST_LISTED, report_job
+from protoslice.formats.signatures import signatures_in
+from protoslice.serving.opened import OpenStore
+from protoslice.serving.representation import Representation
+from protoslice.serving.stored import StoredFile
+from protoslice.sources.ropes import Rope
+from protoslice.tensors.model import Model
+from protoslice.tensors.omitted import Omitted
+from protoslice.versions import ARCHIVES, ONNX_FILES
+from protoslice.views import tensors
+
+MODEL: Final = "model.onnx"
+SINGLE: Final = "single.onnx"
+_PIECE_WEIGHT: Final = 32
+"""Bytes of memory per piece of a rope, about."""
+_GRAPH_BITS: Final = 32
+"""A cursor is the number of a meta graph, followed by that of a signature in so many bits."""
+_READ: Final = 4 << 20
+"""Bytes of signatures looked at for one page."""
+_GRAPH_WEIGHT: Final = 64 << 10
+"""Bytes that a meta graph counts for at least: it takes a few reads."""
+_TENSOR_WEIGHT: Final = 80
+
+_OnnxFiles = Mapping[str, Rope]
+
+
+async def archive(opened: OpenStore) -> Representation:
+    """Return all files as one tar archive, in the order of their paths, without those of version control."""
+    files = {file.path: file for file in opened.manifest.files}
+    shown = sorted(without_version_control(files))  # uploads of one store may differ in their order
+    gone = sorted(files.keys() - set(shown))
+
+    async def made() -> tuple[_core.Rope, int]:
+        rope = await opened.worker.run(lambda: tar_of([files[path] for path in shown]))
+        return rope, Rope(rope, ()).literals + _PIECE_WEIGHT * rope.piece_count
+
+    return Representation(
+        await opened.results.get((opened.row, "archive"), made),
+        [opened.files[path] for path in shown],
+        opened.etag("archive", ARCHIVES, *(["without"] if gone else [])),
+        f"{opened.manifest.id[:12]}.tar",
+        media_type="application/x-tar",
+        omitted=Omitted.of(len(gone), gone, what="file"),
+    )
+
+
+def tar_of(files: Sequence[File]) -> _core.Rope:
+    """Return the rope of a POSIX archive of `files`, of which number n is source n.
+
+    The files alone decide about its bytes: owners, modes and times are the same in every archive.
+    """
+    pieces: list[bytes | tuple[int, int, int]] = []
+    behind = b""
+    for number, file in enumerate(files):
+        pieces.append(behind + _header(file))
+        if file.size:
+            pieces.append((number, 0, file.size))
+        behind = bytes(-file.size % tarfile.BLOCKSIZE)
+    pieces.append(behind + bytes(2 * tarfile.BLOCKSIZE))
+    return _core.Rope(pieces)
+
+
+def _header(file: File) -> bytes:
+    entry = tarfile.TarInfo(file.path)
+    entry.size = file.size
+    # One fixed form, for what Python's default may become: long and other names, and more than 8 GiB, in pax records.
+    return entry.tobuf(tarfile.PAX_FORMAT, "utf-8", "strict")
+
+
+def onnx_tag(opened: OpenStore, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int) -> str:
+    """Return the entity tag of what `onnx_file` gives."""
+    stated = (tuple(inputs), tuple(outputs)) if inputs or outputs else None
+    return opened.etag("onnx", ONNX_FILES, name, stated, align)
+
+
+async def onnx_file(
+    opened: OpenStore, name: str, inputs: Sequence[str], outputs: Sequence[str], align: int
+) -> Representation:
+    """Return `model.onnx` or `weights.bin`, or `single.onnx` with all weights inside; `NotFound` for another name.
+
+    With `inputs` or `outputs`, of the part of the graph between these values.
+    """
+    if name not in {MODEL, WEIGHTS, SINGLE}:
+        raise NotFound(f"No ONNX file {name[:100]!r}: use {MODEL}, {WEIGHTS} or {SINGLE}")
+    check_alignment(align)
+    opened.known_root()
+    part, single = SubModel(tuple(inputs), tuple(outputs)) if inputs or outputs else None, name == SINGLE
+
+    async def made() -> tuple[_OnnxFiles, int]:
+        # Found to the end, once: all parts of the model are made out of it.
+        graph = None if part is None else await opened.results.get((opened.row, "graph of an onnx model"), found)
+        files = await opened.worker.bulk(lambda: _composed(opened.model, part, align, graph, single=single))
+        return files, sum(data.literals + _PIECE_WEIGHT * data.core.piece_count for data in files.values())
+
+    async def found() -> tuple[Graph, int]:
+        graph = await opened.worker.bulk(lambda: graph_of(OnnxProto(opened.model)))
+        return graph, graph.weight
+
+    files = await opened.results.get((opened.row, "onnx files", single, part, align), made, cancellable=True)
+    data, etag = files[name], onnx_tag(opened, name, inputs, outputs, align)
+    return Representation(data.core, tensors.readable(opened, data), etag, name, kind="onnx")
+
+
+def _composed(model: Model, part: SubModel | None, align: int, graph: Graph | None, *, single: bool) -> _OnnxFiles:
+    proto = OnnxProto(model)
+    if single:
+        return {SINGLE: in_one_file(proto, part, graph)}
+    files = with_external_data(proto, part, align, graph)
+    return {MODEL: files.model, WEIGHTS: files.weights}
+
+
+async def report(opened: OpenStore, *, compare: bool) -> ModelReport:
+    """Report on the model; `compare` also reads all parts that the model itself has checksums of."""
+    root = opened.manifest.root
+    checks = [(root, partial(_verify_records, root, opened.files[root]))] if compare and root is not None else []
+    job = report_job(opened.model, most=None if compare else MOST_LISTED, compare=compare, checks=checks)
+    return await opened.worker.finish(job)
+
+
+async def summary(opened: OpenStore) -> ModelReport:
+    """Return the report on all tensors, without a look at their elements."""
+    listed = None
+    # The report tells why tensors cannot be listed.
+    with suppress(CorruptModel, Unsupported, NotFound, LimitExceeded):
+        listed = await tensors.listed(opened)
+    return await opened.worker.finish(report_job(opened.model, most=None, listed=listed))
+
+
+def _verify_records(path: str, source: StoredFile) -> None:
+    """Verify the record hashes of a riegeli file; does nothing for other files."""
+    if look_at(source, path).kind == "riegeli":
+        _core.Chunked.verify(source)
+
+
+async def signatures(
+    opened: OpenStore, tags: Sequence[str] | None, limit: int, cursor: str | None
+) -> ResultPage[Signature]:
+    """Return a page of the signatures of a model, or of its meta graph with exactly `tags`."""
+    if opened.manifest.root is None:
+        raise opened.no_root()
+    return await opened.worker.run(lambda: signatures_page(opened.model, tags, limit, cursor))
+
+
+def signatures_page(model: Model, tags: Sequence[str] | None, limit: int, cursor: str | None) -> ResultPage[Signature]:
+    """A page of signatures, meta graph by meta graph. Blocks.
+
+    With `tags`, only the first meta graph with exactly these is listed. A page without items may have a next one:
+    only so many meta graphs are looked at for each.
+    """
+    place = first_item(cursor)
+    (count, read), first = signatures_in(model, tags), place >> _GRAPH_BITS
+    room, items, left, skipped = PageBudget(limit), list[Signature](), _READ, place & (1 << _GRAPH_BITS) - 1
+    for number in range(first, count):
+        if left <= 0:
+            return ResultPage(items, str(number << _GRAPH_BITS))
+        found, size = read(number)
+        left -= max(size, _GRAPH_WEIGHT)
+        for at in range(skipped, len(found)):
+            if not room.takes(_weight(found[at])):
+                return ResultPage(items, str(number << _GRAPH_BITS | at))
+            items.append(found[at])
+        skipped = 0
+    return ResultPage(items)
+
+
+def _weight(signature: Signature) -> int:
+    texts = len(signature.name) + len(signature.method) + sum(map(len, signature.tags))
+    for tensor in (*signature.inputs, *signature.outputs):
+        texts += _TENSOR_WEIGHT + len(tensor.name) + len(tensor.tensor or "") + 8 * len(tensor.shape or ())
+    return _TENSOR_WEIGHT + texts

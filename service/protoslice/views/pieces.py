@@ -1,0 +1,264 @@
+"""Tables of the pieces of stores' files with their SHA-256, computed on demand; search for pieces in all stores."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import struct
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from heapq import nlargest, nsmallest
+from itertools import islice
+from typing import Final, TypeVar
+
+from protoslice import _core
+from protoslice.catalog.paging import PageBudget, ResultPage, first_item
+from protoslice.catalog.stores import StoreTable
+from protoslice.concurrency.gather import both, map_concurrently
+from protoslice.errors import IntegrityError, NotFound, ProtosliceError
+from protoslice.facts import Piece, PiecePlace
+from protoslice.pieces import LEAST, PieceCutter, regions
+from protoslice.serving.finding import LEAST_FOUND, FilesByDigest
+from protoslice.serving.opened import OpenStore
+from protoslice.storage.interface import Buffer
+from protoslice.versions import PIECES
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+MOST_FILES: Final = 64
+"""Digests of one request that are looked up as those of whole files: the ones of most bytes."""
+MOST_STORES: Final = 16
+"""Stores whose tables are read for one request."""
+ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
+TABLE: Final = f"pieces-{PIECES}"
+"""Name of the table among the derived facts of a store."""
+_WEIGHT: Final = 140
+"""Bytes of JSON per piece in addition to the path of its file, about."""
+LEAST_SAMPLED: Final = LEAST
+"""Bytes of the smallest piece that has an entry; there are smaller ones in any number."""
+LEAST_INDEXED: Final = 8 << 20
+"""Bytes of such pieces below which a store has no entries: clients send files of less as they are."""
+_FEWEST: Final = 8
+"""Entries of a store of few pieces; of two that share half of theirs, one pair in 256 is missed."""
+_MOST_SAMPLED: Final = 1024
+_SAMPLED: Final = 64
+"""Pieces of a larger store to an entry, so that a file is found in a store that holds much more."""
+ASKED: Final = 64
+"""Digests of one request that are looked up."""
+_REGIONS: Final = 256
+"""Regions told in one slice of work."""
+
+
+class PieceTable:
+    """Pieces of one store, in 48 bytes each."""
+
+    def __init__(self, rows: bytes, files: Sequence[str]) -> None:
+        if len(rows) % ROW.size:
+            raise IntegrityError("the table of a store's reusable data is damaged")
+        self._rows = rows
+        self._files = files
+
+    def __len__(self) -> int:
+        return len(self._rows) // ROW.size
+
+    def sampled(self) -> list[bytes]:
+        """Digests of the pieces that have entries in the index of pieces."""
+        return sampled((digest, size) for _, _, size, digest in ROW.iter_unpack(self._rows))
+
+    def __iter__(self) -> Iterator[tuple[str, int, int, bytes]]:
+        for number, offset, size, digest in ROW.iter_unpack(self._rows):
+            yield self._files[number], offset, size, digest
+
+    def page(self, limit: int, cursor: str | None) -> ResultPage[Piece]:
+        """A page of the pieces, in order."""
+        first = first_item(cursor)
+        rows = ROW.iter_unpack(self._rows[first * ROW.size : (first + limit) * ROW.size])
+        items, room = list[Piece](), PageBudget(limit)
+        for number, offset, size, digest in rows:
+            if not room.takes(_WEIGHT + len(self._files[number])):
+                break
+            items.append(Piece(self._files[number], offset, size, digest.hex()))
+        last = first + len(items)
+        return ResultPage(items, str(last) if items and last < len(self) else None)
+
+
+def sampled(pieces: Iterable[tuple[bytes, int]]) -> list[bytes]:
+    """Digests of a store's `pieces` (digest, size) that are to have an entry; none for a small store.
+
+    Few pieces of a store can be found, those of the lowest digests: two stores that have much in common have such
+    pieces in common too, and a search begins with the lowest digests that are asked for.
+    """
+    sizes = {digest: size for digest, size in pieces if size >= LEAST_SAMPLED}
+    if sum(sizes.values()) < LEAST_INDEXED:
+        return []
+    return nsmallest(min(_MOST_SAMPLED, max(_FEWEST, len(sizes) // _SAMPLED)), sizes)
+
+
+async def table_of(opened: OpenStore) -> PieceTable:
+    """Return the table of a store, loaded or computed by reading its files.
+
+    The work stops when no caller waits any more, and the next caller resumes it.
+    """
+
+    async def made() -> tuple[bytes, int]:
+        rows = await opened.derived.load(TABLE)
+        if rows is None:
+            rows = await _made(opened)
+        return rows, len(rows)
+
+    # A store that was removed and sent again has another row, for which the table is saved again.
+    rows = await opened.results.get((opened.row, "pieces"), made, cancellable=True)
+    return PieceTable(rows, [file.path for file in opened.info.files])
+
+
+async def is_known(opened: OpenStore) -> bool:
+    """Return True if the table of a store has been computed and saved."""
+    return await opened.derived.has(TABLE)
+
+
+async def locate(wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list[PiecePlace]:
+    """Return one place for each piece of `wanted` (digest to size) that lies in `stores`."""
+    left = {bytes.fromhex(sha256): size for sha256, size in wanted.items()}
+    found: list[PiecePlace] = []
+    for store in stores:
+        if not left:
+            break
+        table = await table_of(store)
+        found += await store.worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
+    return found
+
+
+async def _made(opened: OpenStore) -> bytes:
+    begun = (opened.row, "begun pieces")
+    rows = bytearray(opened.results.find(begun) or b"")
+    try:
+        await _fill(rows, opened)
+    except asyncio.CancelledError:
+        opened.results.put(begun, bytes(rows), len(rows))
+        raise
+    opened.results.put(begun, b"", 0)
+    table = bytes(rows)
+    digests = await opened.worker.sized(len(table), PieceTable(table, ()).sampled)
+    await opened.derived.save(TABLE, table, pieces=digests)
+    return table
+
+
+async def _fill(rows: bytearray, opened: OpenStore) -> None:
+    """Append the missing rows, one by one; the last region that has some goes on where they end."""
+    done = _reached(rows)
+    async for batch in opened.worker.steps(_batches(_regions(opened), _REGIONS)):
+        for number, start, end in batch:
+            if (number, start) >= done:
+                await _cut(rows, opened, number, start, end)
+            elif number == done[0] and end > done[1]:
+                await _cut(rows, opened, number, done[1], end)
+
+
+async def _cut(rows: bytearray, opened: OpenStore, number: int, start: int, end: int) -> None:
+    """Append the rows of one region, which is read once."""
+    file = opened.info.files[number]
+    if file.sha256 is not None and (start, end) == (0, file.size) and end <= _core.SHORTEST_PIECE:
+        rows += ROW.pack(number, start, end, bytes.fromhex(file.sha256))
+        return
+    cutter = PieceCutter(start, end)
+    async with aclosing(opened.file(file.path).pieces(start, end)) as read:
+        async for data in read:
+            rows += await opened.worker.bulk(lambda data=data: _rows_of(cutter, data, number))  # type: ignore[misc]
+
+
+def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:
+    """Rows of the pieces that end in `data`, the next bytes of file `number`."""
+    rows, left = bytearray(), memoryview(data)
+    while left:
+        left = cutter.take(left)
+        while cutter.is_due:
+            offset, piece = cutter.cut()
+            rows += ROW.pack(number, offset, len(piece), hashlib.sha256(piece).digest())
+    return bytes(rows)
+
+
+def _reached(rows: bytearray) -> tuple[int, int]:
+    """Number of the file, and offset in it, up to which there are rows."""
+    if not rows:
+        return 0, 0
+    number, offset, size, _ = ROW.unpack(rows[-ROW.size :])
+    return number, offset + size
+
+
+def _regions(store: OpenStore) -> Iterator[tuple[int, int, int]]:
+    """The regions of all files, as number of the file, start and end."""
+    for number, file in enumerate(store.info.files):
+        extents = store.extents() if file.path == store.info.root else ()
+        yield from ((number, start, end) for start, end in regions(file.size, extents))
+
+
+def _batches(each: Iterator[T], size: int) -> Iterator[list[T]]:
+    while batch := list(islice(each, size)):
+        yield batch
+
+
+def _found(table: PieceTable, store_id: str, left: dict[bytes, int]) -> Iterator[PiecePlace]:
+    """Places of pieces in `left`, which are removed from `left`."""
+    for file, offset, size, digest in table:
+        if left.get(digest) == size:
+            del left[digest]
+            yield PiecePlace(digest.hex(), size, store_id, file, offset)
+
+
+class PieceSearch:
+    """Finds pieces in the stores of one space; reveals no more than lists of stores and pieces do."""
+
+    def __init__(self, files: FilesByDigest, table: StoreTable, view: Callable[[str], Awaitable[OpenStore]]) -> None:
+        """`view` opens a store by its id."""
+        self._files = files
+        self._table = table
+        self._view = view
+
+    async def places(self, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
+        """Return places of the pieces in `wanted` (digest to size): one for each that is found.
+
+        Pieces are found in the stores whose table has been computed.
+        """
+        found, sharing = await both(lambda: self._whole_files(wanted), lambda: self._sharing(wanted))
+        left = dict(wanted)
+        for place in found:
+            del left[place.sha256]
+        for _ in range(MOST_STORES):
+            # The most in common with what is left; of equal ones the newest.
+            best = max(sharing, key=lambda row: (len(sharing[row][1] & left.keys()), row), default=None)
+            if best is None:
+                break
+            store, pieces = sharing.pop(best)
+            if pieces.isdisjoint(left):
+                break
+            places = await self._in(store, left)
+            found += places
+            for place in places:
+                del left[place.sha256]
+        return found
+
+    async def _sharing(self, wanted: Mapping[str, int]) -> dict[int, tuple[str, set[str]]]:
+        """Return stores that may have pieces of `wanted`, each with digests that it was found by, by their rows."""
+        digests = [bytes.fromhex(digest) for digest in nsmallest(ASKED, wanted)]
+        found: dict[int, tuple[str, set[str]]] = {}
+        for row, store, piece in await self._table.with_pieces(digests):
+            found.setdefault(row, (store, set()))[1].add(piece.hex())
+        return found
+
+    async def _whole_files(self, wanted: Mapping[str, int]) -> list[PiecePlace]:
+        large = ((size, sha256) for sha256, size in wanted.items() if size >= LEAST_FOUND)
+        found = await map_concurrently(lambda each: self._files.place(each[1], each[0]), nlargest(MOST_FILES, large))
+        return [place for place in found if place is not None]
+
+    async def _in(self, store_id: str, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
+        """Return places in a store; none in one that is damaged or gone."""
+        try:
+            return await locate(wanted, [await self._view(store_id)])
+        except NotFound:
+            pass
+        except ProtosliceError:
+            _log.exception("skipping store %s in the search for data to reuse", store_id)
+        return ()

@@ -1,0 +1,250 @@
+"""Streams of stored objects: every byte is verified before it is given, in one read of each object."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from random import Random
+from typing import TypeVar
+
+import pytest
+from tests.support.counted import CountedBucket
+from tests.support.stores import in_memory, keys_in, onnx, opened, upload
+
+from protoslice.concurrency.windows import Windows
+from protoslice.errors import IntegrityError
+from protoslice.serving.joined import JoinedObject
+from protoslice.serving.stored import SUM_BLOCK, StoredFile
+from protoslice.storage import MemoryStorage, ObjectKey
+from protoslice.storage.interface import Buffer
+from protoslice.storage.wrappers import InterceptedStorage
+from protoslice.stores import Stores
+
+T = TypeVar("T")
+MIB = 1 << 20
+DATA = onnx(5 * MIB + 12345)
+
+
+async def the_file(stores: Stores) -> StoredFile:
+    """An uploaded file of a little more than five mebibytes."""
+    store = await stores.view((await upload(stores, DATA)).store.id)
+    (source,) = store.file("model.onnx").sources
+    return source  # type: ignore[return-value]
+
+
+async def into(given: bytearray, file: StoredFile) -> None:
+    """Adds what is streamed of a file to `given`, piece by piece."""
+    async with aclosing(file.stream(0, file.size)) as pieces:
+        async for piece in pieces:
+            given += piece
+
+
+async def streamed(file: StoredFile, start: int, end: int) -> bytes:
+    async with aclosing(file.stream(start, end)) as pieces:
+        return b"".join([bytes(piece) async for piece in pieces])
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_reads_that_lie_apart_are_not_preceded_by_a_look(copied: bool) -> None:
+    """Entity tags are others in a storage that was copied: one refused read tells so."""
+
+    async def run() -> None:
+        bucket = CountedBucket()
+        async with opened(bucket) as stores:
+            made = (await upload(stores, DATA)).store.id
+            if copied:
+                for key in await keys_in(bucket.objects):
+                    found = await bucket.objects.get(ObjectKey(key))
+                    await bucket.objects.put(found.stat.key, found.data)
+        async with opened(bucket) as stores:
+            (source,) = (await stores.view(made)).file("model.onnx").sources
+            file: StoredFile = source  # type: ignore[assignment]
+            for turn in range(2):
+                spans = [file.covering((at, at + 1)) for at in range(turn * SUM_BLOCK, len(DATA), 2 * MIB)]
+                bucket.requests.clear()
+                assert await file.fetch(spans) == [DATA[start:end] for start, end in spans]
+                asked = [method for method, _ in bucket.requests]
+                assert asked.count("stat") == copied
+                assert turn == 0 or asked.count("get") == len(spans)
+
+    asyncio.run(run())
+
+
+def test_any_span_is_streamed() -> None:
+    async def work(stores: Stores, _: object) -> None:
+        file, random = await the_file(stores), Random(1)
+        spans = [sorted((random.randrange(len(DATA)), random.randrange(len(DATA)))) for _ in range(60)]
+        for start, end in [*spans, (0, len(DATA)), (len(DATA) - 1, len(DATA)), (SUM_BLOCK, 2 * SUM_BLOCK)]:
+            assert await streamed(file, start, end) == DATA[start:end]
+
+    in_memory(work)
+
+
+async def assert_never_given(file: StoredFile, storage: MemoryStorage, bad: int) -> None:
+    """The stream of a file whose byte `bad` is wrong ends before its block, and names that."""
+    key = ObjectKey(file.name)
+    data = bytearray(await storage.get_range(key, 0, len(DATA)))
+    data[bad] ^= 1
+    await storage.delete(key)
+    await storage.put(key, bytes(data))
+    given = bytearray()
+    with pytest.raises(IntegrityError, match="fails its checksum") as caught:
+        await into(given, file)
+    assert given == DATA[: len(given)]
+    assert len(given) <= bad
+    assert caught.value.offset == bad - bad % SUM_BLOCK
+
+
+@pytest.mark.parametrize("bad", [0, SUM_BLOCK - 1, MIB, 3 * MIB + 5, len(DATA) - 1])
+def test_a_damaged_block_is_never_given(bad: int) -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        await assert_never_given(await the_file(stores), storage, bad)
+
+    in_memory(work)
+
+
+class OddPieces(MemoryStorage):
+    """Streams in pieces of sizes that are no multiples of anything, as a network gives them."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._random = Random(seed)
+
+    async def stream(
+        self, key: ObjectKey, start: int = 0, end: int | None = None, *, if_etag: str | None = None
+    ) -> AsyncGenerator[Buffer, None]:
+        """See `Storage.stream`."""
+        data = memoryview(await self.get_range(key, start, end or 0, if_etag=if_etag))
+        while data:
+            size = self._random.choice((1, 100, SUM_BLOCK - 1, SUM_BLOCK, SUM_BLOCK + 1, 300_000, 2 * MIB + 7))
+            yield data[:size]
+            data = data[size:]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("bad", [None, 0, 3 * MIB + 5, len(DATA) - 1])
+def test_pieces_of_any_sizes_are_verified_block_by_block(bad: int | None, seed: int) -> None:
+    async def run() -> None:
+        storage = OddPieces(seed)
+        async with opened(storage) as stores:
+            file = await the_file(stores)
+            if bad is None:
+                assert await streamed(file, 70_001, len(DATA) - 3) == DATA[70_001 : len(DATA) - 3]
+                return
+            await assert_never_given(file, storage, bad)
+
+    asyncio.run(run())
+
+
+def test_a_missing_object_is_damage() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        file = await the_file(stores)
+        await storage.delete(ObjectKey(file.name))
+        with pytest.raises(IntegrityError, match="is missing"):
+            await streamed(file, 0, len(DATA))
+
+    in_memory(work)
+
+
+class Streams(InterceptedStorage):
+    """Notes which objects are streamed, and which are read by range."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStorage())
+        self.seen: list[tuple[str, str]] = []
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        if key is not None and key.segments[0] == "objects":
+            self.seen.append((name, key.text))
+        return await call()
+
+
+def test_a_large_read_of_a_distant_object_is_one_stream() -> None:
+    async def run() -> None:
+        storage = Streams()
+        async with opened(storage) as stores:
+            view = (await stores.view((await upload(stores, DATA)).store.id)).file("model.onnx")
+            storage.seen.clear()
+            async with aclosing(view.pieces(0, view.size)) as pieces:
+                assert b"".join([bytes(piece) async for piece in pieces]) == DATA
+            assert {name for name, _ in storage.seen} == {"stream"}
+            storage.seen.clear()
+            async with aclosing(view.pieces(0, MIB)) as pieces:
+                assert b"".join([bytes(piece) async for piece in pieces]) == DATA[:MIB]
+            assert {name for name, _ in storage.seen} == {"get_ranges"}
+
+    asyncio.run(run())
+
+
+def test_of_many_readers_who_come_at_once_few_get_streams() -> None:
+    async def run() -> None:
+        storage, windows = Streams(), Windows()
+        async with opened(storage) as stores:
+            view = (await stores.view((await upload(stores, DATA)).store.id)).file("model.onnx")
+            storage.seen.clear()
+            readers = [view.pieces(0, view.size, windows.open(view.size, "per client")) for _ in range(64)]
+            await asyncio.gather(*(anext(reader) for reader in readers))
+            assert sum(name == "get_ranges" for name, _ in storage.seen) >= 40
+            for reader in readers:
+                await reader.aclose()
+        assert windows.free == Windows().free
+
+    asyncio.run(run())
+
+
+def test_files_of_several_objects_are_streamed_part_by_part() -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        file = await the_file(stores)
+        (part,) = file.parts
+        half = part.size // 2
+        joined = JoinedObject([part], [(part, half, part.size), (part, 0, part.size), (part, 0, half)])
+        whole = (DATA * 3)[part.size // 2 :][: 2 * part.size]
+        for start, end in [(0, joined.size), (5, joined.size - 5), (part.size, part.size + 9), (7, 7)]:
+            assert await streamed(joined, start, end) == whole[start:end]
+        assert len(await keys_in(storage, "objects")) > 0
+
+    in_memory(work)
+
+
+def test_files_are_made_of_extents_at_any_offsets() -> None:
+    """Extents begin and end within blocks; bytes of the blocks beyond them are never given."""
+    cuts = [(70_001, 200_003), (5, 9), (131_072, 196_608), (199_999, 200_001), (0, 65_537), (len(DATA) - 3, len(DATA))]
+    whole = b"".join(DATA[start:end] for start, end in cuts)
+
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        (part,) = (await the_file(stores)).parts
+        joined = JoinedObject([part], [(part, *cut) for cut in cuts])
+        assert joined.size == len(whole)
+        edges = {
+            0,
+            joined.size,
+            *(sum(end - start for start, end in cuts[:n]) + d for n in range(1, 6) for d in (-1, 0, 1)),
+        }
+        for start, end in ((start, end) for start in edges for end in edges if start < end):
+            low, high = joined.covering((start, end))
+            assert low <= start
+            assert end <= high
+            assert await joined.fetch([(low, high), (start, end)]) == [whole[low:high], whole[start:end]]
+            assert await stores.worker.run(lambda: joined.read(start, end - start)) == whole[start:end]  # noqa: B023
+            assert await streamed(joined, start, end) == whole[start:end]
+
+    in_memory(work)
+
+
+def test_a_block_of_several_extents_is_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def work(stores: Stores, storage: MemoryStorage) -> None:
+        (part,) = (await the_file(stores)).parts
+        fetched, fetch = list[tuple[int, int]](), part.fetch
+
+        async def noted(spans: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+            fetched.extend(spans)
+            return await fetch(spans)
+
+        monkeypatch.setattr(part, "fetch", noted)
+        cuts = [(at, at + 900) for at in range(0, 3 * SUM_BLOCK - 900, 1000)]
+        joined = JoinedObject([part], [(part, *cut) for cut in cuts])
+        assert await joined.fetch([(10, joined.size)]) == [b"".join(DATA[start:end] for start, end in cuts)[10:]]
+        assert fetched == [(0, 3 * SUM_BLOCK)]
+
+    in_memory(work)

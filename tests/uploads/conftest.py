@@ -1,0 +1,5 @@
+"""Fixtures of tests of resumable uploads."""
+
+from tests.support.stores import storage, stores
+
+__all__ = ["storage", "stores"]
