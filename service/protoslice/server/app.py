@@ -43,18 +43,16 @@ from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.explain import Asked
 from protoslice.server.auth.places import mount
 from protoslice.server.auth.rules import Rule
-from protoslice.server.auth.signatures import is_signed
 from protoslice.server.auth.tags import tags_of
 from protoslice.server.context import context_of
-from protoslice.server.http.headers import read_fields, with_headers
+from protoslice.server.http.headers import read_fields
+from protoslice.server.http.security import OriginPolicy, answer_preflight
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.problems import METHOD, HttpProblem
 from protoslice.server.registries import hub, mlflow, oci
 from protoslice.server.request.body_limits import check_framing
-from protoslice.server.request.cors import AllowOrigins, Preflight
 from protoslice.server.request.errors import render_problem
 from protoslice.server.request.middleware import RequestMiddleware
-from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.routing import routes_of
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
@@ -117,12 +115,8 @@ class Application(FastAPI):
     def build_middleware_stack(self) -> ASGIApp:
         """Return our layers around the router; `RequestMiddleware` answers all exceptions, not the framework."""
         front = _Dispatcher(self.views, AsyncExitStackMiddleware(self.router), self.policy, self.services)
-        origins = self.services.settings.cors_origins
-        authenticator = self.services.authenticator
-        stack: ASGIApp = RequestMiddleware(
-            front, self.recorder, self.services.clients, is_closed=lambda: authenticator.closed
-        )
-        stack = AllowOrigins(stack, origins) if origins else stack
+        clients, authenticator = self.services.clients, self.services.authenticator
+        stack = RequestMiddleware(front, self.recorder, clients, self.policy, is_closed=lambda: authenticator.closed)
         return Traced(stack) if self.traced else stack
 
     def asked(self, method: str, target: str) -> Asked:
@@ -166,9 +160,6 @@ class _Dispatcher:
     def __init__(self, views: ViewRouter, inner: ASGIApp, policy: OriginPolicy, services: Services) -> None:
         self._views = views
         self._inner = inner
-        self._beside_views: ASGIApp = self._in_framework
-        if services.settings.cors_origins:
-            self._beside_views = Preflight(self._in_framework)
         self._policy = policy
         self._services = services
 
@@ -178,16 +169,17 @@ class _Dispatcher:
             return
         fields, place = read_fields(scope), mount(scope)
         found = self._views.find(place.path) if scope["method"] in _READS else None
-        if is_signed(scope):  # links in what is served would tell the permission to other sites
-            send = with_headers(send, [(b"referrer-policy", b"no-referrer")])
         self._policy.check(scope["method"], fields, scope["http_version"])
         if found is not None:
             context_of(scope).route = found.view.path
             services = await self._services.admit(scope, fields, found.view.rule)
             await serve_view(found, services, scope, send, fields)
+            return
+        check_framing(fields)
+        if self._policy.is_preflight(scope["method"], fields):
+            await answer_preflight(scope, send)
         else:
-            check_framing(fields)
-            await self._beside_views(scope, receive, send)
+            await self._in_framework(scope, receive, send)
 
     async def _in_framework(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "OPTIONS" and scope["path"] == "*":  # of the server as a whole (RFC 9110, section 9.3.7)

@@ -39,10 +39,10 @@ from protoslice.server.auth.signatures import SigningKey, fingerprints
 from protoslice.server.auth.tokens import Token, Tokens
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields
+from protoslice.server.http.security import OriginPolicy
 from protoslice.server.problems import DRAINING, HttpProblem
 from protoslice.server.rendering import Renderer
 from protoslice.server.request.clients import Clients, pseudonym
-from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.settings import Settings, removed_settings
 from protoslice.server.store_names import StoreNames, repositories_of
 from protoslice.server.telemetry.logs import START

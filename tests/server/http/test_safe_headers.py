@@ -18,7 +18,7 @@ from tests.support.serve import serve
 from protoslice.server.app import Application, create_app
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.rules import Rule
-from protoslice.server.http.safety import POLICY, secured
+from protoslice.server.http.security import POLICY, secured
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.settings import Settings
 
@@ -87,6 +87,9 @@ def faults_of(row: str, answer: httpx.Response, *, closed: bool) -> list[str]:
     plain = kind in {"", "text/plain", "application/json", "application/x-ndjson"} or kind.endswith("+json")
     if not own and not plain and not answer.headers.get("content-disposition", "").startswith("attachment"):
         found.append(f"disposition of {kind}: {said.get('content-disposition')}")
+    referrer = said.get("referrer-policy")
+    if referrer != ["no-referrer" if policies == [POLICY.decode()] else "same-origin"]:
+        found.append(f"referrer-policy: {referrer}")
     caching = ", ".join(said.get("cache-control", []))
     if not caching or (closed and not re.search(r"\b(private|no-store)\b", caching)):
         found.append(f"cache-control: {caching}")
@@ -229,7 +232,7 @@ def test_a_careless_route_is_safe_by_default(closed: bool) -> None:
 
 def test_faults_are_seen() -> None:
     bare = httpx.Response(200, headers={"content-type": "text/html"})
-    assert len(faults_of(ROW, bare, closed=True)) == 4
+    assert len(faults_of(ROW, bare, closed=True)) == 5
     public = dict(secured([(b"content-type", b"text/html"), (b"cache-control", b"public")], private=False))
     assert faults_of(ROW, httpx.Response(200, headers=list(public.items())), closed=False) == []
     assert len(faults_of(ROW, httpx.Response(200, headers=list(public.items())), closed=True)) == 2

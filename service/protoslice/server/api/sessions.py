@@ -31,9 +31,9 @@ from protoslice.server.auth.sessions import (
 )
 from protoslice.server.context import context_of, public_path
 from protoslice.server.http.headers import read_fields
+from protoslice.server.http.security import is_own_page
 from protoslice.server.pages.html import PAGE_HEADERS, page
 from protoslice.server.problems import CROSS_SITE, NOT_FOUND, HttpProblem
-from protoslice.server.request.origin_policy import is_own_page
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 

@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from protoslice.server.auth.signatures import Purpose, Signer, UrlSignature
 from protoslice.server.http.headers import Fields
-from protoslice.server.request.origin_policy import is_own_page
+from protoslice.server.http.security import is_own_page
 
 SESSION: Final = "protoslice-session"
 LOGIN: Final = "protoslice-login"

@@ -175,18 +175,13 @@ def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
     return found[1], signature
 
 
-def is_signed(scope: Scope) -> bool:
-    """True when the query of a request ends with a signature, valid or not."""
-    return b"psl-signature=" in scope["query_string"]
-
-
 def take_signature(scope: Scope) -> UrlSignature | None:
     """Take the signature off the query of a request, so that nothing behind shows it; None without one.
 
     HEAD goes by the signature of GET.
     """
     query: bytes = scope["query_string"]
-    found = _SIGNED.fullmatch(query) if is_signed(scope) else None
+    found = _SIGNED.fullmatch(query) if b"psl-signature=" in query else None
     if found is None:
         return None
     scope["query_string"] = found[1] or b""

@@ -17,7 +17,6 @@ _CODINGS: Final = {"br": "br", "gz": "gzip"}
 
 BUILT_HEADERS: Final = {
     "cache-control": "no-cache",
-    "referrer-policy": "same-origin",
     # The style with a hash is that of the page without scripts. Trusted Types forbid markup and scripts made of
     # strings; the policy `strip` allows the URL of the page's own worker.
     "content-security-policy": f"default-src 'none'; script-src 'self'; style-src 'self' 'sha256-{style_hash()}'; "

@@ -1,4 +1,4 @@
-"""Outermost middleware: id, context, metrics and log line of each request, and safe headers.
+"""Outermost middleware: id, context, metrics and log line of each request, safe headers and those of CORS.
 
 One layer for all of it: each further one costs every small answer some microseconds.
 """
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from protoslice.server.context import KEY, TRACE, RequestContext, given_id
 from protoslice.server.http.disconnect import CLIENT_GONE, CancelOnDisconnect, ClientGone
 from protoslice.server.http.headers import Headers
-from protoslice.server.http.safety import secured
+from protoslice.server.http.security import OriginPolicy, secured
 from protoslice.server.request.clients import Clients, network_of
 from protoslice.server.request.errors import send_failure
 from protoslice.server.request.forwarded import scheme_of
@@ -35,6 +35,7 @@ class RequestMiddleware:
         app: ASGIApp,
         recorder: Recorder,
         clients: Clients | None = None,
+        policy: OriginPolicy | None = None,
         *,
         is_closed: Callable[[], bool] = lambda: False,
     ) -> None:
@@ -42,6 +43,7 @@ class RequestMiddleware:
         self._app = app
         self._is_closed = is_closed
         self._clients = clients
+        self._policy = policy
         self._recorder = recorder
         self._metrics = recorder.metrics
 
@@ -57,7 +59,8 @@ class RequestMiddleware:
         scope[KEY] = context
         self._tell_client(scope, context)
         self._metrics.under_way += 1
-        watched = _Watched(context, receive, send, expects, self._metrics, closed=self._is_closed())
+        grants = [] if self._policy is None else self._policy.grants(headers)
+        watched = _Watched(context, receive, send, expects, grants, self._metrics, closed=self._is_closed())
         try:
             await self._run(scope, watched)
         finally:
@@ -111,13 +114,23 @@ class _Watched:
     """
 
     __slots__ = (
-        "_closed", "_metrics", "_receive", "_send", "_unread", "complete", "context", "disconnect", "streaming",
+        "_closed", "_grants", "_metrics", "_receive", "_send", "_unread", "complete", "context", "disconnect",
+        "streaming",
     )  # fmt: skip
 
     def __init__(
-        self, context: RequestContext, receive: Receive, send: Send, expects: bool, metrics: Metrics, *, closed: bool
+        self,
+        context: RequestContext,
+        receive: Receive,
+        send: Send,
+        expects: bool,
+        grants: Headers,
+        metrics: Metrics,
+        *,
+        closed: bool,
     ) -> None:
         self.streaming = False
+        self._grants = grants
         self._closed = closed
         self._metrics = metrics
         self._unread = expects
@@ -152,6 +165,7 @@ class _Watched:
         self.context.status = message["status"]
         headers = secured(message["headers"], private=self._closed)
         headers.append((b"x-request-id", self.context.id))
+        headers += self._grants
         if self._unread:
             # The client was never told to go on: what it sends next may be the body, or another request.
             headers.append((b"connection", b"close"))

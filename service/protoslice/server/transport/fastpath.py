@@ -21,8 +21,8 @@ from protoslice.server.auth.signatures import UrlSignature, signed_alone
 from protoslice.server.context import RequestContext, given_id
 from protoslice.server.http.answers.plan import Answer, AnswerPlanner
 from protoslice.server.http.headers import Fields, Headers, header_lines, join_fields
+from protoslice.server.http.security import OriginPolicy
 from protoslice.server.problems import HttpProblem
-from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.services import Services
 from protoslice.server.telemetry.logs import Recorder
 from protoslice.serving import OpenStore, Representation
@@ -42,8 +42,6 @@ _WITHOUT_EFFECT: Final = frozenset(
     {b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer", b"connection"}
     | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto"}  # the client's address is for the log alone
 )
-_UNTOLD: Final = b"referrer-policy: no-referrer\r\n"
-"""Header of answers to signed URLs, as on the ordinary way."""
 _KNOWN: Final = _PLANNED | _WITHOUT_EFFECT
 
 
@@ -129,8 +127,7 @@ class FastPath:
         self._recorder.record(context)
         if defaults is not self._defaults:
             self._defaults, self._default_lines = defaults, header_lines(defaults)
-        own = header_lines(answer.own) + (_UNTOLD if wanted.signature is not None else b"")
-        head = (STATUS_LINE[answer.status], self._default_lines, answer.shared.lines, own)
+        head = (STATUS_LINE[answer.status], self._default_lines, answer.shared.lines, header_lines(answer.own))
         return b"".join((*head, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
     def _lets_in(self, wanted: _Target, fields: Fields, context: RequestContext) -> bool:

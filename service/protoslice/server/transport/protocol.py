@@ -23,7 +23,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from protoslice.errors import ClientLimit
 from protoslice.server.context import RequestContext
 from protoslice.server.http.headers import Headers, header_lines
-from protoslice.server.http.safety import secured
+from protoslice.server.http.security import secured
 from protoslice.server.problems import (
     BAD_REQUEST,
     BUSY,

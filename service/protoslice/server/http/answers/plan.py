@@ -20,7 +20,7 @@ from protoslice.server.http.conditions import (
 from protoslice.server.http.digests import format_digest, wants_sha256
 from protoslice.server.http.headers import Fields, Headers, header_lines
 from protoslice.server.http.ranges import MAX_RANGES, ByteRange, select
-from protoslice.server.http.safety import secured
+from protoslice.server.http.security import secured
 from protoslice.server.problems import PRECONDITION, RANGE, HttpProblem
 from protoslice.tensors.omitted import HEADER as OMITTED
 from protoslice.tensors.omitted import Omitted

@@ -19,8 +19,8 @@ from protoslice.database import snapshots
 from protoslice.errors import InvalidInput
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import Scope
+from protoslice.server.http.security import OriginPolicy
 from protoslice.server.problems import CROSS_SITE
-from protoslice.server.request.origin_policy import OriginPolicy
 from protoslice.server.settings import Settings, read_settings
 
 VIEWER = "https://viewer.example"
