@@ -41,9 +41,8 @@ from protoslice.server.api.encoding import prepare_encoding
 from protoslice.server.api.view_router import ViewRouter, serve_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.explain import Asked
+from protoslice.server.auth.permissions import Rule
 from protoslice.server.auth.places import mount
-from protoslice.server.auth.rules import Rule
-from protoslice.server.auth.tags import tags_of
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.security import OriginPolicy, answer_preflight
@@ -134,7 +133,7 @@ class Application(FastAPI):
         for row, route in routes_of(self.router.routes):
             matched, found = route.matches(scope)
             if matched is Match.FULL and row.startswith(f"{scope['method']} "):
-                return Asked(row, route.rule, place.space, tags_of(route.rule.tags, scope, {}, found["path_params"]))
+                return Asked(row, route.rule, place.space, route.rule.tags(scope, {}, found["path_params"]))
         raise NotFound(f"No route for {method} {path}")
 
     @cached_property

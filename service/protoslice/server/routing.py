@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-from protoslice.server.auth.rules import Rule
+from protoslice.server.auth.permissions import Rule
 from protoslice.server.context import context_of, public_path
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.headers import Fields, Headers, media_type_of, read_fields, with_headers

@@ -32,9 +32,9 @@ from protoslice.mlflow import AutoCommit, MlflowArtifacts
 from protoslice.repositories import Repositories
 from protoslice.server.auth.authenticator import ANYONE, AuthContext, Authenticator
 from protoslice.server.auth.mode import log_access, settle_mode
+from protoslice.server.auth.permissions import Rule
 from protoslice.server.auth.permissions import Scope as AccessScope
 from protoslice.server.auth.places import space_of
-from protoslice.server.auth.rules import Rule
 from protoslice.server.auth.signatures import SigningKey, fingerprints
 from protoslice.server.auth.tokens import Token, Tokens
 from protoslice.server.context import context_of

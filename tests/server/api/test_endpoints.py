@@ -15,7 +15,7 @@ from tests.support.serve import open_app
 
 from protoslice.facts import Tag
 from protoslice.server.app import create_app
-from protoslice.server.auth.rules import READ
+from protoslice.server.auth.permissions import READ
 from protoslice.server.routing import RouteGroup, endpoint, routes_of
 from protoslice.server.settings import Settings
 

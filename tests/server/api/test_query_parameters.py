@@ -16,7 +16,7 @@ from tests.support.calls import RULES
 import protoslice.server
 from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import Application, create_app
-from protoslice.server.auth.rules import OPEN, TagPlace
+from protoslice.server.auth.permissions import OPEN, from_query, from_upload
 from protoslice.server.auth.signatures import Signer
 from protoslice.server.http.parameters import SIGNATURE, QueryNames
 from protoslice.server.routing import RouteGroup, endpoint, routes_of
@@ -128,7 +128,7 @@ def test_every_parameter_is_documented() -> None:
 
 
 def test_routes_whose_tags_the_gate_reads_in_the_query_take_them() -> None:
-    rows = [row for row, rule in RULES.items() if rule.tags in {TagPlace.QUERY, TagPlace.UPLOAD}]
+    rows = [row for row, rule in RULES.items() if rule.tags in {from_query, from_upload}]
     assert rows
     for row in rows:
         assert "tag" in ROUTES[row].names.repeatable
@@ -171,7 +171,7 @@ def readers_of_queries(source: str) -> list[int]:
 READERS = {
     "auth/places.py",  # repeats the query in a URL
     "auth/signatures.py",  # takes the signature off
-    "auth/tags.py",  # reads `tag`, which the routes concerned declare
+    "auth/permissions.py",  # reads `tag`, which the routes concerned declare
     "api/json_answers.py",  # links to the next page
     "api/arriving.py",  # the same
     "api/sessions.py",  # hands the answer of an issuer to its client

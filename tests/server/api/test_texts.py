@@ -19,7 +19,7 @@ from tests.support.serve import serve
 from protoslice.json_text import parse_json
 from protoslice.server.api.requests import RequestBody
 from protoslice.server.app import Application
-from protoslice.server.auth.rules import OPEN
+from protoslice.server.auth.permissions import OPEN
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.routing import RouteGroup, endpoint, routes_of
 

@@ -21,8 +21,7 @@ from tests.support.things import Filling
 from protoslice.errors import InvalidInput
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.server.app import Application, create_app
-from protoslice.server.auth.permissions import EVERY_SPACE, Scope
-from protoslice.server.auth.rules import Rule
+from protoslice.server.auth.permissions import EVERY_SPACE, Rule, Scope
 from protoslice.server.routing import RouteGroup, endpoint, routes_of
 from protoslice.server.settings import Settings
 

@@ -16,8 +16,7 @@ from tests.support.live import LiveServer, exchange
 from tests.support.serve import serve
 
 from protoslice.server.app import Application, create_app
-from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import Rule
+from protoslice.server.auth.permissions import Rule, Scope
 from protoslice.server.http.security import POLICY, secured
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.settings import Settings

@@ -17,8 +17,8 @@ from protoslice.server.api.requests import AskedPart, AskMerge, AskParts
 from protoslice.server.api.view_parameters import MergeQuery
 from protoslice.server.api.view_router import FoundView, ViewRouter, answer_view
 from protoslice.server.api.views import VIEWS
+from protoslice.server.auth.permissions import READ
 from protoslice.server.auth.places import Ref
-from protoslice.server.auth.rules import READ
 from protoslice.server.context import context_of
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.answers.stream import send_representation

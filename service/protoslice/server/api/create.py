@@ -15,8 +15,7 @@ from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.requests import Assemble, Register
-from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import Rule, TagPlace
+from protoslice.server.auth.permissions import Rule, Scope, from_body, from_query
 from protoslice.server.bodies.ingest import ingest_archive, ingest_body, ingest_recipe, upload_slot
 from protoslice.server.bodies.new_store import Report, StoreQuery
 from protoslice.server.bodies.tus import upload_id
@@ -30,7 +29,7 @@ from protoslice.server.services import Given, Services
 from protoslice.stores import Created, IngestRequest
 
 router = RouteGroup(tags=["stores"])
-_TAGGED = Rule(Scope.WRITE, TagPlace.QUERY)
+_TAGGED = Rule(Scope.WRITE, tags=from_query)
 
 Filename = Annotated[
     str | None, Query(description="File name, for a body that is a single file.", examples=["model.onnx"])
@@ -116,7 +115,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
 @endpoint(
     router,
     "POST /v1/stores/register",
-    Rule(Scope.REGISTER, TagPlace.BODY),
+    Rule(Scope.REGISTER, tags=from_body),
     answer=CreatedStore,
     status=201,
     responses=CREATED,
@@ -142,7 +141,7 @@ async def register_store(request: Request, services: Given, body: Register) -> R
 @endpoint(
     router,
     "POST /v1/stores/assemble",
-    Rule(Scope.WRITE, TagPlace.BODY),
+    Rule(Scope.WRITE, tags=from_body),
     answer=CreatedStore,
     status=201,
     fails=(403, 404, 409, 410, 413, 415, 422, 507),
@@ -181,7 +180,7 @@ async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) 
 @endpoint(
     router,
     "POST /v1/drafts/{name:path}",
-    Rule(Scope.WRITE, TagPlace.QUERY, reads=True),
+    Rule(Scope.WRITE, tags=from_query, reads=True),
     answer=CreatedStore,
     status=201,
     responses=CREATED,

@@ -16,8 +16,8 @@ from protoslice.json_text import encode_json
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, json_answer, view_answer
 from protoslice.server.api.models import Comparing, Diff, DifferenceCount
+from protoslice.server.auth.permissions import READ_SIGNED
 from protoslice.server.auth.places import Ref
-from protoslice.server.auth.rules import SHOWN
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.serving import OpenStore
@@ -35,7 +35,7 @@ _DIFFERENCE_BYTES = 200
 @endpoint(
     router,
     "GET /v1/stores/{ref}/diff",
-    SHOWN,
+    READ_SIGNED,
     answer=Diff,
     fails=(404, 413, 422),
     cached=True,
@@ -96,7 +96,7 @@ async def get_diff(
 @endpoint(
     router,
     "GET /v1/stores/{ref}/moves",
-    SHOWN,
+    READ_SIGNED,
     answer=TensorMoves,
     fails=(404, 422),
     cached=True,
@@ -134,7 +134,7 @@ async def list_moves(
 @endpoint(
     router,
     "GET /v1/stores/{ref}/diff/{name:path}",
-    SHOWN,
+    READ_SIGNED,
     answer=TensorDelta,
     fails=(404, 409, 413, 422),
     cached=True,

@@ -18,8 +18,8 @@ from protoslice.server.api.json_answers import (
     lasting_headers,
     view_answer,
 )
+from protoslice.server.auth.permissions import READ_SIGNED
 from protoslice.server.auth.places import Ref
-from protoslice.server.auth.rules import SHOWN
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.views import graphs
@@ -58,7 +58,7 @@ class _Asked:
 @endpoint(
     router,
     "GET /v1/stores/{ref}/graph",
-    SHOWN,
+    READ_SIGNED,
     answer=Neighbourhood,
     fails=(404, 413, 422),
     cached=True,
@@ -84,7 +84,7 @@ GraphPath = Annotated[
 @endpoint(
     router,
     "GET /v1/stores/{ref}/graph/blocks",
-    SHOWN,
+    READ_SIGNED,
     answer=GraphLevel,
     fails=(404, 413, 422),
     cached=True,
@@ -126,7 +126,7 @@ class _Places:
 @endpoint(
     router,
     "GET /v1/stores/{ref}/graph/between",
-    SHOWN,
+    READ_SIGNED,
     answer=GraphSection,
     fails=(404, 413, 422),
     cached=True,

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from protoslice.facts import RepositorySummary, RepositoryVersion
 from protoslice.server.api.json_answers import Cursor, Limit, page_answer
 from protoslice.server.api.models import PageOf
-from protoslice.server.auth.rules import READ
+from protoslice.server.auth.permissions import READ
 from protoslice.server.repository_pages import RepositoryPages
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given

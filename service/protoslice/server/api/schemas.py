@@ -12,8 +12,8 @@ from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import Condition, Current, Cursor, Limit, conditional, json_answer, page_answer
 from protoslice.server.api.models import PageOf
+from protoslice.server.auth.permissions import READ, SCHEMAS
 from protoslice.server.auth.places import url_of
-from protoslice.server.auth.rules import READ, SCHEMAS
 from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields

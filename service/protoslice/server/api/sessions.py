@@ -18,9 +18,8 @@ from starlette.responses import Response
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.requests import RequestBody
-from protoslice.server.auth.permissions import Principal
+from protoslice.server.auth.permissions import OPEN, Principal
 from protoslice.server.auth.places import service_url
-from protoslice.server.auth.rules import OPEN
 from protoslice.server.auth.sessions import (
     LOGIN,
     SESSION,

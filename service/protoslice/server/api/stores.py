@@ -31,9 +31,8 @@ from protoslice.server.api.json_answers import (
 )
 from protoslice.server.api.models import PageOf, RestoredStore
 from protoslice.server.api.requests import DescribeStore
-from protoslice.server.auth.permissions import Scope
+from protoslice.server.auth.permissions import DELETE, READ, READ_SIGNED, Rule, Scope
 from protoslice.server.auth.places import Ref, plain_ref, url_of
-from protoslice.server.auth.rules import DELETE, READ, SHOWN, Rule
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.server.store_references import StoreReferences
@@ -159,7 +158,7 @@ def _sort_of(text: str) -> Sort:
     raise InvalidInput(f"Invalid sort {text[:40]!r}: use {', '.join(SORTS)}, or one of these with - in front")
 
 
-@endpoint(router, "GET /v1/stores/{ref}", SHOWN, answer=Store, fails=(404,), cached=True, summary="Get a store")
+@endpoint(router, "GET /v1/stores/{ref}", READ_SIGNED, answer=Store, fails=(404,), cached=True, summary="Get a store")
 async def get_store(request: Request, services: Given, ref: Ref, names: Names = True) -> Response:
     """Return a store.
 

@@ -28,8 +28,8 @@ from protoslice.server.api.json_answers import (
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.requests import AskMissing
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP
+from protoslice.server.auth.permissions import READ, READ_SIGNED
 from protoslice.server.auth.places import Ref
-from protoslice.server.auth.rules import READ, SHOWN
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.stores import ResultPage
@@ -57,7 +57,7 @@ RootPath = Annotated[str, Query(description="Field path; default: the root.", ex
 @endpoint(
     router,
     "GET /v1/stores/{ref}/chunks",
-    SHOWN,
+    READ_SIGNED,
     answer=PageOf[ChunkEntry],
     fails=(404, 422),
     cached=True,
@@ -90,7 +90,7 @@ async def list_chunks(
 @endpoint(
     router,
     "GET /v1/stores/{ref}/tree",
-    SHOWN,
+    READ_SIGNED,
     answer=PageOf[Node],
     fails=(404, 422),
     cached=True,
@@ -124,7 +124,7 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
 @endpoint(
     router,
     "GET /v1/stores/{ref}/treemap",
-    SHOWN,
+    READ_SIGNED,
     answer=Node,
     fails=(404, 422),
     cached=True,
@@ -155,7 +155,7 @@ async def get_treemap(
 @endpoint(
     router,
     "GET /v1/stores/{ref}/summary",
-    SHOWN,
+    READ_SIGNED,
     answer=ModelReport,
     fails=(404,),
     cached=True,
@@ -172,7 +172,7 @@ async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
 @endpoint(
     router,
     "GET /v1/stores/{ref}/signatures",
-    SHOWN,
+    READ_SIGNED,
     answer=PageOf[Signature],
     fails=(404, 413, 422),
     cached=True,
@@ -223,7 +223,7 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
 @endpoint(
     pieces,
     "GET /v1/stores/{ref}/pieces",
-    SHOWN,
+    READ_SIGNED,
     answer=PageOf[Piece],
     fails=(404, 409, 422),
     cached=True,

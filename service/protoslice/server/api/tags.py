@@ -14,9 +14,8 @@ from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import Condition, Current, Cursor, Limit, conditional, json_answer, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.requests import PutTag
-from protoslice.server.auth.permissions import Scope
+from protoslice.server.auth.permissions import READ, Rule, Scope, from_path
 from protoslice.server.auth.places import url_of
-from protoslice.server.auth.rules import READ, Rule, TagPlace
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
@@ -69,7 +68,7 @@ async def get_tag(request: Request, services: Given, tag: str) -> Response:
 @endpoint(
     router,
     "PUT /v1/tags/{tag}",
-    Rule(Scope.WRITE, TagPlace.PATH),
+    Rule(Scope.WRITE, tags=from_path),
     answer=Tag,
     fails=(403, 404, 409, 412, 413, 415, 422, 507),
     responses={
@@ -104,7 +103,7 @@ async def put_tag(
 @endpoint(
     router,
     "DELETE /v1/tags/{tag}",
-    Rule(Scope.DELETE, TagPlace.PATH),
+    Rule(Scope.DELETE, tags=from_path),
     status=204,
     fails=(404, 409, 412, 422),
     summary="Remove a tag",

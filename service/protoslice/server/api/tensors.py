@@ -25,8 +25,8 @@ from protoslice.server.api.json_answers import (
 )
 from protoslice.server.api.models import TensorPage
 from protoslice.server.api.view_parameters import STRICT_HELP, Tags
+from protoslice.server.auth.permissions import READ_SIGNED
 from protoslice.server.auth.places import Ref, absolute_url
-from protoslice.server.auth.rules import SHOWN
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.tensors.listing import tags_of
@@ -70,7 +70,7 @@ class _Chosen:
 @endpoint(
     router,
     "GET /v1/stores/{ref}/tensors",
-    SHOWN,
+    READ_SIGNED,
     answer=TensorPage,
     fails=(404, 422),
     cached=True,
@@ -106,7 +106,7 @@ async def list_tensors(
 @endpoint(
     router,
     "GET /v1/stores/{ref}/tensortree",
-    SHOWN,
+    READ_SIGNED,
     answer=TensorBranch,
     fails=(404, 422),
     cached=True,
@@ -138,7 +138,7 @@ async def get_tensor_tree(
 @endpoint(
     router,
     "GET /v1/stores/{ref}/references.json",
-    SHOWN,
+    READ_SIGNED,
     fails=(404, 413, 422),
     cached=True,
     experimental=True,

@@ -12,9 +12,8 @@ from protoslice.errors import InvalidInput
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.models import UploadState
-from protoslice.server.auth.permissions import Scope
+from protoslice.server.auth.permissions import OPEN, WRITE, Rule, Scope, from_upload
 from protoslice.server.auth.places import url_of
-from protoslice.server.auth.rules import OPEN, WRITE, Rule, TagPlace
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.bodies.new_store import StoreQuery
 from protoslice.server.bodies.tus import (
@@ -96,7 +95,7 @@ async def upload_abilities(request: Request, services: Given) -> Response:
 @endpoint(
     router,
     f"POST {PREFIX}",
-    Rule(Scope.WRITE, TagPlace.UPLOAD),
+    Rule(Scope.WRITE, tags=from_upload),
     status=201,
     fails=(403, 404, 409, 410, 412, 413, 415, 422, 460, 507),
     responses={

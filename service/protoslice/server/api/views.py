@@ -22,7 +22,7 @@ from protoslice.server.api.view_parameters import (
     TensorQuery,
     TensorsQuery,
 )
-from protoslice.server.auth.rules import SHOWN, Rule
+from protoslice.server.auth.permissions import READ_SIGNED, Rule
 from protoslice.server.http.parameters import number_of
 from protoslice.serving import OpenStore, Representation
 from protoslice.streams.selection import RecordChoice, RecordPart
@@ -50,7 +50,7 @@ class StoreView:
     select_sync: Callable[[OpenStore, str], Representation] | None = None
     """The same without waiting, for views that need no planning and no parameters."""
     media_types: tuple[str, ...]
-    rule: Rule = SHOWN
+    rule: Rule = READ_SIGNED
     """Access to it."""
     etag: Callable[[OpenStore, str, Any], str | None] | None = None
     """Entity tag of a view that is costly to make, known without making it; None where only the view tells."""

@@ -17,11 +17,9 @@ from protoslice.concurrency.gather import both
 from protoslice.concurrency.lru import LruCache
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import DatabaseUnavailable, NotFound
-from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, Scope, decide, lacking
-from protoslice.server.auth.rules import Rule
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, Rule, Scope, decide, lacking
 from protoslice.server.auth.sessions import session_of
 from protoslice.server.auth.signatures import Signer, SigningKey, UrlSignature, take_signature
-from protoslice.server.auth.tags import tags_of
 from protoslice.server.auth.tokens import PREFIX, Token, TokenRecord, Tokens, is_token_id, parse_token
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields
@@ -241,7 +239,7 @@ class Authenticator:
         context.principal, context.principal_id, context.tags = principal.name, principal.id, auth.tags
         # Tags are read once the caller may see the space: before that, mistakes in them tell nothing.
         auth.require_visible()
-        for needed, tags in rule.needs(tags_of(rule.tags, scope, fields, parameters)):
+        for needed, tags in rule.needs(rule.tags(scope, fields, parameters)):
             auth.require(needed, tags=tags)
         return auth
 

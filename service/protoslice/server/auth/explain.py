@@ -8,8 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from protoslice.catalog.marker import open_both
 from protoslice.server.auth.oidc.issuers import Issuer, read_issuers
-from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, decide, lacking
-from protoslice.server.auth.rules import Rule, TagPlace
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, Rule, decide, from_body, lacking
 from protoslice.server.auth.tokens import Tokens, parse_token
 from protoslice.server.settings import Settings
 
@@ -56,7 +55,7 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
     needs = list(rule.needs(tags))
     scopes = " and ".join(need for need, _ in needs)
     asks = f"{row} needs {scopes} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
-    later = ("(tags named in its body are checked too)",) if rule.tags is TagPlace.BODY else ()
+    later = ("(tags named in its body are checked too)",) if rule.tags is from_body else ()
     decisions = [(need, decide(principal, where, *need)) for need in needs]
     need, decision = next((each for each in decisions if each[1] is not Decision.ALLOWED), decisions[0])
     missing = (lacking(principal, where, *need),) if principal and decision is Decision.FORBIDDEN else ()

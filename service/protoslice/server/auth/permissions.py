@@ -1,12 +1,22 @@
-"""Permissions: scopes, grants and principals, and the one decision who may do what."""
+"""Permissions: what callers have, what routes need, and the one decision who may do what.
+
+A grant gives a principal scopes in a space, which may be limited to tags. A rule says what a route needs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, StrEnum, auto
+from typing import Any, Final, TypeAlias
+from urllib.parse import unquote
+
+from starlette.types import Scope as AsgiScope
 
 from protoslice.catalog.audit import EVERY_SPACE as EVERY_SPACE
+from protoslice.server.http.headers import Fields
+from protoslice.server.http.parameters import values_of
+from protoslice.server.http.upload_metadata import pairs
 from protoslice.tensors.listing import pattern
 
 
@@ -90,3 +100,88 @@ def lacking(principal: Principal, space: str, scope: Scope, tags: Sequence[str] 
         asked = f"the tags {', '.join(tags)}" if tags else "requests without a tag"
         return f"{missing} for {asked}: it is limited to the tags {' '.join(limits)}"
     return missing + (" in every space" if space == EVERY_SPACE else "")
+
+
+TagReader: TypeAlias = Callable[[AsgiScope, Fields, Mapping[str, Any]], tuple[str, ...]]
+"""Function from scope, headers and path parameters of a request to the tags that it names."""
+
+
+def no_tags(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return nothing: the request names no tags."""
+    return ()
+
+
+def from_path(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parameter `tag` of the path."""
+    return (parameters["tag"],)
+
+
+def from_repository(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the name of a repository in the path: patterns limit repositories as they limit tags."""
+    return (unquote(parameters["name"]),)  # routes of repositories match paths as they were spelled
+
+
+def from_query(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parameters `tag` of the query."""
+    return values_of(scope["query_string"], "tag")
+
+
+def from_upload(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the parameters `tag` of the query, and the word `tag` of Upload-Metadata."""
+    metadata = pairs(fields.get(b"upload-metadata", ""))
+    return (*from_query(scope, fields, parameters), *metadata.get("tag", "").split())
+
+
+def from_body(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return nothing yet: the body names tags, for which the handler calls `AuthContext.require`."""
+    return ()
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What a route needs. Without a scope, anyone is let in, and no space is opened."""
+
+    scope: Scope | None
+    tags: TagReader = no_tags
+    """Reads the tags that a request sets or removes."""
+    everywhere: bool = False
+    """True for a route that concerns all spaces: a grant in one of them is not enough."""
+    signed: bool = False
+    """True for a route that signed URLs open: a closed list that a test checks."""
+    reads: bool = False
+    """True for a route whose answers depend on content that the request does not name whole: it needs `read` too."""
+
+    def needs(self, tags: tuple[str, ...]) -> Iterator[tuple[Scope, tuple[str, ...]]]:
+        """Yield the scopes that a request needs, with the tags that it needs each for; nothing for an open route."""
+        if self.scope is not None:
+            yield self.scope, tags
+        if self.reads:
+            yield Scope.READ, ()
+
+    @property
+    def is_plain_read(self) -> bool:
+        """True for what readers see, and for open routes: pages of other sites may ask for it by GET."""
+        return self.scope in {None, Scope.READ}
+
+    def changes(self, method: str) -> bool:
+        """True when a request of `method` may change something."""
+        return not self.is_plain_read and method not in {"GET", "HEAD", "OPTIONS"}
+
+
+OPEN: Final = Rule(None)
+READ: Final = Rule(Scope.READ)
+READ_SIGNED: Final = Rule(Scope.READ, signed=True)
+"""Of what a store shows."""
+WRITE: Final = Rule(Scope.WRITE)
+DELETE: Final = Rule(Scope.DELETE)
+SCHEMAS: Final = Rule(Scope.SCHEMAS)
+ADMIN: Final = Rule(Scope.ADMIN)
+REPOSITORY_WRITE: Final = Rule(Scope.WRITE, tags=from_repository)
+REPOSITORY_DELETE: Final = Rule(Scope.DELETE, tags=from_repository)
+REPOSITORY_UPLOAD: Final = Rule(Scope.WRITE, tags=from_repository, signed=True)
+"""Uploads to URLs that the service signs: clients send no token to them."""
+HUB_WRITE: Final = Rule(Scope.WRITE, tags=from_repository, reads=True)
+"""Changes of repositories of the hub, whose protocol answers with what is there: commits, revisions and known files."""
+OCI_WRITE: Final = HUB_WRITE
+"""Uploads to repositories of OCI, whose answers and limits depend on the blobs that are there."""
+HUB_UPLOAD: Final = Rule(Scope.WRITE, tags=from_repository, signed=True, reads=True)

@@ -20,8 +20,7 @@ from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
 from protoslice.server.app import create_app
 from protoslice.server.auth import tokens
-from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Scope
-from protoslice.server.auth.rules import Rule
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Rule, Scope
 from protoslice.server.routing import routes_of
 from protoslice.server.settings import Settings
 from protoslice.serving.open_stores import OpenStores

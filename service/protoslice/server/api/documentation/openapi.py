@@ -20,7 +20,7 @@ from protoslice.server.api.documentation.openapi_fragments import (
 from protoslice.server.api.encoding import json_schemas
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.views import VIEWS, StoreView
-from protoslice.server.auth.rules import Rule
+from protoslice.server.auth.permissions import Rule
 from protoslice.server.request.middleware import OPERATING
 from protoslice.server.routing import Route, routes_of
 

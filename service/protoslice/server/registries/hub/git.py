@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response
 from protoslice.errors import Unsupported
 from protoslice.repositories import MAIN
 from protoslice.repositories.git_history import GitHistory
-from protoslice.server.auth.rules import READ
+from protoslice.server.auth.permissions import READ
 from protoslice.server.http.headers import read_fields
 from protoslice.server.registries.hub.failures import render_git
 from protoslice.server.registries.hub.paths import repository_of

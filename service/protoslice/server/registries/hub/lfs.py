@@ -13,9 +13,8 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import MAIN, Repository
 from protoslice.repositories.git_history import GitHistory
-from protoslice.server.auth.permissions import Scope
+from protoslice.server.auth.permissions import HUB_UPLOAD, READ, READ_SIGNED, Scope
 from protoslice.server.auth.places import absolute_url, url_of
-from protoslice.server.auth.rules import HUB_SEND, READ, SHOWN
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
@@ -52,7 +51,7 @@ async def plan_model_files(request: Request, services: Given, name: str, body: B
     return await _planned(request, services, "models", name, body)
 
 
-@endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", HUB_SEND, body=UPLOAD_PART)
+@endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", HUB_UPLOAD, body=UPLOAD_PART)
 async def send_file(
     request: Request, services: Given, kind: str, name: str, upload: str, keep: bool = False
 ) -> Response:
@@ -84,7 +83,7 @@ async def send_file(
     return Response(status_code=200)
 
 
-@endpoint(router, "GET /api/lfs-files/{kind}/{name:repository}/{oid}", SHOWN)
+@endpoint(router, "GET /api/lfs-files/{kind}/{name:repository}/{oid}", READ_SIGNED)
 async def get_file(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Annotated[int, Query(ge=0)] = 0
 ) -> Response:

@@ -12,7 +12,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.json_text import encode_json
 from protoslice.repositories import Repository
-from protoslice.server.auth.rules import HUB_SEND
+from protoslice.server.auth.permissions import HUB_UPLOAD
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.registries.hub.bodies import DOWNLOAD, MOST_PARTS, BatchBody, LfsObject, LfsParts
@@ -88,7 +88,7 @@ def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, mos
 
 
 @endpoint(
-    router, "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}", HUB_SEND, body=UPLOAD_PART
+    router, "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}", HUB_UPLOAD, body=UPLOAD_PART
 )
 async def send_part(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, number: Bytes
@@ -105,7 +105,7 @@ async def send_part(
     return Response(headers={"etag": f'"{part}"'})
 
 
-@endpoint(router, "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}", HUB_SEND)
+@endpoint(router, "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}", HUB_UPLOAD)
 async def join_parts(
     request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts
 ) -> Response:

@@ -11,8 +11,8 @@ from starlette.responses import RedirectResponse, Response
 
 from protoslice.catalog.syntax import check_repository
 from protoslice.repositories import MAIN
+from protoslice.server.auth.permissions import OPEN
 from protoslice.server.auth.places import url_of
-from protoslice.server.auth.rules import OPEN
 from protoslice.server.http.headers import read_fields
 from protoslice.server.problems import NO_RESOURCE, HttpProblem
 from protoslice.server.registries.hub.failures import render_hub

@@ -19,7 +19,7 @@ from protoslice.file_names import without_version_control
 from protoslice.repositories import Commit
 from protoslice.repositories.change import files_of
 from protoslice.server.api.json_answers import next_page
-from protoslice.server.auth.rules import READ
+from protoslice.server.auth.permissions import READ
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.hub.cards import CARD_BYTES, cards_of, known_of
 from protoslice.server.registries.hub.facts import time_text

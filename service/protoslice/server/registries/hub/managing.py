@@ -7,8 +7,7 @@ from starlette.responses import Response
 
 from protoslice.errors import Unsupported
 from protoslice.repositories import Author
-from protoslice.server.auth.permissions import Scope
-from protoslice.server.auth.rules import HUB_WRITE, READ, Rule, TagPlace
+from protoslice.server.auth.permissions import HUB_WRITE, READ, Rule, Scope, from_body, from_repository
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.registries.hub.bodies import MoveBody, SquashBody, VisibilityBody
 from protoslice.server.registries.hub.failures import render_hub
@@ -36,7 +35,7 @@ async def check_write(services: Given, kind: str, name: str) -> Response:
 @endpoint(
     router,
     "POST /api/{kind}/{name:repository}/super-squash/{branch}",
-    Rule(Scope.DELETE, TagPlace.REPOSITORY, reads=True),
+    Rule(Scope.DELETE, tags=from_repository, reads=True),
 )
 async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
     """Make the files of a branch its only commit; earlier commits go, unless another branch or tag leads to them."""
@@ -45,7 +44,7 @@ async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, 
     return JsonAnswer({"commitOid": made.id})
 
 
-@endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, TagPlace.BODY))
+@endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, tags=from_body))
 async def move_repository(services: Given, body: MoveBody) -> Response:
     """Rename a repository; its old name leads to it until another one takes that."""
     body.check(closed=services.authenticator.closed)

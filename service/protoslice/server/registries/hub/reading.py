@@ -19,8 +19,8 @@ from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository, Show
 from protoslice.repositories.git_history import plain_ids
 from protoslice.repositories.last_commits import last_commits
 from protoslice.server.api.json_answers import next_page
+from protoslice.server.auth.permissions import READ
 from protoslice.server.auth.places import url_of
-from protoslice.server.auth.rules import READ
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers, media_type_of, read_fields
 from protoslice.server.http.json_bodies import JsonAnswer

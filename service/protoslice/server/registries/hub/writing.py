@@ -11,9 +11,8 @@ from starlette.responses import Response
 
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
-from protoslice.server.auth.permissions import Scope
+from protoslice.server.auth.permissions import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, Scope, from_body
 from protoslice.server.auth.places import absolute_url
-from protoslice.server.auth.rules import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, TagPlace
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.http.json_bodies import JsonAnswer
 from protoslice.server.problems import CONFLICT
@@ -41,7 +40,7 @@ _BEFORE: Final = ".parquet"
 """Suffix of files that come before a commit, whatever their size: `datasets` removes them before it."""
 
 
-@endpoint(router, "POST /api/repos/create", Rule(Scope.WRITE, TagPlace.BODY))
+@endpoint(router, "POST /api/repos/create", Rule(Scope.WRITE, tags=from_body))
 async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
     """Create a repository; its URL is told too when it exists."""
     name = _name_of(body)

@@ -17,8 +17,8 @@ from protoslice.errors import ChecksumMismatch, InvalidInput
 from protoslice.ingest.file_writer import Batches
 from protoslice.repositories import Repository, XorbSession
 from protoslice.server.auth.authenticator import secret_in
+from protoslice.server.auth.permissions import HUB_WRITE
 from protoslice.server.auth.places import absolute_url
-from protoslice.server.auth.rules import HUB_WRITE
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect

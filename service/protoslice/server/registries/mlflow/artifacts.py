@@ -14,8 +14,8 @@ from protoslice import _core
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import NotFound
 from protoslice.mlflow import MlflowArtifacts, NoArtifact
+from protoslice.server.auth.permissions import OPEN, READ, READ_SIGNED, REPOSITORY_DELETE, REPOSITORY_WRITE
 from protoslice.server.auth.places import url_of
-from protoslice.server.auth.rules import OPEN, READ, REPOSITORY_DELETE, REPOSITORY_WRITE, SHOWN
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers
@@ -67,7 +67,7 @@ async def put_artifact(request: Request, services: Given, artifacts: Artifacts, 
     return done()
 
 
-@endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts/{name:path}", SHOWN)
+@endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts/{name:path}", READ_SIGNED)
 async def get_artifact(request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Get an artifact, whole or by range."""
     return await _answered(request, services, name, await artifacts.table.get(name))

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from protoslice.json_text import encode_json
 from protoslice.mlflow import MOST_PARTS, new_session
+from protoslice.server.auth.permissions import READ, REPOSITORY_UPLOAD, REPOSITORY_WRITE
 from protoslice.server.auth.places import absolute_url
-from protoslice.server.auth.rules import READ, REPOSITORY_SEND, REPOSITORY_WRITE
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
@@ -78,7 +78,7 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
     return Response(told, headers=_UNKEPT, media_type="application/json")
 
 
-@endpoint(router, "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", REPOSITORY_SEND, body=UPLOAD_PART)
+@endpoint(router, "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", REPOSITORY_UPLOAD, body=UPLOAD_PART)
 async def put_part(
     request: Request, services: Given, artifacts: Artifacts, session: Session, name: ArtifactPath, number: int
 ) -> Response:
