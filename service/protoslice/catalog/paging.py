@@ -12,6 +12,7 @@ T = TypeVar("T")
 
 PAGE_BYTES: Final = 1 << 20
 """Bytes of JSON per page, about."""
+MAX_PAGE_ITEMS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,16 @@ _OTHERS: Final = frozenset(
     for name in ("URL", "AUTHORIZATION", "TOKEN", "TOKEN_FILE", "PLUGINS", "MAX_UPLOAD_BYTES", "S3_KEY", "S3_SECRET")
 ) | {f"{PREFIX}KILLS", f"{PREFIX}FLIPS"}
 """Names read by others, such as the command line and tests, and the second name of a setting."""
-_REMOVED: Final = frozenset({f"{PREFIX}RENDER_TIMEOUT_SECONDS"})
+_REMOVED: Final = frozenset(
+    PREFIX + name
+    for name in (
+        "BODY_TIMEOUT_SECONDS",
+        "MAX_JSON_BYTES",
+        "MAX_PAGE_ITEMS",
+        "MAX_SCHEMA_BYTES",
+        "RENDER_TIMEOUT_SECONDS",
+    )
+)
 """Former settings, which have no effect, and are accepted with a warning until 0.3."""
 _OF_TESTS: Final = (f"{PREFIX}TEST_", f"{PREFIX}SOAK_")
 _LINK: Final = re.compile(r".*_(SERVICE_HOST|SERVICE_PORT(_[A-Z0-9_]+)?|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)")
@@ -333,8 +342,6 @@ class Settings(BaseSettings):
         description="A resumable upload is made durable after this many bytes of a request; a crash can lose at "
         "most this much.",
     )
-    max_json_bytes: Size = Field(default=1 << 20, description="Maximum size of a JSON request body.")
-    max_schema_bytes: Size = Field(default=16 << 20, description="Maximum size of an uploaded descriptor set.")
     max_header_bytes: Size = Field(
         default=64 << 10, description="Maximum size of the request line and headers; larger ones get a 431."
     )
@@ -398,7 +405,6 @@ class Settings(BaseSettings):
         le=64,
         description="Maximum number of ranges in a request; a Range header with more is ignored.",
     )
-    max_page_items: int = Field(default=1000, ge=1, le=10000, description="Maximum number of items per page.")
     max_rendered_bytes: Size = Field(
         default=64 << 20, description="Maximum size of a message rendered as JSON or text."
     )
@@ -406,7 +412,6 @@ class Settings(BaseSettings):
     header_timeout_seconds: Seconds = Field(
         default=15, description="Maximum time for the request line and headers to arrive."
     )
-    body_timeout_seconds: Seconds = Field(default=60, description="Maximum pause within a request body.")
     body_min_bytes_per_second: Size = Field(
         default=4096,
         description="Minimum speed of an upload after its first minute, averaged over half a minute; 0 for no minimum.",

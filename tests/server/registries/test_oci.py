@@ -410,8 +410,9 @@ def test_another_space_has_other_repositories(client: httpx.Client) -> None:
     assert client.get(f"/spaces/oci{BASE}/blobs/{digest}").content == b"of the default space"
 
 
-def test_lists_in_pages_stay_in_their_space(serving: Serving) -> None:
-    with serving(max_page_items=1) as live, httpx.Client(base_url=live.url, timeout=30) as client:
+def test_lists_in_pages_stay_in_their_space(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("protoslice.server.registries.oci.routes.MAX_PAGE_ITEMS", 1)
+    with serving() as live, httpx.Client(base_url=live.url, timeout=30) as client:
         assert client.put("/v1/spaces/oci").status_code == 201
         put_manifest(client, "elsewhere", "/v2/elsewhere", layers=[])
         base = "/spaces/oci/v2/paged"

@@ -14,6 +14,7 @@ from fastapi import Query, Request
 from starlette.responses import Response
 
 from protoslice.catalog.audit import EVERY_SPACE, AuditQuery, AuditRow, AuditTable, Place
+from protoslice.catalog.paging import MAX_PAGE_ITEMS
 from protoslice.catalog.spaces import Quota, SpaceRow
 from protoslice.catalog.syntax import is_id, is_id_prefix
 from protoslice.catalog.webhooks import Delivery, Webhook
@@ -231,8 +232,7 @@ async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
             subject = await services.stores.manifests.whole_id(subject)
     table = AuditTable(services.stores.database, EVERY_SPACE if every_space else space_of(request.scope))
     query = AuditQuery(who=who, what=what, subject=subject, since=microseconds_of(since), until=microseconds_of(until))
-    most = min(limit, services.settings.max_page_items)
-    rows, rest = await table.page(query, limit=most, after=None if cursor is None else _place(cursor))
+    rows, rest = await table.page(query, limit=limit, after=None if cursor is None else _place(cursor))
     page = ResultPage(rows, None if rest is None else f"{rest[0]:x}-{rest[1].hex()}-{rest[2]:x}")
     items = await asyncio.to_thread(lambda: encode_items(map(_audit_fact, rows)))
     return page_answer(request, page, items)
@@ -357,7 +357,7 @@ async def list_letters(
     limit: Annotated[int, Query(ge=1, description="Maximum number of events.")] = 100,
 ) -> Response:
     """List the events not yet delivered to a webhook, oldest first."""
-    most = min(limit, services.settings.max_page_items)
+    most = min(limit, MAX_PAGE_ITEMS)
     hook = await services.webhooks.get(space_of(request.scope), name)
     page = await services.webhooks.deliveries(hook, dead=dead, limit=most, cursor=cursor)
     return page_answer(request, page, encode_items(map(_undelivered, page.items)))

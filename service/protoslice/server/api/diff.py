@@ -64,10 +64,9 @@ async def get_diff(
     checksums also count as equal, which is faster but not certain. The first 10 000 differences are listed, all are
     counted. A comparison stops when its client leaves or gets 202, and the next request resumes it.
     """
-    most = min(limit, services.settings.max_page_items)
 
     def view_of(found: StoreComparison) -> TextView:
-        page = found.page(most, cursor)
+        page = found.page(limit, cursor)
         following = bound(request, page.next)
         counts = [DifferenceCount(what, change, count) for (what, change), count in found.counts.items()]
         diff = Diff(
@@ -84,7 +83,7 @@ async def get_diff(
 
     async def made() -> TextView:
         found = await compare(*await _opened(services, before, ref), checksums=checksums, wait=wait)
-        return await services.stores.worker.sized(most * _DIFFERENCE_BYTES, lambda: view_of(found))
+        return await services.stores.worker.sized(limit * _DIFFERENCE_BYTES, lambda: view_of(found))
 
     try:
         return await _pair_answer(request, services, before, ref, made)
@@ -120,10 +119,9 @@ async def list_moves(
     by their shapes; the rest by the end of the name, or by equal bytes at both ends. Tensors that are equal are only
     counted, by layer and kind. A page ends early when much was compared.
     """
-    most = min(limit, services.settings.max_page_items)
 
     async def made() -> TextView:
-        found = await moves(*await _opened(services, before, ref), sample, most, cursor)
+        found = await moves(*await _opened(services, before, ref), sample, limit, cursor)
         page = replace(found, next=bound(request, found.next))
         text = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(page))
         return TextView.of(text, next=page.next)

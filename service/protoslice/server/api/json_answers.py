@@ -13,10 +13,11 @@ from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Query, Request
+from pydantic import AfterValidator
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from protoslice.catalog.paging import PAGE_BYTES
+from protoslice.catalog.paging import MAX_PAGE_ITEMS, PAGE_BYTES
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import Restored, Store, StoreName
 from protoslice.json_text import encode_json
@@ -39,7 +40,9 @@ from protoslice.tensors.omitted import refuse
 from protoslice.views.texts import TextView, text
 
 Limit = Annotated[
-    int, Query(ge=1, le=(1 << 31) - 1, description="Maximum number of items; the service may return fewer.")
+    int,
+    Query(ge=1, le=(1 << 31) - 1, description="Maximum number of items; the service may return fewer."),
+    AfterValidator(lambda limit: min(limit, MAX_PAGE_ITEMS)),
 ]
 _OF_A_PAGE: Final = frozenset({"cursor", "limit", "from"}) | SIGNATURE
 """Query parameters that choose a page of a list, and not the list."""
@@ -286,10 +289,6 @@ def next_page(scope: Scope, after: str | None, *, name: str = "cursor", absolute
         return {}
     query = with_parameter(scope["query_string"], name, after)
     return {"link": f'<{asked_url(scope, absolute=absolute)}?{query}>; rel="next"'}
-
-
-def at_most(limit: int, services: Services) -> int:
-    return min(limit, services.settings.max_page_items)
 
 
 def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:

@@ -39,8 +39,7 @@ async def list_repositories(
     limit: Limit = 50,
 ) -> Response:
     """List Hugging Face repositories, then OCI-only repositories, then folders of MLflow artifacts."""
-    most = min(limit, PAGE, services.settings.max_page_items)
-    page = await RepositoryPages(services.stores).page(prefix, limit=most, cursor=cursor)
+    page = await RepositoryPages(services.stores).page(prefix, limit=min(limit, PAGE), cursor=cursor)
     return page_answer(request, page)
 
 
@@ -59,6 +58,5 @@ async def list_versions(request: Request, services: Given, cursor: Cursor, name:
 
     MLflow folders have no branches or tags.
     """
-    most = min(limit, PAGE, services.settings.max_page_items)
-    page = await RepositoryPages(services.stores).versions(name, limit=most, cursor=cursor)
+    page = await RepositoryPages(services.stores).versions(name, limit=min(limit, PAGE), cursor=cursor)
     return page_answer(request, page)

@@ -45,7 +45,7 @@ async def list_schemas(
     limit: Limit = 100,
 ) -> Response:
     """List schemas by name."""
-    page = await services.stores.schemas.page(min(limit, services.settings.max_page_items), cursor)
+    page = await services.stores.schemas.page(limit, cursor)
     return page_answer(request, page, encode_items(page.items, Schema))
 
 

@@ -124,7 +124,6 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
 
     A search looks at a limited number of stores at a time: a page may be short, or empty, although there is a `next`.
     """
-    most = min(limit, services.settings.max_page_items)
     query = StoreQuery(
         name=name or None,
         type=type,
@@ -140,9 +139,9 @@ async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
     if nameless and (query.name is not None or query.sort == "name"):
         raise InvalidInput("Stores without a name cannot be found or sorted by one: leave out name and sort=name")
     if tag is None:
-        page = await services.stores.list(query, limit=most, cursor=cursor)
+        page = await services.stores.list(query, limit=limit, cursor=cursor)
     elif query == StoreQuery(type=type):
-        page = await services.stores.pages.family(tag, type=type, limit=most, cursor=cursor)
+        page = await services.stores.pages.family(tag, type=type, limit=limit, cursor=cursor)
     else:
         raise InvalidInput("Parameter tag cannot be combined with a search: use name in its place")
     found = await StoreReferences(services.stores).named(page.items) if names else page.items
@@ -233,8 +232,7 @@ async def delete_store(
 )
 async def list_removed(request: Request, services: Given, cursor: Cursor, limit: Limit = 100) -> Response:
     """List stores whose removal can be undone, the latest first."""
-    most = min(limit, services.settings.max_page_items)
-    return page_answer(request, await services.stores.removed(limit=most, cursor=cursor))
+    return page_answer(request, await services.stores.removed(limit=limit, cursor=cursor))
 
 
 @endpoint(

@@ -20,7 +20,6 @@ from protoslice.server.api.json_answers import (
     Cursor,
     Limit,
     Start,
-    at_most,
     json_answer,
     lasting_headers,
     view_answer,
@@ -76,12 +75,12 @@ async def list_chunks(
 ) -> Response:
     """Return a page of chunks, in order. For a large store, `digests=false` makes the response faster."""
     store = await services.stores.view(ref)
-    most, headers = at_most(limit, services), lasting_headers(request, store, ref)
+    headers = lasting_headers(request, store, ref)
     return await view_answer(
         request,
         services,
         store,
-        lambda: chunks.chunks(store, limit=most, cursor=cursor, digests=digests, plan=plan),
+        lambda: chunks.chunks(store, limit=limit, cursor=cursor, digests=digests, plan=plan),
         headers,
         chunks.digests_known(store),
     )
@@ -109,13 +108,13 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
 ) -> Response:
     """Return the children of a node with field, name, type, count and size, and whether they have children."""
     store = await services.stores.view(ref)
-    most, headers = at_most(limit, services), lasting_headers(request, store, ref)
+    headers = lasting_headers(request, store, ref)
     found = await documents.document_of(store, RecordsRequest(**asdict(of)))
     return await view_answer(
         request,
         services,
         store,
-        lambda: documents.tree(store, path, depth, most, cursor or str(start), found),
+        lambda: documents.tree(store, path, depth, limit, cursor or str(start), found),
         headers,
         *found.facts,
     )
@@ -191,8 +190,8 @@ async def list_signatures(
 ) -> Response:
     """Return the signatures of a SavedModel, by meta graph, or the inputs and outputs of an ONNX graph as one."""
     store = await services.stores.view(ref)
-    wanted, most, headers = tags_of(tags), at_most(limit, services), lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: models.signatures(store, wanted, most, cursor), headers)
+    wanted, headers = tags_of(tags), lasting_headers(request, store, ref)
+    return await view_answer(request, services, store, lambda: models.signatures(store, wanted, limit, cursor), headers)
 
 
 pieces = RouteGroup(tags=["chunks"])
@@ -242,9 +241,9 @@ async def list_pieces(
     The first request reads every file.
     """
     store = await services.stores.view(ref)
-    most, headers = min(limit, services.settings.max_page_items), lasting_headers(request, store, ref)
+    headers = lasting_headers(request, store, ref)
 
     async def made() -> ResultPage[Piece]:
-        return (await table_of(store)).page(most, cursor)
+        return (await table_of(store)).page(limit, cursor)
 
     return await view_answer(request, services, store, made, headers)

@@ -43,9 +43,9 @@ async def list_tags(
     limit: Limit = 100,
 ) -> Response:
     """List tags, sorted by name."""
-    stores, most = services.stores, min(limit, services.settings.max_page_items)
+    stores = services.stores
     store_id = None if store is None else (await stores.manifests.get(await stores.resolve(store))).id
-    page = ResultPage(*await stores.tags.page(most, cursor, store=store_id))
+    page = ResultPage(*await stores.tags.page(limit, cursor, store=store_id))
     return page_answer(request, page, encode_items(page.items, Tag))
 
 

@@ -17,7 +17,6 @@ from protoslice.server.api.json_answers import (
     Cursor,
     Limit,
     Start,
-    at_most,
     bound,
     lasting_headers,
     page_text,
@@ -91,10 +90,10 @@ async def list_tensors(
     A page may be empty and still have a next one, because each page only searches a limited number of names.
     """
     store = await services.stores.view(ref)
-    wanted, most = tags_of(tags), at_most(limit, services)
+    wanted = tags_of(tags)
 
     async def made() -> TextView:
-        page = await tensors.page(store, **asdict(chosen), limit=most, cursor=cursor or str(start), tags=wanted)
+        page = await tensors.page(store, **asdict(chosen), limit=limit, cursor=cursor or str(start), tags=wanted)
         page, total = replace(page, next=bound(request, page.next)), len(await tensors.listed(store, wanted))
         return await services.stores.worker.sized(
             PAGE_BYTES, lambda: TextView.of(page_text(page, total=total), next=page.next)

@@ -67,8 +67,7 @@ async def list_tokens(
     Secrets are not stored.
     """
     space = _where(request, services, every_space)
-    most = min(limit, services.settings.max_page_items)
-    page = await services.authenticator.tokens.page(space, most, cursor)
+    page = await services.authenticator.tokens.page(space, limit, cursor)
     return page_answer(request, page, encode_items(map(_fact, page.items)))
 
 

@@ -28,6 +28,10 @@ from protoslice.server.problems import (
 )  # fmt: skip
 from protoslice.server.settings import Settings
 
+MAX_JSON_BYTES: Final = 1 << 20
+MAX_SCHEMA_BYTES: Final = 16 << 20
+PAUSE_SECONDS: Final = 60
+"""Longest pause within a body."""
 _GRACE_SECONDS: Final = 60
 _WINDOW_SECONDS: Final = 30
 """Seconds of waiting per window; each is judged by itself, so that a quick start pays for no slowness."""
@@ -60,8 +64,8 @@ class BodyTerms:
         return limit + max(1 << 20, limit // 8) if plain_media_type(media_type or "") in self.framed else limit
 
 
-JSON_BODY: Final = BodyTerms(lambda settings: settings.max_json_bytes)
-SCHEMA_BODY: Final = BodyTerms(lambda settings: settings.max_schema_bytes)
+JSON_BODY: Final = BodyTerms(lambda settings: MAX_JSON_BYTES)
+SCHEMA_BODY: Final = BodyTerms(lambda settings: MAX_SCHEMA_BYTES)
 UPLOAD_BODY: Final = BodyTerms(
     lambda settings: settings.max_upload_bytes,
     framed=frozenset({"multipart/form-data", TAR}),
@@ -187,7 +191,7 @@ class GuardedBody:
         """The next message in time, unless the request is preempted."""
         if self._preempted:
             raise _preempted()
-        seconds, self._begun = self._settings.body_timeout_seconds, monotonic()
+        seconds, self._begun = PAUSE_SECONDS, monotonic()
         try:
             async with asyncio.timeout(seconds) as self._end:
                 return await self._receive()

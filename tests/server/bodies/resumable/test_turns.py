@@ -20,6 +20,7 @@ from tests.support.tus import BODY, TusClient, metadata, tus_client
 
 from protoslice.concurrency import shares
 from protoslice.server.auth.permissions import Scope
+from protoslice.server.request import body_limits
 
 DATA = onnx(3_000_000, seed=4)
 NAMED = metadata(filename="model.onnx")
@@ -125,8 +126,11 @@ def test_of_many_at_once_one_goes_on_and_no_byte_is_wrong(service: LiveServer, t
     assert tus.file(tus.head(url).headers["protoslice-store"], "model.onnx") == DATA
 
 
-def test_a_client_that_falls_silent_is_told_and_keeps_what_it_sent(serving: Serving) -> None:
-    with serving(body_timeout_seconds=0.3) as live, tus_client(live.url) as tus:
+def test_a_client_that_falls_silent_is_told_and_keeps_what_it_sent(
+    serving: Serving, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body_limits, "PAUSE_SECONDS", 0.3)
+    with serving() as live, tus_client(live.url) as tus:
         url = tus.url(len(DATA), upload_metadata=NAMED)
         with hanging(live, url, 0, DATA[:12345], len(DATA)) as connection:
             answer: RawAnswer = read_answer(connection)

@@ -18,6 +18,7 @@ from protoslice.artifacts import (
     repository_names,
 )
 from protoslice.artifacts.manifests import INDEX, index_of
+from protoslice.catalog.paging import MAX_PAGE_ITEMS
 from protoslice.catalog.syntax import listed_name
 from protoslice.server.api.json_answers import next_page
 from protoslice.server.auth.permissions import OCI_WRITE, READ, REPOSITORY_DELETE
@@ -54,7 +55,7 @@ async def get_base() -> Response:
 @endpoint(router, "GET /v2/_catalog", READ)
 async def get_catalog(request: Request, services: Given, n: Page = None, last: str | None = None) -> Response:
     """List the names of repositories."""
-    limit = _limit(n, services.settings.max_page_items)
+    limit = _limit(n)
     after = None if last is None else listed_name(last).text
     names, more = await repository_names(services.stores, limit=limit, after=after) if limit else ([], False)
     end = names[-1] if more and names else None
@@ -71,7 +72,7 @@ async def list_tags(
     last: str | None = None,
 ) -> Response:
     """List tags, sorted by name."""
-    limit = _limit(n, services.settings.max_page_items)
+    limit = _limit(n)
     tags, more = await exported.tags(limit=limit, after=last) if limit else ([], False)
     end = tags[-1] if more and tags else None
     return _json({"name": repository.name.text, "tags": tags}, next_page(request.scope, end, name="last"))
@@ -88,7 +89,7 @@ async def list_referrers(
 ) -> Response:
     """List the manifests whose subject has the digest, as an index."""
     subject, after = Digest(digest), None if last is None else Digest(last)
-    limit = min(services.settings.max_page_items, REFERRERS)
+    limit = min(MAX_PAGE_ITEMS, REFERRERS)
     found, end = await repository.referrers(subject, limit=limit, after=after)
     headers = next_page(request.scope, None if end is None else end.text, name="last")
     if type_ is not None:
@@ -235,8 +236,8 @@ def _length(request: Request) -> int | None:
     return None if said is None else int(said)
 
 
-def _limit(asked: int | None, most: int) -> int:
-    return most if asked is None else min(asked, most)
+def _limit(asked: int | None) -> int:
+    return MAX_PAGE_ITEMS if asked is None else min(asked, MAX_PAGE_ITEMS)
 
 
 def _json(content: object, headers: dict[str, str]) -> Response:
