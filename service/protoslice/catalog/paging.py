@@ -13,6 +13,8 @@ T = TypeVar("T")
 PAGE_BYTES: Final = 1 << 20
 """Bytes of JSON per page, about."""
 MAX_PAGE_ITEMS: Final = 1000
+ITEM_BYTES: Final = 200
+"""Bytes of JSON of an item without its texts and lists, about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,11 @@ class ResultPage(Generic[T]):
 
     items: Sequence[T]
     next: str | None = None
+
+
+def item_bytes(*parts: str | Sequence[int | None] | None) -> int:
+    """Return the bytes of an item's JSON, about; `parts` are its texts and lists of numbers."""
+    return ITEM_BYTES + sum(len(part) if isinstance(part, str) else 6 * len(part) for part in parts if part)
 
 
 class PageBudget:

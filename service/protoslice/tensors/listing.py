@@ -316,11 +316,6 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean {' or '.join(map(repr, found))}?" if found else None
 
 
-_ALONE: Final = 120
-_LENGTH: Final = 6
-"""Bytes of JSON for an entry without its texts, and for each length in its shape."""
-
-
 def entry_of(tensor: Tensor) -> TensorEntry:
     """The facts of `tensor` as a `TensorEntry`."""
     use = tensor.use
@@ -335,12 +330,6 @@ def entry_of(tensor: Tensor) -> TensorEntry:
         kind=use.kind,
         problem=str(tensor.data.error) if isinstance(tensor.data, Unreadable) else None,
     )
-
-
-def entry_weight(entry: TensorEntry) -> int:
-    """Return the bytes of JSON of `entry`, about."""
-    texts = (entry.name, entry.address, entry.file or "", entry.problem or "")
-    return _ALONE + sum(map(len, texts)) + _LENGTH * len(entry.shape or ())
 
 
 def row(tensor: Tensor) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from protoslice import _core
 from protoslice.catalog.derived import DerivedFacts
-from protoslice.catalog.paging import PageBudget, ResultPage, first_item
+from protoslice.catalog.paging import PageBudget, ResultPage, first_item, item_bytes
 from protoslice.catalog.requests import check_plan
 from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.concurrency.singleflight import SingleFlight
@@ -26,8 +26,6 @@ from protoslice.versions import CPB
 METADATA: Final = "tensorflow.proto_splitter.ChunkMetadata"
 _LEAST_READ: Final = 4096
 """Bytes that a chunk adds to a slice of work beside its own."""
-_CHUNK_WEIGHT: Final = 160
-"""Bytes of JSON per chunk beside its texts, about."""
 # Version 2: facts without the number were made by older planners, maybe of other chunks.
 # Digests of version 2 were one table of all chunks.
 _DIGESTS: Final = "digests-3"
@@ -147,7 +145,7 @@ class StoreChunks:
         items, room = list[ChunkEntry](), PageBudget(limit)
         for n in range(first, len(self.plan)):
             kind, type_name, path, rope = self.plan.chunk(n)
-            if not room.takes(_CHUNK_WEIGHT + len(path) + len(type_name or "")):
+            if not room.takes(item_bytes(path, type_name)):
                 break
             digest = (await self.facts.digest(n, self.one(n))).hex() if digests else None
             items.append(ChunkEntry(n, kind, type_name, path, rope.size, digest, size_problem(path, rope.size)))

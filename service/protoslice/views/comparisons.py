@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
-from protoslice.catalog.paging import PageBudget, ResultPage, first_item
+from protoslice.catalog.paging import ITEM_BYTES, PageBudget, ResultPage, first_item, item_bytes
 from protoslice.comparing.differences import steps_of_differences
 from protoslice.comparing.equality import Equality, Extent, PieceList, Ranges, Unverified, side_by_side, unverified_by
 from protoslice.comparing.pairs import Pair, delta_job, move_job, pairs_job, runs_of
@@ -56,8 +56,6 @@ _STEPS: Final = 128
 """Reads of runs of elements in one slice of work."""
 _MOST_COUNTED: Final = 16 << 20
 """Bytes of a tensor of varints that a sample is taken of: all of them have to be counted."""
-_WEIGHT: Final = 300
-"""Bytes of memory of a listed difference beside its texts, about."""
 
 
 Counted = tuple[Mapping[tuple[str, str], int], Sequence[Difference], int]
@@ -89,7 +87,7 @@ class StoreComparison:
         """A page of the listed differences, in order."""
         first, room, items = first_item(cursor), PageBudget(limit), list[Difference]()
         for each in self.listed[first:]:
-            if not room.takes(_weight(each)):
+            if not room.takes(_bytes_of(each)):
                 break
             items.append(each)
         last = first + len(items)
@@ -192,7 +190,7 @@ async def delta(before: OpenStore, after: OpenStore, was: str, name: str, sample
     async def made() -> tuple[TensorDelta, int]:
         one, other = [await counted(store, called) for store, called in ((before, was), (after, name))]
         found = await after.worker.finish(delta_job(one, other, sample))
-        return found, _WEIGHT + sum(map(len, (was, name)))
+        return found, item_bytes(was, name)
 
     key = (*_pair(before, after, "delta of a tensor"), was, name, sample)
     return await after.results.get(key, made, cancellable=True)
@@ -209,7 +207,7 @@ async def moves(before: OpenStore, after: OpenStore, sample: int, limit: int, cu
         job = _moves_job(pairs, one, other, sample, PageBudget(limit), first, finer)
         page = await after.worker.finish(coarse(job, _STEPS))  # each is a short read
         names = sum(len(each.name) for each in page.items) + sum(len(each.layer) for each in page.equal)
-        return page, 3 * names + _WEIGHT * (2 * len(page.items) + len(page.equal))
+        return page, 3 * names + ITEM_BYTES * (2 * len(page.items) + len(page.equal))
 
     key = (*_pair(before, after, "moves of tensors"), sample, limit, first)
     return await after.results.get(key, made, cancellable=True)
@@ -307,9 +305,9 @@ def _moves_job(
         cell = found.layer, found.kind
         is_equal = found.change == "compared" and found.delta is not None and not found.delta.changed
         if is_equal:
-            fits = cell in equal or room_of_equal.takes(_WEIGHT + len(found.layer))
+            fits = cell in equal or room_of_equal.takes(item_bytes(found.layer))
         else:
-            fits = room.takes(_WEIGHT + 2 * len(found.name))
+            fits = room.takes(item_bytes(found.name, found.address, found.was, found.was_address, found.shape))
         if left <= 0 or not fits:
             break
         if is_equal:
@@ -353,7 +351,7 @@ def _listed(table: PieceTable, store: OpenStore) -> dict[int, PieceList]:
 
 def _counted_job(differences: Iterable[Difference | None], equality: Equality, most: int | None) -> Job[Counted | None]:
     """Return counts, listed differences, and their bytes; None once more than `most` bytes were read and are equal."""
-    counts, listed, weight = Counter[tuple[str, str]](), list[Difference](), _WEIGHT
+    counts, listed, weight = Counter[tuple[str, str]](), list[Difference](), ITEM_BYTES
     for each in differences:
         if each is None:
             if most is not None and equality.confirmed > most:
@@ -363,12 +361,12 @@ def _counted_job(differences: Iterable[Difference | None], equality: Equality, m
             counts[each.what, each.change] += 1
             if len(listed) < MOST_LISTED:
                 listed.append(each)
-                weight += _weight(each)
+                weight += _bytes_of(each)
     return counts, listed, weight
 
 
-def _weight(each: Difference) -> int:
-    return _WEIGHT + len(each.path) + len(each.detail) + len(each.address) + len(each.was)
+def _bytes_of(each: Difference) -> int:
+    return item_bytes(each.path, each.detail, each.address, each.was)
 
 
 class ByteEvidence:

@@ -8,7 +8,7 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 from protoslice import _core
-from protoslice.catalog.paging import PageBudget, ResultPage, first_item
+from protoslice.catalog.paging import PageBudget, ResultPage, first_item, item_bytes
 from protoslice.concurrency import Job
 from protoslice.detection import Detection, look_at
 from protoslice.errors import InvalidInput, NoRoot, Unsupported
@@ -31,8 +31,6 @@ _INDEXES: Final = 64 << 20
 _LIMITS: Final = _core.Limits(held=_INDEXES)
 _ROWS: Final = 32
 """Rows per call of the core: each holds a type name, which may be long."""
-_NODE_WEIGHT: Final = 120
-"""Bytes of JSON per node in addition to its texts, about."""
 MOST_CELLS: Final = 1000
 """Nodes of a treemap, at most."""
 _EACH: Final = 250
@@ -206,16 +204,15 @@ def _rows(document: Document, path: str, first: int, room: PageBudget) -> tuple[
     while True:
         some, total = document.children(path, first + len(rows), min(room.left, _ROWS))
         for row in some:
-            if not room.takes(weight_of(path, row)):
+            if not room.takes(_bytes_of(path, row)):
                 return rows, total
             rows.append(row)
         if not some or not room.left or first + len(rows) >= total:
             return rows, total
 
 
-def weight_of(path: str, row: tuple[Any, ...]) -> int:
-    """Bytes of JSON of a child of `path`, about, given the engine's `row` of it."""
-    return _NODE_WEIGHT + len(path) + sum(len(part) for part in row if isinstance(part, str))
+def _bytes_of(path: str, row: tuple[Any, ...]) -> int:
+    return item_bytes(path, *(part for part in row if isinstance(part, str)))
 
 
 @dataclass(slots=True)
@@ -255,7 +252,7 @@ def treemap_job(document: _core.Document, path: str, depth: int, min_share: floa
         _, _, cell = heappop(waiting)
         rows, (*_, cell.total) = document.heaviest(cell.node.path, min(_EACH, room.left), least)
         for row in rows:
-            if not room.takes(weight_of(cell.node.path, row)):
+            if not room.takes(_bytes_of(cell.node.path, row)):
                 break
             child = _Cell(node_at(cell.node.path, row), cell.depth - 1)
             cell.children.append(child)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from protoslice import _core
-from protoslice.catalog.paging import PageBudget, ResultPage, first_item
+from protoslice.catalog.paging import PageBudget, ResultPage, first_item, item_bytes
 from protoslice.detection import look_at
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import File, ModelReport, Signature
@@ -38,7 +38,6 @@ _READ: Final = 4 << 20
 """Bytes of signatures looked at for one page."""
 _GRAPH_WEIGHT: Final = 64 << 10
 """Bytes that a meta graph counts for at least: it takes a few reads."""
-_TENSOR_WEIGHT: Final = 80
 
 _OnnxFiles = Mapping[str, Rope]
 
@@ -175,15 +174,14 @@ def signatures_page(model: Model, tags: Sequence[str] | None, limit: int, cursor
         found, size = read(number)
         left -= max(size, _GRAPH_WEIGHT)
         for at in range(skipped, len(found)):
-            if not room.takes(_weight(found[at])):
+            if not room.takes(_bytes_of(found[at])):
                 return ResultPage(items, str(number << _GRAPH_BITS | at))
             items.append(found[at])
         skipped = 0
     return ResultPage(items)
 
 
-def _weight(signature: Signature) -> int:
-    texts = len(signature.name) + len(signature.method) + sum(map(len, signature.tags))
-    for tensor in (*signature.inputs, *signature.outputs):
-        texts += _TENSOR_WEIGHT + len(tensor.name) + len(tensor.tensor or "") + 8 * len(tensor.shape or ())
-    return _TENSOR_WEIGHT + texts
+def _bytes_of(signature: Signature) -> int:
+    tensors = (*signature.inputs, *signature.outputs)
+    alone = item_bytes(signature.name, signature.method, *signature.tags)
+    return alone + sum(item_bytes(each.name, each.tensor, each.shape) for each in tensors)

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final, TypeVar
 
 from protoslice import _core
-from protoslice.catalog.paging import PageBudget, ResultPage, first_item
+from protoslice.catalog.paging import PageBudget, ResultPage, first_item, item_bytes
 from protoslice.catalog.stores import StoreTable
 from protoslice.concurrency.gather import both, map_concurrently
 from protoslice.errors import IntegrityError, NotFound, ProtosliceError
@@ -35,8 +35,6 @@ MOST_STORES: Final = 16
 ROW: Final = struct.Struct("<IQI32s")  # the number of the file, offset, length, sha-256
 TABLE: Final = f"pieces-{PIECES}"
 """Name of the table among the derived facts of a store."""
-_WEIGHT: Final = 140
-"""Bytes of JSON per piece in addition to the path of its file, about."""
 LEAST_SAMPLED: Final = LEAST
 """Bytes of the smallest piece that has an entry; there are smaller ones in any number."""
 LEAST_INDEXED: Final = 8 << 20
@@ -78,7 +76,7 @@ class PieceTable:
         rows = ROW.iter_unpack(self._rows[first * ROW.size : (first + limit) * ROW.size])
         items, room = list[Piece](), PageBudget(limit)
         for number, offset, size, digest in rows:
-            if not room.takes(_WEIGHT + len(self._files[number])):
+            if not room.takes(item_bytes(self._files[number])):
                 break
             items.append(Piece(self._files[number], offset, size, digest.hex()))
         last = first + len(items)

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from math import prod
 from typing import Final, TypeVar
 
-from protoslice.catalog.paging import PageBudget
+from protoslice.catalog.paging import PageBudget, item_bytes
 from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput
 from protoslice.facts import Kind, TensorBranch
@@ -28,8 +28,6 @@ _FACTS_WEIGHT: Final = 40
 """Bytes of memory of the facts of a tensor; the names of types are shared."""
 _STEP: Final = re.compile(r"[^./:][./:]")
 """End of a step of a name: signs at its beginning end none."""
-_ALONE: Final = 200
-"""Approximate bytes of JSON of a node without its texts."""
 _MOST_CHILDREN: Final = 256
 """Children of a node of a tree; of more, small neighbours are shown as one range."""
 _RANGES: Final = 96
@@ -121,7 +119,7 @@ class NamedTensors:
         while waiting and room.left:
             _, _, node = heappop(waiting)
             children = self._children(node)
-            if not all(room.takes(_ALONE + len(child.prefix)) for child in children):
+            if not all(room.takes(item_bytes(child.prefix)) for child in children):
                 break
             node.children = children
             for child in children:

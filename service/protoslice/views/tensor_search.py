@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from protoslice import _core
-from protoslice.catalog.paging import PageBudget, ResultPage
+from protoslice.catalog.paging import PageBudget, ResultPage, item_bytes
 from protoslice.concurrency import Job
 from protoslice.errors import InvalidInput
 from protoslice.facts import TensorEntry
-from protoslice.tensors.listing import Tensors, entry_of, entry_weight
+from protoslice.tensors.listing import Tensors, entry_of
 from protoslice.tensors.model import Tensor
 
 _MOST_WORDS: Final = 16
@@ -76,7 +76,7 @@ def page_job(
             tensor = found[order[place]] if sought else None
             if tensor is not None and fits(tensor):
                 entry = entry_of(tensor)
-                if not room.takes(entry_weight(entry)):
+                if not room.takes(entry_bytes(entry)):
                     return ResultPage(entries, str(place))
                 entries.append(entry)
         left -= sum(map(len, names)) + _EACH * len(names)
@@ -85,6 +85,11 @@ def page_job(
             return ResultPage(entries, str(after))
         yield
     return ResultPage(entries, None)
+
+
+def entry_bytes(entry: TensorEntry) -> int:
+    """Return the bytes of an entry's JSON, about."""
+    return item_bytes(entry.name, entry.address, entry.file, entry.problem, entry.shape)
 
 
 def _slices(found: Tensors, order: Sequence[int], first: int) -> Iterator[tuple[int, list[str]]]:

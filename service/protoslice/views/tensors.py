@@ -23,7 +23,7 @@ from protoslice.serving.opened import OpenStore
 from protoslice.serving.representation import Representation
 from protoslice.serving.stored import StoredObject
 from protoslice.sources.ropes import Rope
-from protoslice.tensors.listing import Tensors, chosen_job, entry_of, entry_weight, pattern, single, wanted
+from protoslice.tensors.listing import Tensors, chosen_job, entry_of, pattern, single, wanted
 from protoslice.tensors.model import Tensor
 from protoslice.tensors.omitted import Omitted, refuse
 from protoslice.tensors.reading import dequantized, is_resolved, locate, read, resolve, tells_facts
@@ -32,7 +32,7 @@ from protoslice.tensors.safetensors_file import PLAIN_LAYOUT, SHARD_BYTES, FileL
 from protoslice.tensors.statistics import statistics_job, statistics_text
 from protoslice.versions import READERS
 from protoslice.views.tensor_names import NamedTensors, elements_of, looks_job, sorted_by, totals
-from protoslice.views.tensor_search import NameSearch, page_job
+from protoslice.views.tensor_search import NameSearch, entry_bytes, page_job
 
 _BYTES: Final = "application/octet-stream"
 _JSON: Final = "application/json"
@@ -377,7 +377,7 @@ def _page(found: Tensors, name: str | None, dtype: str | None, limit: int, first
     for number in numbers[bisect_left(numbers, first) :]:
         if means(found.key(number)[0]) and fits(tensor := found[number]):
             entry = entry_of(tensor)
-            if not room.takes(entry_weight(entry)):
+            if not room.takes(entry_bytes(entry)):
                 return ResultPage(entries, str(number))
             entries.append(entry)
     return ResultPage(entries, None)
