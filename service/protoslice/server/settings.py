@@ -52,10 +52,14 @@ _REMOVED: Final = frozenset(
     PREFIX + name
     for name in (
         "BODY_TIMEOUT_SECONDS",
+        "HEADER_TIMEOUT_SECONDS",
+        "MAX_HEADER_BYTES",
         "MAX_JSON_BYTES",
         "MAX_PAGE_ITEMS",
         "MAX_SCHEMA_BYTES",
         "RENDER_TIMEOUT_SECONDS",
+        "SEND_MIN_BYTES_PER_SECOND",
+        "SEND_TIMEOUT_SECONDS",
     )
 )
 """Former settings, which have no effect, and are accepted with a warning until 0.3."""
@@ -342,9 +346,6 @@ class Settings(BaseSettings):
         description="A resumable upload is made durable after this many bytes of a request; a crash can lose at "
         "most this much.",
     )
-    max_header_bytes: Size = Field(
-        default=64 << 10, description="Maximum size of the request line and headers; larger ones get a 431."
-    )
     max_connections: int = Field(
         default=4096,
         ge=1,
@@ -409,21 +410,9 @@ class Settings(BaseSettings):
         default=64 << 20, description="Maximum size of a message rendered as JSON or text."
     )
 
-    header_timeout_seconds: Seconds = Field(
-        default=15, description="Maximum time for the request line and headers to arrive."
-    )
     body_min_bytes_per_second: Size = Field(
         default=4096,
         description="Minimum speed of an upload after its first minute, averaged over half a minute; 0 for no minimum.",
-    )
-    send_timeout_seconds: Seconds = Field(
-        default=30,
-        description="How often `PROTOSLICE_SEND_MIN_BYTES_PER_SECOND` is checked for a client that reads slowly.",
-    )
-    send_min_bytes_per_second: Size = Field(
-        default=1024,
-        description="Minimum speed at which a client must read a response, averaged over "
-        "`PROTOSLICE_SEND_TIMEOUT_SECONDS`; slower clients are disconnected.",
     )
     keep_alive_seconds: int = Field(default=20, ge=1, description="How long an idle connection is kept open.")
     drain_notice_seconds: float = Field(

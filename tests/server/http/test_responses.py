@@ -29,6 +29,7 @@ from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.metrics import Metrics
+from protoslice.server.transport import protocol
 from protoslice.server.transport.run import uvicorn_config
 from protoslice.tensors.omitted import Omitted
 
@@ -116,8 +117,9 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
 @pytest.fixture(scope="module")
 def server() -> Iterator[LiveServer]:
     metrics = Metrics()
-    limits = Settings(send_timeout_seconds=0.5)
-    with live_server(uvicorn_config(RequestMiddleware(rope_app, Recorder(metrics)), limits)) as live:
+    config = uvicorn_config(RequestMiddleware(rope_app, Recorder(metrics)), Settings())
+    with pytest.MonkeyPatch.context() as patch, live_server(config) as live:
+        patch.setattr(protocol, "SEND_SECONDS", 0.5)
         yield live
 
 
@@ -433,8 +435,9 @@ def test_long_and_malformed_heads_are_refused(server: LiveServer) -> None:
         assert_problem(answer.status, answer.headers, answer.body, expected=expected)
 
 
-def test_a_slow_head_is_refused() -> None:
-    config = uvicorn_config(RequestMiddleware(rope_app, Recorder(Metrics())), Settings(header_timeout_seconds=0.2))
+def test_a_slow_head_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+    config = uvicorn_config(RequestMiddleware(rope_app, Recorder(Metrics())), Settings())
     with live_server(config) as server:
         answer = exchange(server, b"GET /plain HTTP/1.1\r\nhost:")
         assert_problem(answer.status, answer.headers, answer.body, expected=408)

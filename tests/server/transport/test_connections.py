@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from protoslice.server.request import body_limits
 from protoslice.server.request.middleware import OPERATING
+from protoslice.server.transport import protocol
 from protoslice.server.transport.protocol import RESERVE
 
 PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -58,7 +59,7 @@ def await_value(live: LiveServer, metric: str, value: float) -> None:
 GET_METRICS = PING.replace(b"/livez", b"/metrics")
 
 
-def test_every_refusal_of_the_transport_is_recorded(serving: Any) -> None:
+def test_every_refusal_of_the_transport_is_recorded(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the id that the client was shown, its address, a reason, and in the metrics."""
     refused = {
         "no HTTP": (b"\x16\x03\x01" + bytes(100), "bad-request", 400),
@@ -71,7 +72,9 @@ def test_every_refusal_of_the_transport_is_recorded(serving: Any) -> None:
         "a trailer": (CHUNKED + b"0\r\n\x00: a\r\n\r\n", "bad-request", 400),
     }
     out = StringIO()
-    with logs_to(out, "json", "info"), serving(max_header_bytes=2048, header_timeout_seconds=0.3) as live:
+    monkeypatch.setattr(protocol, "HEAD_BYTES", 2048)
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.3)
+    with logs_to(out, "json", "info"), serving() as live:
         answers = {name: exchange(live, sent) for name, (sent, _, _) in refused.items()}
         metrics = exchange(live, GET_METRICS).body.decode()
         with serving(max_connections_per_client=1) as full, full.connect() as one:
@@ -228,10 +231,16 @@ def test_a_chunked_body_that_does_not_parse(serving: Any, sent: bytes) -> None:
 @pytest.mark.parametrize("end", [b"\r\n", b"\n"])
 @pytest.mark.parametrize("body", [b"x\r\n", b"3\r\nabc\r\nzz\r\n\r\n", b"0\r\n\r\nx\r\n\r\n"])
 def test_a_malformed_body_is_no_crash(
-    serving: Any, caplog: pytest.LogCaptureFixture, head: bytes, end: bytes, body: bytes
+    serving: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    head: bytes,
+    end: bytes,
+    body: bytes,
 ) -> None:
     chunked = head.replace(b"\r\n\r\n", b"\r\ntransfer-encoding: chunked\r\n" + end)
-    with serving(max_header_bytes=2048) as live:
+    monkeypatch.setattr(protocol, "HEAD_BYTES", 2048)
+    with serving() as live:
         assert exchange(live, chunked + body).status in {200, 201, 400, 431}
         assert exchange(live, PING).status == 200
     assert not [record for record in caplog.records if record.levelname == "ERROR" or record.exc_info]
@@ -275,8 +284,9 @@ def test_an_answered_request_with_a_malformed_body_gets_no_second_answer(service
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(100), 400),
     ],
 )
-def test_heads(serving: Any, head: bytes, expected: int) -> None:
-    with serving(max_header_bytes=2048) as live:
+def test_heads(serving: Any, monkeypatch: pytest.MonkeyPatch, head: bytes, expected: int) -> None:
+    monkeypatch.setattr(protocol, "HEAD_BYTES", 2048)
+    with serving() as live:
         answer = exchange(live, head)
         assert answer.status == expected
         if expected != 200:
@@ -302,8 +312,11 @@ def test_a_coding_that_is_not_undone_is_refused(service: LiveServer) -> None:
         (b"3\r\n\x0a\x01a\r\n0\r\nx-long: ", b"b" * 1000),
     ],
 )
-def test_a_body_of_framing_without_end_is_cut(serving: Any, begun: bytes, more: bytes) -> None:
-    with serving(max_header_bytes=4096) as live, live.connect() as connection:
+def test_a_body_of_framing_without_end_is_cut(
+    serving: Any, monkeypatch: pytest.MonkeyPatch, begun: bytes, more: bytes
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_BYTES", 4096)
+    with serving() as live, live.connect() as connection:
         connection.sendall(CHUNKED + begun)
         with pytest.raises(ConnectionError):
             connection.sendall(more * (64 << 10))

@@ -21,6 +21,7 @@ from uvicorn.server import ServerState
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
+from protoslice.server.transport import protocol
 from protoslice.server.transport.run import fast_path, uvicorn_config
 
 PING = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
@@ -236,10 +237,13 @@ async def test_an_answer_on_its_way_keeps_the_connection_open() -> None:
     assert seen == [False, False, True]
 
 
-def test_half_a_head_behind_a_long_answer_is_not_waited_for_without_end(serving: Any) -> None:
+def test_half_a_head_behind_a_long_answer_is_not_waited_for_without_end(
+    serving: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The head's time runs out during the long answer, and begins anew after it."""
     body = b"\x0a" + varint(16 << 20) + bytes(16 << 20)
-    with serving(header_timeout_seconds=0.2, keep_alive_seconds=1) as live:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.2)
+    with serving(keep_alive_seconds=1) as live:
         store = httpx.put(f"{live.url}/v1/stores", content=body).json()["id"]
         with live.connect() as connection:
             connection.sendall(ask(f"/v1/stores/{store}/files/model.pb") + PING[:9])

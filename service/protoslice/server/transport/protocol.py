@@ -45,6 +45,13 @@ Answerer = Callable[[bytes, Headers, str | None, Headers], bytes | None]
 Arguments: target, headers, address of the peer, and headers of every response.
 """
 Record = Callable[[RequestContext], None]
+HEAD_BYTES: Final = 64 << 10
+"""Longest head of a request: its line and headers, with line ends."""
+HEAD_SECONDS: Final = 15
+SEND_SECONDS: Final = 30
+"""How often the pace of a client that reads slowly is checked."""
+SEND_BYTES_PER_SECOND: Final = 1024
+"""Slowest pace at which a client may read a response."""
 KEPT_BYTES: Final = 16 << 10
 """Unparsed bytes above which reading stops; up to one read of the loop (256 kB) comes on top."""
 UNSENT_AT_FIRST: Final = 128 << 10
@@ -240,7 +247,7 @@ class HttpProtocol(HttpToolsProtocol):
         """Parse the next head once it has come whole; refuse one that is too long, or cannot become one."""
         if self._data[self._at] in b"\r\n":  # lines before a request are ignored, and count for nothing
             self._at = len(self._data) - len(self._data[self._at :].lstrip(b"\r\n"))
-        data, start, limit = self._data, self._at, self._settings.max_header_bytes
+        data, start, limit = self._data, self._at, HEAD_BYTES
         if start == len(data):
             return
         end = data.find(_HEAD_END, start + max(0, self._searched - len(_HEAD_END))) + len(_HEAD_END)
@@ -277,7 +284,7 @@ class HttpProtocol(HttpToolsProtocol):
         if end > start:
             self._framing += end - start
             self._feed(data if end - start == len(data) else data[start:end])
-            if self._framing > self._settings.max_header_bytes:
+            if self._framing > HEAD_BYTES:
                 self.transport.abort()
 
     def _feed(self, data: bytes) -> None:
@@ -392,13 +399,12 @@ class HttpProtocol(HttpToolsProtocol):
     # Slow clients
 
     def _await_head(self) -> None:
-        self._head_timer = self.loop.call_later(self._settings.header_timeout_seconds, self._head_is_late)
+        self._head_timer = self.loop.call_later(HEAD_SECONDS, self._head_is_late)
 
     def _head_is_late(self) -> None:
         self._head_timer = None
         if self._at < len(self._data):
-            seconds = self._settings.header_timeout_seconds
-            self._refuse(TIMEOUT, f"The headers did not arrive within {seconds:g} seconds")
+            self._refuse(TIMEOUT, f"The headers did not arrive within {HEAD_SECONDS:g} seconds")
         else:
             self.transport.close()
 
@@ -434,15 +440,15 @@ class HttpProtocol(HttpToolsProtocol):
     def _watch_sending(self) -> None:
         _cancel(self._send_timer)
         self._unsent = self.transport.get_write_buffer_size()
-        self._send_timer = self.loop.call_later(self._settings.send_timeout_seconds, self._check_sending)
+        self._send_timer = self.loop.call_later(SEND_SECONDS, self._check_sending)
 
     def _check_sending(self) -> None:
         """Drop the client unless it has taken enough since the last look."""
-        unsent, settings = self.transport.get_write_buffer_size(), self._settings
+        unsent = self.transport.get_write_buffer_size()
         if not unsent:
             self._send_timer = None
             return
-        due = max(1, int(settings.send_min_bytes_per_second * settings.send_timeout_seconds))
+        due = max(1, int(SEND_BYTES_PER_SECOND * SEND_SECONDS))
         if self._unsent - unsent < min(due, self._unsent):
             self.logger.warning("client too slow, connection closed", extra={"client": self.client})
             self.transport.abort()
