@@ -45,13 +45,29 @@ class DisconnectWatch(Protocol):
         """Stop watching."""
 
 
+class Caller(Protocol):
+    """Caller of a request, as logs show it."""
+
+    @property
+    def id(self) -> str | None:
+        """Id that tells callers of one name apart; None without a name."""
+
+    @property
+    def name(self) -> str | None:
+        """Name of the token, or the one in the JWT, that the request came with."""
+
+    @property
+    def tags(self) -> Sequence[str]:
+        """Tags that the request was asked about, those it may not set too."""
+
+
 class RequestContext:
     """One request: its id, what it asked for, where it went, what it moved."""
 
     __slots__ = (
-        "body", "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key",
-        "method", "path", "principal", "principal_id", "problem", "reason", "refused", "render", "route", "space",
-        "started", "status", "store", "tags", "trace",
+        "auth", "body", "bytes_in", "bytes_out", "cause", "changes", "client", "disconnect", "held", "id", "key",
+        "method", "path", "problem", "reason", "refused", "render", "route", "space", "started", "status", "store",
+        "trace",
     )  # fmt: skip
 
     def __init__(
@@ -65,24 +81,20 @@ class RequestContext:
         self.client = client
         self.key = ""
         """Key of the client for limits per client; "" for none."""
-        self.principal: str | None = None
-        """Name of the token that the request came with; None without one."""
-        self.principal_id: str | None = None
-        """Id that tells callers of one name apart; None without a principal."""
+        self.auth: Caller | None = None
+        """The `AuthContext` of the request; None where no credentials were asked for, or none was valid."""
         self.space: str | None = None
         """Name of the space that the request is in; None for one that no route took."""
         self.changes = False
         """True for a request whose rule lets it change something."""
         self.refused = False
-        """True when the gate, or a limit of the space, did not let the request in."""
+        """True if permissions, or a limit of the space, did not let the request in."""
         self.problem: str | None = None
         """Slug of the problem that answers the request; None for other answers."""
         self.render: Callable[..., Response] | None = None
         """Makes the answer of a failure in the form of the route's protocol; None before a route took the request."""
         self.reason: str | None = None
         """Reason for which the transport refused the request; None for a request that reached the application."""
-        self.tags: Sequence[str] = ()
-        """Tags that the request was asked about by the gate."""
         self.started = perf_counter()
         self.route = "unmatched"
         self.status = 0

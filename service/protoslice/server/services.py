@@ -247,9 +247,9 @@ class Services:
             context.refused = True
             raise
         ACTOR.set(NOBODY)
-        if auth.principal is not None and auth.key is not None:
+        if auth.id is not None and auth.key is not None:
             context.key = auth.key
-            ACTOR.set(Actor(auth.principal.id, auth.principal.name or auth.key, auth.may(AccessScope.READ)))
+            ACTOR.set(Actor(auth.id, auth.name or auth.key, auth.may(AccessScope.READ)))
             context.hold(self.clients.principals.one(context.key))
         stores = self.opened
         if self.spaces is not None and (rule.scope is not None or not self.authenticator.closed):

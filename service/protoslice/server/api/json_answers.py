@@ -169,7 +169,7 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
     context = context_of(request.scope)
     store, created, context.store = made.store, made.created, made.store.id
     if not given(request).auth.may(AccessScope.READ):
-        own = tuple(tag for tag in store.tags if tag in context.tags)
+        own = tuple(tag for tag in store.tags if context.auth is not None and tag in context.auth.tags)
         store, created = (
             replace(store, tags=own, uploader=None, uploader_id=None, description="", created=datetime.now(UTC)),
             True,

@@ -18,7 +18,8 @@ from starlette.responses import Response
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.requests import RequestBody
-from protoslice.server.auth.permissions import OPEN, Principal
+from protoslice.server.auth.authenticator import AuthContext
+from protoslice.server.auth.permissions import OPEN
 from protoslice.server.auth.places import service_url
 from protoslice.server.auth.sessions import (
     LOGIN,
@@ -116,7 +117,7 @@ async def get_session(request: Request, services: Given) -> Response:
     """Return who is signed in and until when, and how to sign in."""
     fields = read_fields(request.scope)
     found, session = (
-        await services.authenticator.session_principal(request.scope, fields),
+        await services.authenticator.session_caller(request.scope, fields),
         session_of(request.scope, fields),
     )
     end = session.expires if found is not None and session is not None else None
@@ -137,18 +138,17 @@ async def begin_session(request: Request, services: Given, body: NewSession) -> 
 
     The response sets a cookie, which contains neither.
     """
-    fields = read_fields(request.scope)
-    context_of(request.scope).changes = True
+    fields, context = read_fields(request.scope), context_of(request.scope)
+    context.changes = True
     # Of another page, it would sign the person in as somebody else; listed origins may write, and not do that.
     if not is_own_page("GET" if b"origin" not in fields else "POST", fields):
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
     if not services.authenticator.closed:
         raise Unsupported("This service is open: there is nothing to sign in to")
-    caller, signer = await services.authenticator.sign_in(body.token)
-    _tell(request, caller)
-    cookie, end = session_cookie(request.scope, fields, signer)
+    context.auth = auth = await services.authenticator.sign_in(body.token)
+    cookie, end = session_cookie(request.scope, fields, await auth.signer())
     headers = {**_NO_STORE, "set-cookie": cookie}
-    return json_answer(request, _facts(services, caller, end), status=201, headers=headers)
+    return json_answer(request, _facts(services, auth, end), status=201, headers=headers)
 
 
 @endpoint(router, "DELETE /session", OPEN, status=204, fails=(400,), summary="Sign out")
@@ -156,9 +156,7 @@ async def end_session(request: Request, services: Given) -> Response:
     """Sign out: removes the cookie and clears the browser's cache of this service."""
     context = context_of(request.scope)
     context.changes = True
-    caller = await services.authenticator.session_principal(request.scope, read_fields(request.scope))
-    if caller is not None:
-        _tell(request, caller)
+    context.auth = await services.authenticator.session_caller(request.scope, read_fields(request.scope))
     headers = {"set-cookie": set_cookie(request.scope, SESSION, "", 0, "Strict"), "clear-site-data": '"cache"'}
     return Response(status_code=204, headers={**_NO_STORE, **headers})
 
@@ -185,8 +183,8 @@ async def begin_sign_in(
 @endpoint(router, f"GET {_CALLBACK}", OPEN, include_in_schema=False, any_query=True)
 async def end_sign_in(request: Request, services: Given) -> Response:
     """Take the answer of the issuer, begin a session, and go on to the page."""
-    found, key = services.authenticator.code_flow, services.authenticator.key
-    context_of(request.scope).changes = True
+    found, key, context = services.authenticator.code_flow, services.authenticator.key, context_of(request.scope)
+    context.changes = True
     if found is None or key is None:
         raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
     from protoslice.server.auth.oidc.sign_in import SignInFailed
@@ -195,14 +193,14 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     try:
         kept = read_cookie(request.scope, fields, LOGIN)
         token, begun = await found.finish(await key.all(), callback, kept, request.query_params)
-        caller, signer = await services.authenticator.sign_in(token, lambda claims: found.check(begun, claims))
+        context.auth = auth = await services.authenticator.sign_in(token, lambda claims: found.check(begun, claims))
+        signer = await auth.signer()
     except SignInFailed as error:
         return _failed(request, str(error), 400)
     except HttpProblem:
         return _failed(request, "The service does not accept the id token of the identity provider", 400)
     except ProtosliceError as error:
         return _failed(request, error.message, 400)
-    _tell(request, caller)
     answer = RedirectResponse(begun.following, 303, _NO_STORE)
     answer.headers.append("set-cookie", set_cookie(request.scope, LOGIN, "", 0, "Lax"))
     answer.headers.append("set-cookie", session_cookie(request.scope, fields, signer)[0])
@@ -218,21 +216,15 @@ def _failed(request: Request, why: str, status: int) -> Response:
     return answer
 
 
-def _facts(services: Services, caller: Principal | None, end: float | None) -> Session:
+def _facts(services: Services, auth: AuthContext | None, end: float | None) -> Session:
     found, scopes = services.authenticator.code_flow, dict[str, set[str]]()
-    for grant in () if caller is None else caller.grants:
+    for grant in () if auth is None or auth.principal is None else auth.principal.grants:
         scopes.setdefault(grant.space, set()).update(grant.scopes)
     return Session(
         asks=services.authenticator.closed,
         issuer=None if found is None else found.issuer.url,
-        name=None if caller is None else caller.name,
+        name=None if auth is None else auth.name,
         spaces=sorted(scopes),
         scopes={space: sorted(each) for space, each in sorted(scopes.items())},
         expires=None if end is None else datetime.fromtimestamp(min(end, time.time() + 1e9), UTC),
     )
-
-
-def _tell(request: Request, caller: Principal) -> None:
-    """Have the log name the caller."""
-    context = context_of(request.scope)
-    context.principal, context.principal_id = caller.name, caller.id

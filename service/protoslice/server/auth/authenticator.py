@@ -142,6 +142,16 @@ class AuthContext:
         return None if self._cached is None else self._cached.principal
 
     @property
+    def id(self) -> str | None:
+        """Id that tells callers of one name apart; None for a caller without a name."""
+        return None if self._cached is None else self._cached.principal.id
+
+    @property
+    def name(self) -> str | None:
+        """Name of the token, or the one in the JWT; None for a caller without one."""
+        return None if self._cached is None else self._cached.principal.name
+
+    @property
     def key(self) -> str | None:
         """Key that the caller counts under; None for a caller without a name."""
         return None if self._cached is None else f"principal {self._cached.principal.id}"
@@ -234,19 +244,15 @@ class Authenticator:
             wrong = _WRONG_TOKEN if sent else _WRONG_SIGNATURE if signature is not None else None
             raise _unauthenticated(scope["path"], fields, wrong)
         auth = AuthContext(EVERY_SPACE if rule.everywhere else space, cached, self.key)
-        context, principal = context_of(scope), cached.principal
-        # Set before the decision: the line of a refusal says who was refused.
-        context.principal, context.principal_id, context.tags = principal.name, principal.id, auth.tags
+        context_of(scope).auth = auth  # before the decision: the line of a refusal says who was refused
         # Tags are read once the caller may see the space: before that, mistakes in them tell nothing.
         auth.require_visible()
         for needed, tags in rule.needs(rule.tags(scope, fields, parameters)):
             auth.require(needed, tags=tags)
         return auth
 
-    async def sign_in(
-        self, secret: str, check: Callable[[Mapping[str, Any]], None] | None = None
-    ) -> tuple[Principal, Signer]:
-        """Return the caller that a token or a JWT names, and its signer; raise `HttpProblem` if it is not valid.
+    async def sign_in(self, secret: str, check: Callable[[Mapping[str, Any]], None] | None = None) -> AuthContext:
+        """Return the caller that a token or a JWT names; raise `HttpProblem` if it is not valid.
 
         With `check`, only a JWT is valid, and `check` is called with its verified claims.
         """
@@ -259,15 +265,17 @@ class Authenticator:
         if found is None:
             self.failed("token")
             raise HttpProblem(UNAUTHORIZED, _WRONG_TOKEN, headers={"www-authenticate": 'Bearer realm="protoslice"'})
-        return found.principal, await AuthContext(EVERY_SPACE, found, self.key).signer()
+        return AuthContext(EVERY_SPACE, found, self.key)
 
-    async def session_principal(self, scope: AsgiScope, fields: Fields) -> Principal | None:
+    async def session_caller(self, scope: AsgiScope, fields: Fields) -> AuthContext | None:
         """Return the caller of the session that a request is part of; None without one, or once it has ended."""
         session = session_of(scope, fields)
         found = None if session is None else await self.find_signer(session)
-        return None if found is None else found.principal
+        return None if found is None else AuthContext(EVERY_SPACE, found, self.key)
 
-    def cached_reader(self, authorization: str | None, signature: UrlSignature | None, space: str) -> Principal | None:
+    def cached_reader(
+        self, authorization: str | None, signature: UrlSignature | None, space: str
+    ) -> AuthContext | None:
         """Return the caller of one credential, looked up some seconds ago, who may read in `space`; else None."""
         if authorization is not None:
             found = self._callers.get(authorization)
@@ -275,7 +283,7 @@ class Authenticator:
             found = None if signature is None else self._known_signer(signature)
         if found is None or decide(found.principal, space, Scope.READ) is not Decision.ALLOWED:
             return None
-        return found.principal
+        return AuthContext(space, found, self.key)
 
     async def find(self, authorization: str) -> CachedPrincipal | None:
         """Return the caller of a token or JWT; None when it is not valid."""

@@ -182,7 +182,8 @@ def _outcome(status: int) -> str:
 
 
 def _audit_line(context: RequestContext, outcome: str) -> str:
-    principal = None if context.principal_id is None else {"id": context.principal_id, "name": context.principal}
+    auth = context.auth
+    principal = None if auth is None or auth.id is None else {"id": auth.id, "name": auth.name}
     return _json(
         {
             "logger": AUDIT,
@@ -195,7 +196,7 @@ def _audit_line(context: RequestContext, outcome: str) -> str:
             "method": context.method,
             "route": context.route,
             "path": shown_path(context.path),
-            "tags": list(context.tags),
+            "tags": [] if auth is None else list(auth.tags),
             "store": context.store,
             "outcome": outcome,
             "problem": context.problem,
@@ -222,8 +223,8 @@ def _facts(context: RequestContext, seconds: float) -> dict[str, Any]:
         facts["store"] = context.store
     if context.reason is not None:
         facts["problem"], facts["reason"] = context.problem, context.reason
-    if context.principal is not None:
-        facts["principal"] = context.principal
+    if context.auth is not None:
+        facts["principal"] = context.auth.name
     if context.trace is not None:
         facts["trace_id"], facts["span_id"] = context.trace
     if context.cause is not None:

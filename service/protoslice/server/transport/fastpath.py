@@ -137,9 +137,8 @@ class FastPath:
             return wanted.signature is None
         if wanted.signature is not None and not wanted.signable:
             return False
-        principal = authenticator.cached_reader(fields.get(b"authorization"), wanted.signature, wanted.space)
-        context.principal = None if principal is None else principal.name
-        return principal is not None
+        context.auth = authenticator.cached_reader(fields.get(b"authorization"), wanted.signature, wanted.space)
+        return context.auth is not None
 
 
 def _find(router: ViewRouter, target: bytes) -> _Target | None:
