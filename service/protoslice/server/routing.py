@@ -19,9 +19,9 @@ from protoslice.server.auth.permissions import Rule
 from protoslice.server.context import context_of, public_path
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.headers import Fields, Headers, media_type_of, read_fields, with_headers
-from protoslice.server.http.json_bodies import StrictRequest
 from protoslice.server.http.negotiation import JSON, choose
-from protoslice.server.http.parameters import QueryNames
+from protoslice.server.http.query import QueryNames
+from protoslice.server.http.responses import StrictRequest
 from protoslice.server.problems import MEDIA, METHOD, PRECONDITION, HttpProblem
 from protoslice.server.request.body_limits import JSON_BODY, BodyTerms, GuardedBody, too_long
 from protoslice.server.request.errors import Render, render_problem

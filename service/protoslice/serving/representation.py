@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 
@@ -46,10 +46,6 @@ class Head:
     elements: None = None
     omitted: Omitted | None = None
 
-    def of(self, data: bytes) -> Head:
-        """The facts when `data` are the bytes."""
-        return replace(self, size=len(data), sha256=sha256(data).digest())
-
 
 @dataclass(frozen=True, slots=True)
 class Representation:
@@ -71,6 +67,20 @@ class Representation:
     """True when a later program may give other bytes for the same request, under another entity tag."""
     descriptor_set: bytes | None = None
     """Descriptor set of `message_type` where it is neither bundled nor the root's; else None."""
+
+    @classmethod
+    def of_bytes(cls, data: bytes, head: Head, digest: bytes | None = None) -> Representation:
+        """Return a representation of bytes in memory; their SHA-256 is `digest`, if it is known."""
+        return cls(
+            _core.Rope([data]),
+            (),
+            head.etag,
+            head.filename,
+            sha256=digest or sha256(data).digest(),
+            message_type=head.message_type,
+            media_type=head.media_type,
+            omitted=head.omitted,
+        )
 
     @property
     def size(self) -> int:

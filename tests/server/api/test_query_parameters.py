@@ -18,7 +18,7 @@ from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import Application, create_app
 from protoslice.server.auth.permissions import OPEN, from_query, from_upload
 from protoslice.server.auth.signatures import Signer
-from protoslice.server.http.parameters import SIGNATURE, QueryNames
+from protoslice.server.http.query import SIGNATURE, QueryNames
 from protoslice.server.routing import RouteGroup, endpoint, routes_of
 from protoslice.server.settings import Settings
 

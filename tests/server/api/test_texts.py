@@ -20,7 +20,7 @@ from protoslice.json_text import parse_json
 from protoslice.server.api.requests import RequestBody
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import OPEN
-from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.routing import RouteGroup, endpoint, routes_of
 
 LONE: Final = "\ud800"

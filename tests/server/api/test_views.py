@@ -89,7 +89,7 @@ def make_later_program(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in [each for name, each in sys.modules.items() if name.startswith("protoslice.views.")]:
         for version in named & vars(module).keys():
             monkeypatch.setattr(module, version, 99)
-    monkeypatch.setattr("protoslice.server.http.answers.rendered._made_by", lambda: "a later program")
+    monkeypatch.setattr("protoslice.server.http.responses._rendered_by", lambda: "a later program")
 
 
 @pytest.mark.parametrize("case", [TENSORS, *(case for case in CASES if case.tag is not Tag.STORE)])

@@ -10,6 +10,7 @@ import time
 from base64 import b64encode
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import httpx
 import pytest
@@ -21,16 +22,17 @@ from tests.support.problems import assert_problem
 
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError
-from protoslice.server.http.answers.plan import Terms
-from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
+from protoslice.server.http.planner import ResponsePolicy
+from protoslice.server.http.responses import send_representation
 from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.metrics import Metrics
 from protoslice.server.transport import protocol
 from protoslice.server.transport.run import uvicorn_config
+from protoslice.serving.representation import Representation
 from protoslice.tensors.omitted import Omitted
 
 CONTENT = bytes(range(256)) * 16
@@ -100,15 +102,15 @@ async def rope_app(scope: Scope, receive: Receive, send: Send) -> None:
             await send({"type": message["type"] + ".complete"})
         await send({"type": "lifespan.shutdown.complete"})
         return
-    rope = ROPES[scope["path"].removeprefix("/tag")]
-    terms = Terms(location="/lasting" if scope["path"].startswith("/tag") else None, private=False)
+    rope = cast("Representation", ROPES[scope["path"].removeprefix("/tag")])
+    policy = ResponsePolicy(location="/lasting" if scope["path"].startswith("/tag") else None, private=False)
     async with CancelOnDisconnect(receive) as disconnect:
         await send_representation(
             scope,
             send,
             rope,
             fields=read_fields(scope),
-            terms=terms,
+            policy=policy,
             disconnect=disconnect,
             window=lambda length: WINDOWS.open(length, ""),
         )

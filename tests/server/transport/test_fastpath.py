@@ -14,7 +14,7 @@ from tests.support.live import LiveServer, live_server, read_answer
 from tests.support.serve import serve
 
 from protoslice.server.app import create_app
-from protoslice.server.http.answers.plan import AnswerPlanner
+from protoslice.server.http.planner import ResponsePlanner
 from protoslice.server.settings import Settings
 from protoslice.server.transport import fastpath
 from protoslice.server.transport.run import fast_path, uvicorn_config
@@ -146,14 +146,14 @@ def test_a_plan_goes_with_its_store(watched: Watched, model: bytes, monkeypatch:
     """A plan holds files open, and the place of a target in the cache may outlive its store."""
     plans = []
 
-    class Noted(AnswerPlanner):
+    class Noted(ResponsePlanner):
         __slots__ = ("__weakref__",)
 
         def __init__(self, *given: Any) -> None:
             super().__init__(*given)
             plans.append(ref(self))
 
-    monkeypatch.setattr(fastpath, "AnswerPlanner", Noted)
+    monkeypatch.setattr(fastpath, "ResponsePlanner", Noted)
     store = watched.store(model + b"\x1a\x04goes")
     for _ in range(3):
         assert watched.ask(f"{store}/chunks/1", {"range": "bytes=0-9"})[1]

@@ -19,7 +19,7 @@ from tests.support.serve import serve
 from tests.support.views import FILE, PLAIN, STREAM
 
 from protoslice.server.app import Application, create_app
-from protoslice.server.http.answers import plan
+from protoslice.server.http import planner as plan
 from protoslice.server.settings import Settings
 from protoslice.server.transport.run import fast_path
 

@@ -15,7 +15,7 @@ from protoslice.server.auth.permissions import READ
 from protoslice.server.auth.places import url_of
 from protoslice.server.bodies.tus import PREFIX, render_tus, upload_headers
 from protoslice.server.context import context_of
-from protoslice.server.http.parameters import with_parameter
+from protoslice.server.http.query import with_parameter
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.uploads import ArrivingRequest

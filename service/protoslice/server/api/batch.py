@@ -20,10 +20,10 @@ from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.permissions import READ
 from protoslice.server.auth.places import Ref
 from protoslice.server.context import context_of
-from protoslice.server.http.answers.plan import AnswerPlanner, Terms
-from protoslice.server.http.answers.stream import send_representation
 from protoslice.server.http.headers import Headers, header_lines, read_fields
 from protoslice.server.http.negotiation import FORMS
+from protoslice.server.http.planner import ResponsePlanner, ResponsePolicy
+from protoslice.server.http.responses import send_representation
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import SERVICES, Given, Services
 from protoslice.serving import OpenStore, Representation
@@ -150,13 +150,13 @@ async def _planned(
     parsed = found.view.query.read(query.encode(), context_of(request.scope).key)
     rope = await found.view.select(store, found.rest, parsed)
     fields = {} if part.range is None else {b"range": part.range}
-    terms = found.terms(rope.versioned, f"/v1/stores/{store.info.id}/{part.view}", services)
-    answer = AnswerPlanner(rope, terms).answer("GET", fields)
-    if len(answer.parts) != 1 or (part.range is not None and answer.status != 206):
+    policy = found.policy(rope.versioned, f"/v1/stores/{store.info.id}/{part.view}", services)
+    plan = ResponsePlanner(rope, policy).plan("GET", fields)
+    if len(plan.parts) != 1 or (part.range is not None and plan.status != 206):
         raise InvalidInput(f"Invalid range {part.range!r:.100}: use one range, such as bytes=0-1023")
-    (span,) = answer.parts
+    (span,) = plan.parts
     rope.check_budget(span.end - span.start)
-    return rope, [each for each in answer.headers if each[0] in _TOLD], (span.start, span.end)
+    return rope, [each for each in plan.all_headers if each[0] in _TOLD], (span.start, span.end)
 
 
 def _uncached(send: Send) -> Send:
@@ -201,7 +201,7 @@ class _PartsResponse(Response):
             _uncached(send),
             self._rope,
             fields={},
-            terms=Terms(location=None, private=services.authenticator.closed, max_ranges=0),
+            policy=ResponsePolicy(location=None, private=services.authenticator.closed, max_ranges=0),
             disconnect=context.disconnect,
             window=lambda length: services.windows.open(length, context.key),
         )

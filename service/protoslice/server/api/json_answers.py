@@ -29,7 +29,7 @@ from protoslice.server.http.conditions import EntityTag, Preconditions, Verdict,
 from protoslice.server.http.digests import format_digest
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.negotiation import takes_gzip
-from protoslice.server.http.parameters import SIGNATURE, Time, with_parameter
+from protoslice.server.http.query import SIGNATURE, Time, with_parameter
 from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.routing import Route
 from protoslice.server.services import Given, Services, given

@@ -19,7 +19,7 @@ from protoslice.defaults import MAX_FILES
 from protoslice.errors import LimitExceeded
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.bodies.new_store import NewStore
-from protoslice.server.http.parameters import plain_size
+from protoslice.server.http.query import plain_size
 
 T = TypeVar("T")
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]

@@ -12,16 +12,16 @@ from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import Condition, Current, Cursor, Limit, conditional, json_answer, page_answer
 from protoslice.server.api.models import PageOf
+from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import READ, SCHEMAS
 from protoslice.server.auth.places import url_of
-from protoslice.server.http.answers.plan import AnswerPlanner, Terms
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.problems import MEDIA, HttpProblem
 from protoslice.server.request.body_limits import SCHEMA_BODY
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
-from protoslice.serving.representation import Head
+from protoslice.serving.representation import Head, Representation
 
 router = RouteGroup(tags=["schemas"])
 
@@ -63,14 +63,8 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     """Return the serialized `FileDescriptorSet` as uploaded."""
     info, data = await services.stores.schemas.get(name)
     etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
-    whole = Head(etag, f"{name}.binpb", "application/protobuf", message_type).of(data)
-    terms = Terms(
-        location=url_of(request.scope, f"/v1/schemas/{name}"), max_ranges=0, private=services.authenticator.closed
-    )
-    answer = AnswerPlanner(whole, terms).answer(request.method, read_fields(request.scope))
-    response = Response(data if answer.status == 200 else b"", answer.status)
-    response.raw_headers = answer.headers
-    return response
+    whole = Representation.of_bytes(data, Head(etag, f"{name}.binpb", "application/protobuf", message_type))
+    return RepresentationResponse(whole, location=url_of(request.scope, f"/v1/schemas/{name}"), max_ranges=0)
 
 
 @endpoint(

@@ -13,7 +13,7 @@ from fastapi import Query as Parameter
 from fastapi.params import Query as Described
 
 from protoslice.formats.onnx_external import ALIGNMENT
-from protoslice.server.http.parameters import Query, QueryNames, number_of
+from protoslice.server.http.query import Query, QueryNames, number_of
 from protoslice.streams.framing import FRAMINGS, WRITTEN
 from protoslice.tensors.reading import FLOATS
 from protoslice.tensors.safetensors_file import FileLayout

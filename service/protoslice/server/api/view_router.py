@@ -1,4 +1,4 @@
-"""Resolver of request paths to views, and the terms of their answers, on every way to an answer.
+"""Resolver of request paths to views, and the policy of their responses; representations as responses of handlers.
 
 Views are served beside the framework's routing: dependency injection alone costs half of a small answer.
 """
@@ -6,18 +6,18 @@ Views are served beside the framework's routing: dependency injection alone cost
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
 from typing import Final, NamedTuple
 
-from starlette.types import Scope, Send
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import Unsupported
 from protoslice.server.api.views import StoreView
 from protoslice.server.auth.places import lasting_url, plain_ref
 from protoslice.server.context import context_of
-from protoslice.server.http.answers.plan import Answer, AnswerPlanner, Terms
-from protoslice.server.http.answers.rendered import send_rendered
-from protoslice.server.http.answers.stream import send_representation
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import Fields, Headers, read_fields, with_headers
 from protoslice.server.http.negotiation import (
     DELIMITED,
     FORMS,
@@ -28,7 +28,9 @@ from protoslice.server.http.negotiation import (
     TEXT,
     choose,
 )
-from protoslice.server.services import Services
+from protoslice.server.http.planner import ResponsePlan, ResponsePlanner, ResponsePolicy
+from protoslice.server.http.responses import rendered_head, send_plan, send_representation
+from protoslice.server.services import SERVICES, Services
 from protoslice.serving import OpenStore, Representation
 from protoslice.serving.representation import Head
 from protoslice.views.texts import TextView, get_head, put_head, text
@@ -44,9 +46,9 @@ class FoundView(NamedTuple):
     ref: str
     rest: str
 
-    def terms(self, versioned: bool, location: str | None, services: Services) -> Terms:
-        """The terms of an answer; `location` is the lasting URL, None when that was asked for."""
-        return Terms(
+    def policy(self, versioned: bool, location: str | None, services: Services) -> ResponsePolicy:
+        """Return the policy of a response; `location` is the lasting URL, None when that was asked for."""
+        return ResponsePolicy(
             location=location,
             negotiated=self.view.rendered,
             versioned=self.view.versioned or versioned,
@@ -98,43 +100,49 @@ async def answer_view(
     location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
     etag = found.view.etag(store, found.rest, query) if found.view.etag is not None else None
     if etag is not None:
-        known = await _known_answer(etag, store, scope["method"], fields, found.terms(False, location, services))
+        known = await _known_plan(etag, store, scope["method"], fields, found.policy(False, location, services))
         if known is not None:
-            await send({"type": "http.response.start", "status": known.status, "headers": known.headers})
-            await send({"type": "http.response.body", "body": b""})
+            await send_plan(send, known)
             return
     rope = await found.view.select(store, found.rest, query)
-    terms = found.terms(rope.versioned, location, services)
+    policy = found.policy(rope.versioned, location, services)
     form = rendered_form(found.view, fields, rope)
-    if form is None:
-        await send_representation(
-            scope,
-            send,
-            rope,
-            fields=fields,
-            terms=terms,
-            disconnect=context.disconnect,
-            window=lambda length: services.windows.open(length, context.key),
-        )
-        if etag is not None and scope["method"] == "HEAD":
-            await put_head(store, rope.head)
-        return
-    rendering = _Rendering(services, store, rope, form)
-    await send_rendered(scope, send, rope, rendering, media_type=form, fields=fields, terms=terms)
+    if form is not None:
+        policy, rendering = replace(policy, versioned=True, max_ranges=0), _Rendering(services, store, rope, form)
+        shown = rendered_head(rope, form)
+        plan = ResponsePlanner(shown, policy).plan(scope["method"], fields)
+        if plan.status == 304:  # which must not cost a rendering
+            await send_plan(send, plan)
+            return
+        made = await rendering(shown.etag)
+        rope = Representation.of_bytes(made.text, shown, made.sha256)
+    await send_representation(
+        scope,
+        send,
+        rope,
+        fields=fields,
+        policy=policy,
+        disconnect=context.disconnect,
+        window=partial(services.windows.open, client=context.key),
+    )
+    if form is None and etag is not None and scope["method"] == "HEAD":
+        await put_head(store, rope.head)
 
 
-async def _known_answer(etag: str, store: OpenStore, method: str, fields: Fields, terms: Terms) -> Answer | None:
+async def _known_plan(
+    etag: str, store: OpenStore, method: str, fields: Fields, policy: ResponsePolicy
+) -> ResponsePlan | None:
     """The answer without a body that needs no work on the view; None where the view has to be made."""
     current = fields.get(b"if-none-match", "*").strip()
     if current != "*" and b"if-match" not in fields:  # only the view tells whether there is any
-        answer = AnswerPlanner(Head(etag, "", ""), terms).answer("HEAD", fields)
-        if answer.status == 304:
-            return answer
+        plan = ResponsePlanner(Head(etag, "", ""), policy).plan("HEAD", fields)
+        if plan.status == 304:
+            return plan
     head = await get_head(store, etag) if method == "HEAD" else None
     if head is None:
         return None
     choose(fields.get(b"accept"), (head.media_type,))  # views whose tags are known before they are made have one form
-    return AnswerPlanner(head, terms).answer(method, fields)
+    return ResponsePlanner(head, policy).plan(method, fields)
 
 
 class _Rendering:
@@ -175,3 +183,43 @@ def rendered_form(view: StoreView, fields: Fields, rope: Representation) -> str 
         return None
     media_type = choose(accept, _FORMS_OF_MESSAGE)
     return None if media_type == MESSAGE else media_type
+
+
+class RepresentationResponse(Response):
+    """Representation as the response of a handler, with `headers` of a protocol.
+
+    `location` is the URL that never gives other bytes; None when that was asked for.
+    """
+
+    def __init__(
+        self,
+        representation: Representation,
+        headers: Headers | None = None,
+        *,
+        location: str | None,
+        max_ranges: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._representation = representation
+        self._added = headers or []
+        self._location = location
+        self._max_ranges = max_ranges
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a GET or HEAD."""
+        services: Services = scope[SERVICES]
+        context, most = context_of(scope), self._max_ranges
+        await send_representation(
+            # The framework takes HEAD for GET, and the response is planned by what was asked.
+            {**scope, "method": context.method or scope["method"]},
+            with_headers(send, self._added),
+            self._representation,
+            fields=read_fields(scope),
+            policy=ResponsePolicy(
+                location=self._location,
+                private=services.authenticator.closed,
+                max_ranges=services.settings.max_ranges if most is None else most,
+            ),
+            disconnect=context.disconnect,
+            window=partial(services.windows.open, client=context.key),
+        )

@@ -23,7 +23,7 @@ from protoslice.server.api.view_parameters import (
     TensorsQuery,
 )
 from protoslice.server.auth.permissions import READ_SIGNED, Rule
-from protoslice.server.http.parameters import number_of
+from protoslice.server.http.query import number_of
 from protoslice.serving import OpenStore, Representation
 from protoslice.streams.selection import RecordChoice, RecordPart
 from protoslice.tensors.listing import tags_of

@@ -14,9 +14,8 @@ from urllib.parse import unquote
 from starlette.types import Scope as AsgiScope
 
 from protoslice.catalog.audit import EVERY_SPACE as EVERY_SPACE
-from protoslice.server.http.headers import Fields
-from protoslice.server.http.parameters import values_of
-from protoslice.server.http.upload_metadata import pairs
+from protoslice.server.http.headers import Fields, upload_metadata
+from protoslice.server.http.query import values_of
 from protoslice.tensors.listing import pattern
 
 
@@ -128,7 +127,7 @@ def from_query(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) 
 
 def from_upload(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the parameters `tag` of the query, and the word `tag` of Upload-Metadata."""
-    metadata = pairs(fields.get(b"upload-metadata", ""))
+    metadata = upload_metadata(fields.get(b"upload-metadata", ""))
     return (*from_query(scope, fields, parameters), *metadata.get("tag", "").split())
 
 

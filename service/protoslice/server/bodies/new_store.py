@@ -9,7 +9,7 @@ from fastapi import Depends, Query
 from pydantic import BaseModel, StrictInt
 
 from protoslice.errors import InvalidInput
-from protoslice.server.http.parameters import plain_size
+from protoslice.server.http.query import plain_size
 from protoslice.stores import TAGS_AT_ONCE, IngestRequest
 
 DEFAULT_MIN_CHUNK: Final = "1MiB"

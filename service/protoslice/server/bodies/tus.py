@@ -19,8 +19,7 @@ from protoslice.server.auth.places import url_of
 from protoslice.server.bodies.new_store import NewStore
 from protoslice.server.bodies.raw import file_path
 from protoslice.server.http.digests import parse_digest
-from protoslice.server.http.headers import Fields, media_type_of
-from protoslice.server.http.upload_metadata import pairs
+from protoslice.server.http.headers import Fields, media_type_of, upload_metadata
 from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.request.errors import render_problem
 from protoslice.server.settings import Settings
@@ -182,7 +181,7 @@ def upload_id(url: str) -> str:
 def new_upload(fields: Fields, filename: str | None, options: NewStore) -> NewUpload:
     """Parse the request that creates an upload; Upload-Metadata takes precedence over `filename` and `options`."""
     client_metadata = fields.get(b"upload-metadata", "")
-    words = pairs(client_metadata)
+    words = upload_metadata(client_metadata)
     length, deferred = number(fields, "upload-length"), fields.get(b"upload-defer-length")
     concat = fields.get(b"upload-concat", "")
     if deferred not in {None, "1"}:

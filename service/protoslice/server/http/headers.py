@@ -1,17 +1,32 @@
-"""Headers: those of a request, read once, and those that an answer gets besides its own."""
+"""Headers of requests and responses: lines, values by name, Content-Disposition, Upload-Metadata of tus."""
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
+from binascii import Error as BadBase64
 from collections.abc import Iterable
-from typing import TypeAlias
+from functools import lru_cache
+from typing import Final, TypeAlias
+from urllib.parse import quote
 
 from starlette.types import Message, Scope, Send
+
+from protoslice.errors import InvalidInput
 
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Headers as they stand on the wire, names in lower case."""
 
 Fields: TypeAlias = dict[bytes, str]
 """Header values by lower-case name, several lines of one joined by commas."""
+
+_LONGEST_NAME: Final = 150
+_UNSAFE: Final = re.compile(r'[^\x20-\x7e]|["\\%;]')
+_FORBIDDEN: Final = re.compile(r"[\x00-\x1f\x7f-\x9f/\\\u202a-\u202e\u2066-\u2069]")
+# Characters of RFC 8187's attr-char, besides those that quote() keeps anyway.
+_ATTR_CHARS: Final = "!#$&+-.^_`|~"
+_KEY: Final = re.compile(r"[!-+\--~]{1,100}")
+_LONGEST_METADATA: Final = 16 << 10
 
 
 def read_fields(scope: Scope) -> Fields:
@@ -54,3 +69,35 @@ def with_headers(send: Send, added: Headers) -> Send:
         await send(message)
 
     return sending
+
+
+@lru_cache(maxsize=4096)
+def attachment(filename: str) -> bytes:
+    """The header's value for a download: an ASCII name, and the true one beside it where they differ."""
+    name = _FORBIDDEN.sub("_", filename.encode("utf-8", "replace").decode())[-_LONGEST_NAME:].strip() or "download"
+    plain = _UNSAFE.sub("_", name)
+    value = f'attachment; filename="{plain}"'
+    if plain != name:
+        value += f"; filename*=UTF-8''{quote(name, safe=_ATTR_CHARS)}"
+    return value.encode("ascii")
+
+
+def upload_metadata(header: str) -> dict[str, str]:
+    """The words and values of Upload-Metadata: `key base64,key base64`."""
+    found: dict[str, str] = {}
+    if len(header) > _LONGEST_METADATA:
+        raise InvalidInput(f"Upload-Metadata is too long: at most {_LONGEST_METADATA} characters")
+    for pair in filter(None, (each.strip() for each in header.split(","))):
+        key, _, value = pair.partition(" ")
+        if not _KEY.fullmatch(key) or key in found:
+            raise InvalidInput(f"Upload-Metadata has the key {key[:100]!r} twice, or this key is invalid")
+        found[key] = _text_of(value, key)
+    return found
+
+
+def _text_of(value: str, key: str) -> str:
+    """The text behind a base64 value."""
+    try:
+        return b64decode(value.strip(), validate=True).decode("utf-8")
+    except (BadBase64, ValueError):
+        raise InvalidInput(f"The value of {key!r} in Upload-Metadata is not base64 of UTF-8 text") from None

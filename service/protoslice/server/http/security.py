@@ -1,6 +1,6 @@
 """Safe headers of every response, CORS, and the policy against hostile web pages.
 
-`RequestMiddleware` adds the safe headers to all responses of the application, `SharedHeaders` to those of the fast
+`RequestMiddleware` adds the safe headers to all responses of the application, `CommonHeaders` to those of the fast
 path, and `HttpProtocol` to its refusals, after the route has set its own. A route that serves stored bytes cannot turn
 them off: browsers neither guess a media type nor run what they get. Only pages of the service set another
 Content-Security-Policy, and are shown.

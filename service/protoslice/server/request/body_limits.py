@@ -16,7 +16,7 @@ from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone, wait_for_ever
 from protoslice.server.http.headers import Fields, plain_media_type
-from protoslice.server.http.parameters import values_of
+from protoslice.server.http.query import values_of
 from protoslice.server.problems import (
     BAD_REQUEST,
     BUSY,

@@ -19,8 +19,8 @@ from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_fo
 from protoslice.server.auth.places import place_of
 from protoslice.server.auth.signatures import UrlSignature, signed_alone
 from protoslice.server.context import RequestContext, given_id
-from protoslice.server.http.answers.plan import Answer, AnswerPlanner
 from protoslice.server.http.headers import Fields, Headers, header_lines, join_fields
+from protoslice.server.http.planner import ResponsePlan, ResponsePlanner
 from protoslice.server.http.security import OriginPolicy
 from protoslice.server.problems import HttpProblem
 from protoslice.server.services import Services
@@ -45,19 +45,19 @@ _WITHOUT_EFFECT: Final = frozenset(
 _KNOWN: Final = _PLANNED | _WITHOUT_EFFECT
 
 
-class _Plan(NamedTuple):
+class _Prepared(NamedTuple):
     """A view of an opened store, as long as no more is known of the store."""
 
     facts: int
     store: str
     representation: Representation
-    planner: AnswerPlanner
+    planner: ResponsePlanner
 
 
 class _Target:
     """What a target asks for, and the plan of its view."""
 
-    __slots__ = ("_opened", "_plan", "found", "path", "signable", "signature", "space")
+    __slots__ = ("_opened", "_prepared", "found", "path", "signable", "signature", "space")
 
     def __init__(self, path: str, space: str, found: FoundView, signature: UrlSignature | None) -> None:
         self.path = path
@@ -66,25 +66,25 @@ class _Target:
         self.signature = signature
         self.signable = found.view.rule.signed
         self._opened: ref[OpenStore] | None = None
-        self._plan: _Plan | None = None
+        self._prepared: _Prepared | None = None
 
-    def plan(self, store: OpenStore, services: Services) -> _Plan | None:
+    def prepared(self, store: OpenStore, services: Services) -> _Prepared | None:
         """Return the plan of the view of `store`; None for a view that cannot be planned without waiting."""
-        facts, plan = digests_known(store), self._plan
-        if plan is not None and plan.facts == facts and self._opened is not None and self._opened() is store:
-            return plan
+        facts, known = digests_known(store), self._prepared
+        if known is not None and known.facts == facts and self._opened is not None and self._opened() is store:
+            return known
         found = self.found
         if found.view.select_sync is None:
             return None
         representation = found.view.select_sync(store, found.rest)
-        planner = AnswerPlanner(representation, found.terms(representation.versioned, None, services))
-        self._plan = _Plan(facts, store.info.id, representation, planner)
+        planner = ResponsePlanner(representation, found.policy(representation.versioned, None, services))
+        self._prepared = _Prepared(facts, store.info.id, representation, planner)
         self._opened = ref(store, self._forget)  # the representation holds files open, so it goes with its store
-        return self._plan
+        return self._prepared
 
     def _forget(self, gone: ref[OpenStore]) -> None:
         if self._opened is gone:
-            self._plan = None
+            self._prepared = None
 
 
 class FastPath:
@@ -113,21 +113,21 @@ class FastPath:
             spaces = self._services.spaces
             stores = None if spaces is None else spaces.opened(wanted.space)
             store = stores.view_if_open(wanted.found.ref) if stores is not None else None
-            plan = wanted.plan(store, self._services) if store is not None else None
-            if plan is None or rendered_form(wanted.found.view, fields, plan.representation) is not None:
+            view = wanted.prepared(store, self._services) if store is not None else None
+            if view is None or rendered_form(wanted.found.view, fields, view.representation) is not None:
                 return None
-            answer = plan.planner.answer("GET", fields)
-            body = _cached_body(plan.representation, answer)
+            plan = view.planner.plan("GET", fields)
+            body = _cached_body(view.representation, plan)
         except (ProtosliceError, HttpProblem):
             return None  # the ordinary way fails likewise, and answers failures
         if body is None:
             return None
-        context.path, context.route, context.store = wanted.path, wanted.found.view.path, plan.store
-        context.status, context.bytes_out = answer.status, answer.length
+        context.path, context.route, context.store = wanted.path, wanted.found.view.path, view.store
+        context.status, context.bytes_out = plan.status, plan.length
         self._recorder.record(context)
         if defaults is not self._defaults:
             self._defaults, self._default_lines = defaults, header_lines(defaults)
-        head = (STATUS_LINE[answer.status], self._default_lines, answer.shared.lines, header_lines(answer.own))
+        head = (STATUS_LINE[plan.status], self._default_lines, plan.common_headers.lines, header_lines(plan.headers))
         return b"".join((*head, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
     def _lets_in(self, wanted: _Target, fields: Fields, context: RequestContext) -> bool:
@@ -160,11 +160,11 @@ def _find(router: ViewRouter, target: bytes) -> _Target | None:
     return None if found is None else _Target(path, place.space, found, signature)
 
 
-def _cached_body(rope: Representation, answer: Answer) -> bytes | memoryview | None:
+def _cached_body(rope: Representation, plan: ResponsePlan) -> bytes | memoryview | None:
     """The body, verified; None when it is long, lies in several places, or has to be waited for."""
-    if not answer.parts:
+    if not plan.parts:
         return b""
-    if answer.length > LARGEST_ANSWER or len(answer.parts) > 1:
+    if plan.length > LARGEST_ANSWER or len(plan.parts) > 1:
         return None
-    _, start, end = answer.parts[0]
+    _, start, end = plan.parts[0]
     return rope.read_cached(start, end)

@@ -13,12 +13,12 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.repositories import MAIN, Repository
 from protoslice.repositories.git_history import GitHistory
+from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import HUB_UPLOAD, READ, READ_SIGNED, Scope
 from protoslice.server.auth.places import absolute_url, url_of
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
-from protoslice.server.registries.file_answer import FileAnswer
 from protoslice.server.registries.hub.bodies import DOWNLOAD, UPLOAD, BatchBody, LfsObject
 from protoslice.server.registries.hub.failures import render_lfs
 from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, Oid, batch_answer, plan_parts, wants_parts
@@ -97,7 +97,7 @@ async def get_file(
     store, path = place
     context_of(request.scope).store = store
     location = url_of(request.scope, f"/v1/stores/{store}/files/{quote(path)}")
-    return FileAnswer((await services.stores.view(store)).file(path), [], location=location)
+    return RepresentationResponse((await services.stores.view(store)).file(path), [], location=location)
 
 
 def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:

@@ -20,7 +20,7 @@ from protoslice.repositories import Commit
 from protoslice.repositories.change import files_of
 from protoslice.server.api.json_answers import next_page
 from protoslice.server.auth.permissions import READ
-from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.hub.cards import CARD_BYTES, cards_of, known_of
 from protoslice.server.registries.hub.facts import time_text
 from protoslice.server.registries.hub.failures import render_hub

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from protoslice.errors import Unsupported
 from protoslice.repositories import Author
 from protoslice.server.auth.permissions import HUB_WRITE, READ, Rule, Scope, from_body, from_repository
-from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.hub.bodies import MoveBody, SquashBody, VisibilityBody
 from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.paths import Encoded, repository_of

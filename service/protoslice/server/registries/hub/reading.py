@@ -19,12 +19,12 @@ from protoslice.repositories import MAIN, ComputedFile, NoFile, Repository, Show
 from protoslice.repositories.git_history import plain_ids
 from protoslice.repositories.last_commits import last_commits
 from protoslice.server.api.json_answers import next_page
+from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import READ
 from protoslice.server.auth.places import url_of
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers, media_type_of, read_fields
-from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.registries.file_answer import FileAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.hub.bodies import PathsBody
 from protoslice.server.registries.hub.cards import CARD, Card, cards_of
 from protoslice.server.registries.hub.facts import commit_json, entries_of, info_json, listed_json, refs_json
@@ -220,10 +220,10 @@ async def _file(request: Request, services: Services, repository: Repository, re
     context_of(request.scope).store = store
     if isinstance(file, ComputedFile):
         location = f"/{quote(repository.name)}/resolve/{shown.id}/{quote(path)}"
-        return FileAnswer(file.content, _about(file, shown.id), location=url_of(request.scope, location))
+        return RepresentationResponse(file.content, _about(file, shown.id), location=url_of(request.scope, location))
     rope = (await services.stores.view(store)).file(path)
     location = url_of(request.scope, f"/v1/stores/{store}/files/{quote(path)}")
-    return FileAnswer(rope, _about(file, shown.id), location=location)
+    return RepresentationResponse(rope, _about(file, shown.id), location=location)
 
 
 def _about(file: File, commit: str) -> Headers:

@@ -14,7 +14,7 @@ from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository
 from protoslice.server.auth.permissions import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, Scope, from_body
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.bodies.ingest import body_stream, upload_slot
-from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.problems import CONFLICT
 from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, PreuploadFile, RepositoryBody, TagBody
 from protoslice.server.registries.hub.failures import render_hub

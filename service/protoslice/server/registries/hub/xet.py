@@ -23,7 +23,7 @@ from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect
 from protoslice.server.http.headers import read_fields
-from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS

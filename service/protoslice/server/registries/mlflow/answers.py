@@ -9,7 +9,7 @@ from pydantic import AfterValidator
 from starlette.responses import Response
 from starlette.types import Scope
 
-from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.problems import HttpProblem
 from protoslice.server.request.errors import render_body
 

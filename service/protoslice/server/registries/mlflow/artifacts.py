@@ -10,22 +10,22 @@ from urllib.parse import quote
 from fastapi import Depends, Request
 from starlette.responses import Response
 
-from protoslice import _core
 from protoslice.catalog.kept_files import KeptFile
 from protoslice.errors import NotFound
 from protoslice.mlflow import MlflowArtifacts, NoArtifact
+from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import OPEN, READ, READ_SIGNED, REPOSITORY_DELETE, REPOSITORY_WRITE
 from protoslice.server.auth.places import url_of
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers
-from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.registries.file_answer import FileAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, done, render_mlflow
 from protoslice.server.request.body_limits import UPLOAD_PART
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.serving import Representation
+from protoslice.serving.representation import Head
 
 router = RouteGroup(render=render_mlflow, strict=False, include_in_schema=False)
 
@@ -84,17 +84,16 @@ async def delete_artifact(artifacts: Artifacts, name: ArtifactPath) -> Response:
 async def _answered(request: Request, services: Services, name: str, file: KeptFile) -> Response:
     """The bytes of a file: those in its record, or those of a store, which the answer names."""
     if file.store is None or file.path is None:
-        rope = _of_bytes(name, file.data or b"")
-        return FileAnswer(rope, [], location=url_of(request.scope, f"{BASE}/artifacts/{quote(name)}"))
+        data = file.data or b""
+        head = Head(hashlib.sha256(data).hexdigest(), name.rpartition("/")[2], "application/octet-stream")
+        rope = Representation.of_bytes(data, head)
+        return RepresentationResponse(rope, location=url_of(request.scope, f"{BASE}/artifacts/{quote(name)}"))
     context_of(request.scope).store = file.store
     try:
         rope = (await services.stores.view(file.store)).file(file.path)
     except NotFound:
         raise NotFound(f"The store of artifact {name!r} was removed: log the artifact again") from None
     told: Headers = [(b"protoslice-store", file.store.encode())]
-    return FileAnswer(rope, told, location=url_of(request.scope, f"/v1/stores/{file.store}/files/{quote(file.path)}"))
-
-
-def _of_bytes(name: str, data: bytes) -> Representation:
-    digest = hashlib.sha256(data)
-    return Representation(_core.Rope([data]), (), digest.hexdigest(), name.rpartition("/")[2], sha256=digest.digest())
+    return RepresentationResponse(
+        rope, told, location=url_of(request.scope, f"/v1/stores/{file.store}/files/{quote(file.path)}")
+    )

@@ -15,7 +15,7 @@ from protoslice.server.auth.places import absolute_url
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
-from protoslice.server.http.json_bodies import JsonAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, done, render_mlflow
 from protoslice.server.registries.mlflow.artifacts import Artifacts
 from protoslice.server.request.body_limits import UPLOAD_PART

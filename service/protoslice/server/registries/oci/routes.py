@@ -21,13 +21,13 @@ from protoslice.artifacts.manifests import INDEX, index_of
 from protoslice.catalog.paging import MAX_PAGE_ITEMS
 from protoslice.catalog.syntax import listed_name
 from protoslice.server.api.json_answers import next_page
+from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import OCI_WRITE, READ, REPOSITORY_DELETE
 from protoslice.server.auth.places import absolute_url
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import media_type_of, read_fields
-from protoslice.server.http.json_bodies import JsonAnswer
-from protoslice.server.registries.file_answer import FileAnswer
+from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, refuse_backward
 from protoslice.server.registries.oci.errors import render_oci
 from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama
@@ -173,7 +173,7 @@ async def get_blob(request: Request, repository: Repository, services: Given, di
     rope = store.file(path)
     refuse_backward(read_fields(request.scope), rope.size)
     told = [(b"docker-content-digest", wanted.text.encode()), (b"location", location.encode())]
-    return FileAnswer(rope, told, location=None)
+    return RepresentationResponse(rope, told, location=None)
 
 
 @endpoint(router, "DELETE /v2/{name:path}/blobs/{digest}", REPOSITORY_DELETE)

@@ -1,4 +1,4 @@
-"""Answers to requests for a representation: status, headers and ranges, decided before reading a byte."""
+"""Plans of responses: status, headers and ranges of a representation, decided before reading a byte."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from secrets import token_hex
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
-from protoslice.server.http.answers.disposition import attachment
 from protoslice.server.http.conditions import (
     EntityTag,
     Preconditions,
@@ -18,10 +17,11 @@ from protoslice.server.http.conditions import (
     range_applies,
 )
 from protoslice.server.http.digests import format_digest, wants_sha256
-from protoslice.server.http.headers import Fields, Headers, header_lines
+from protoslice.server.http.headers import Fields, Headers, attachment, header_lines
 from protoslice.server.http.ranges import MAX_RANGES, ByteRange, select
 from protoslice.server.http.security import secured
 from protoslice.server.problems import PRECONDITION, RANGE, HttpProblem
+from protoslice.serving.representation import Head, Representation
 from protoslice.tensors.omitted import HEADER as OMITTED
 from protoslice.tensors.omitted import Omitted
 
@@ -31,30 +31,9 @@ _REVALIDATED: Final = b"no-cache, no-transform"
 _CONDITIONAL: Final = frozenset({b"if-match", b"if-none-match", b"if-range"})
 
 
-class Facts(Protocol):
-    """Facts about a representation, known without reading it."""
-
-    @property
-    def size(self) -> int: ...
-    @property
-    def etag(self) -> str: ...
-    @property
-    def sha256(self) -> bytes | None: ...
-    @property
-    def message_type(self) -> str | None: ...
-    @property
-    def filename(self) -> str: ...
-    @property
-    def media_type(self) -> str: ...
-    @property
-    def elements(self) -> tuple[str, tuple[int, ...]] | None: ...
-    @property
-    def omitted(self) -> Omitted | None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """Terms of an answer: caching, negotiation, and the number of ranges."""
+class ResponsePolicy:
+    """Policy of a response: caching, negotiation, and the number of ranges."""
 
     location: str | None = None
     """The lasting URL, when the one asked is not."""
@@ -69,7 +48,7 @@ class Terms:
     """The most ranges of one request; a request for more gets the whole. 0: ranges are not served at all."""
 
 
-class Part(NamedTuple):
+class BodyPart(NamedTuple):
     """A range of the representation, and the bytes that precede it on the wire."""
 
     head: bytes
@@ -77,7 +56,7 @@ class Part(NamedTuple):
     end: int
 
 
-class SharedHeaders:
+class CommonHeaders:
     """Headers that all answers of one status from one representation share."""
 
     __slots__ = ("_lines", "headers")
@@ -94,38 +73,38 @@ class SharedHeaders:
         return self._lines
 
 
-class Answer(NamedTuple):
-    """A decided answer: its `length` is that of all it will send."""
+class ResponsePlan(NamedTuple):
+    """A decided response: its `length` is that of all it will send."""
 
     status: int
-    shared: SharedHeaders
-    own: Headers
-    """The headers that follow the shared ones."""
-    parts: tuple[Part, ...] = ()
-    tail: bytes = b""
+    common_headers: CommonHeaders
+    headers: Headers
+    """The headers that follow the common ones."""
+    parts: tuple[BodyPart, ...] = ()
+    epilogue: bytes = b""
     length: int = 0
 
     @property
-    def headers(self) -> Headers:
+    def all_headers(self) -> Headers:
         """All headers, in their order."""
-        return [*self.shared.headers, *self.own]
+        return [*self.common_headers.headers, *self.headers]
 
 
-class AnswerPlanner:
-    """Answers requests for one representation, under the same terms."""
+class ResponsePlanner:
+    """Plans responses with one representation, or with what is known before it is made, under one policy."""
 
-    __slots__ = ("_current", "_described", "_facts", "_size", "_terms")
+    __slots__ = ("_common", "_current", "_policy", "_representation", "_size")
 
-    def __init__(self, facts: Facts, terms: Terms) -> None:
-        self._facts = facts
-        self._size = facts.size
-        self._terms = terms
-        self._current = EntityTag(facts.etag)
-        self._described: SharedHeaders | None = None
+    def __init__(self, representation: Head | Representation, policy: ResponsePolicy) -> None:
+        self._representation = representation
+        self._size = representation.size
+        self._policy = policy
+        self._current = EntityTag(representation.etag)
+        self._common: CommonHeaders | None = None
 
-    def answer(self, method: str, fields: Fields) -> Answer:
-        """The answer to a GET or HEAD; raises `HttpProblem` for 412 and 416."""
-        facts, terms, size = self._facts, self._terms, self._size
+    def plan(self, method: str, fields: Fields) -> ResponsePlan:
+        """Return the response to a GET or HEAD; raises `HttpProblem` for 412 and 416."""
+        representation, policy, size = self._representation, self._policy, self._size
         wanted = fields.get(b"range") if method == "GET" else None
         if not _CONDITIONAL.isdisjoint(fields):
             asked = Preconditions.of(fields)
@@ -133,10 +112,11 @@ class AnswerPlanner:
             if verdict is Verdict.FAILED:
                 raise HttpProblem(PRECONDITION, failure(asked), etag=str(self._current))
             if verdict is Verdict.NOT_MODIFIED:
-                return Answer(304, SharedHeaders(secured(_validators(facts.etag, terms), private=terms.private)), [])
+                validators = secured(_validators(representation.etag, policy), private=policy.private)
+                return ResponsePlan(304, CommonHeaders(validators), [])
             if not range_applies(fields.get(b"if-range"), self._current):
                 wanted = None
-        if wanted is None or wanted.count(",") >= terms.max_ranges:
+        if wanted is None or wanted.count(",") >= policy.max_ranges:
             return self._whole(fields)
         selection = select(wanted, size)
         if selection is None:
@@ -144,51 +124,51 @@ class AnswerPlanner:
         if not selection:
             raise _unsatisfiable(size)
         if len(selection) > 1:
-            return _multipart(self._shared(fields, None), facts, selection)
+            return _multipart(self._common_headers(fields, None), representation.media_type, size, selection)
         (only,) = selection
         start, end = only
         own = [(b"content-range", only.content_range(size)), (b"content-length", b"%d" % (end - start))]
-        return Answer(206, self._typed(fields), own, (Part(b"", start, end),), b"", end - start)
+        return ResponsePlan(206, self._typed(fields), own, (BodyPart(b"", start, end),), b"", end - start)
 
-    def _whole(self, fields: Fields) -> Answer:
-        facts = self._facts
-        own = [(b"content-length", b"%d" % facts.size)]
-        if facts.sha256 is not None and wants_sha256(fields.get(b"want-content-digest")):
-            own.append((b"content-digest", format_digest(facts.sha256)))
-        return Answer(200, self._typed(fields), own, (Part(b"", 0, facts.size),), b"", facts.size)
+    def _whole(self, fields: Fields) -> ResponsePlan:
+        digest, size = self._representation.sha256, self._size
+        own = [(b"content-length", b"%d" % size)]
+        if digest is not None and wants_sha256(fields.get(b"want-content-digest")):
+            own.append((b"content-digest", format_digest(digest)))
+        return ResponsePlan(200, self._typed(fields), own, (BodyPart(b"", 0, size),), b"", size)
 
-    def _typed(self, fields: Fields) -> SharedHeaders:
-        """The shared headers with the representation's media type."""
+    def _typed(self, fields: Fields) -> CommonHeaders:
+        """The common headers with the representation's media type."""
         if b"want-repr-digest" in fields:
-            return self._shared(fields, self._facts.media_type)
-        if self._described is None:
-            self._described = self._shared(fields, self._facts.media_type)
-        return self._described
+            return self._common_headers(fields, self._representation.media_type)
+        if self._common is None:
+            self._common = self._common_headers(fields, self._representation.media_type)
+        return self._common
 
-    def _shared(self, fields: Fields, media_type: str | None) -> SharedHeaders:
+    def _common_headers(self, fields: Fields, media_type: str | None) -> CommonHeaders:
         """The headers that 200 and 206 both carry."""
-        facts, want = self._facts, fields.get(b"want-repr-digest")
-        digest = facts.sha256 if want is None or wants_sha256(want) else None
-        known = (facts.etag, facts.filename, facts.message_type, digest, facts.elements, facts.omitted, media_type)
-        return _shared_headers(*known, self._terms)
+        shown, want = self._representation, fields.get(b"want-repr-digest")
+        digest = shown.sha256 if want is None or wants_sha256(want) else None
+        known = (shown.etag, shown.filename, shown.message_type, digest, shown.elements, shown.omitted, media_type)
+        return _common_headers(*known, self._policy)
 
 
-def _validators(etag: str, terms: Terms) -> Headers:
+def _validators(etag: str, policy: ResponsePolicy) -> Headers:
     """Headers of 304 too."""
-    lasting = _VERSIONED if terms.versioned else _IMMUTABLE
-    caching = lasting if terms.location is None else _REVALIDATED
+    lasting = _VERSIONED if policy.versioned else _IMMUTABLE
+    caching = lasting if policy.location is None else _REVALIDATED
     headers = [
         (b"etag", str(EntityTag(etag)).encode("ascii")),
         (b"cache-control", caching),
-        (b"vary", b"accept, accept-encoding" if terms.negotiated else b"accept-encoding"),
+        (b"vary", b"accept, accept-encoding" if policy.negotiated else b"accept-encoding"),
     ]
-    if terms.location is not None:
-        headers.append((b"content-location", terms.location.encode("ascii")))
+    if policy.location is not None:
+        headers.append((b"content-location", policy.location.encode("ascii")))
     return headers
 
 
 @lru_cache(maxsize=1024)
-def _shared_headers(
+def _common_headers(
     etag: str,
     filename: str,
     message_type: str | None,
@@ -196,10 +176,10 @@ def _shared_headers(
     elements: tuple[str, tuple[int, ...]] | None,
     omitted: Omitted | None,
     media_type: str | None,
-    terms: Terms,
-) -> SharedHeaders:
-    ranges = (b"accept-ranges", b"bytes" if terms.max_ranges else b"none")
-    headers = [*_validators(etag, terms), ranges, (b"content-disposition", attachment(filename))]
+    policy: ResponsePolicy,
+) -> CommonHeaders:
+    ranges = (b"accept-ranges", b"bytes" if policy.max_ranges else b"none")
+    headers = [*_validators(etag, policy), ranges, (b"content-disposition", attachment(filename))]
     if message_type is not None:
         headers.append((b"x-protobuf-message", message_type.encode("ascii")))
     if digest is not None:
@@ -212,22 +192,22 @@ def _shared_headers(
         headers.append((OMITTED.encode(), omitted.header().encode("ascii")))
     if media_type is not None:
         headers.append((b"content-type", media_type.encode("latin-1")))
-    return SharedHeaders(secured(headers, private=terms.private))
+    return CommonHeaders(secured(headers, private=policy.private))
 
 
-def _multipart(shared: SharedHeaders, facts: Facts, ranges: tuple[ByteRange, ...]) -> Answer:
+def _multipart(common: CommonHeaders, media_type: str, size: int, ranges: tuple[ByteRange, ...]) -> ResponsePlan:
     boundary = token_hex(16)
     parts = tuple(
-        Part(_part_head(boundary, facts.media_type, each.content_range(facts.size), n), each.start, each.end)
+        BodyPart(_part_head(boundary, media_type, each.content_range(size), n), each.start, each.end)
         for n, each in enumerate(ranges)
     )
-    tail = f"\r\n--{boundary}--\r\n".encode()
-    length = sum(len(part.head) + part.end - part.start for part in parts) + len(tail)
+    epilogue = f"\r\n--{boundary}--\r\n".encode()
+    length = sum(len(part.head) + part.end - part.start for part in parts) + len(epilogue)
     own = [
         (b"content-type", f"multipart/byteranges; boundary={boundary}".encode()),
         (b"content-length", b"%d" % length),
     ]
-    return Answer(206, shared, own, parts, tail, length)
+    return ResponsePlan(206, common, own, parts, epilogue, length)
 
 
 def _part_head(boundary: str, media_type: str, content_range: bytes, n: int) -> bytes:

@@ -1,1 +1,0 @@
-"""Answers to GET and HEAD: planned, then sent."""

@@ -1,0 +1,180 @@
+"""Responses: representations, whole or by ranges, streamed with back-pressure; rendered messages; JSON.
+
+Everything that can fail is decided before the first byte: the first piece is read before the head is sent. What fails
+later raises, upon which the server closes the connection short of the announced length: the client sees a broken
+transfer, never a complete one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import cache
+from hashlib import sha256
+from json import JSONDecodeError
+from typing import Any, Final
+
+import google.protobuf
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope, Send
+
+from protoslice.concurrency.windows import Window
+from protoslice.errors import IntegrityError
+from protoslice.json_text import encode_json, parse_json
+from protoslice.schema.types import bundled_bytes
+from protoslice.server.context import DisconnectWatch
+from protoslice.server.http.digests import format_digest, wants_sha256
+from protoslice.server.http.headers import Fields
+from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
+from protoslice.server.http.planner import ResponsePlan, ResponsePlanner, ResponsePolicy
+from protoslice.server.problems import INVALID, HttpProblem
+from protoslice.serving.representation import Head, Representation
+from protoslice.versions import RENDERING
+
+Buffer = bytes | memoryview
+_MARKS: Final = {PROTOBUF_JSON: "pbjson", JSON: "json", TEXT: "text", JSON_LINES: "jsonl"}
+_ENDINGS: Final = {TEXT: "txtpb", JSON_LINES: "jsonl"}
+DIGESTED_AT_ONCE: Final = 1 << 20
+"""Answers up to this size get the Content-Digest that was asked for."""
+
+
+async def send_representation(
+    scope: Scope,
+    send: Send,
+    representation: Representation,
+    *,
+    fields: Fields,
+    policy: ResponsePolicy,
+    disconnect: DisconnectWatch | None,
+    window: Callable[[int], Window],
+) -> None:
+    """Answer a GET or HEAD with `representation`, watched by `disconnect`.
+
+    `window` gives what bounds the read-ahead of an answer, by its length.
+    """
+    plan = ResponsePlanner(representation, policy).plan(scope["method"], fields)
+    representation.check_budget(plan.length)
+    if scope["method"] == "HEAD" or plan.length == 0:
+        await send_plan(send, plan)
+        return
+    async with aclosing(_body(representation, plan, window(plan.length))) as body:
+        piece = await anext(body)
+        if len(piece) == plan.length:
+            await _send_only(send, plan, piece, fields)
+            return
+        if plan.length <= DIGESTED_AT_ONCE and b"want-content-digest" in fields:
+            await _send_only(send, plan, await _gather(piece, body), fields)
+            return
+        if disconnect is not None:
+            disconnect.watch()
+        await _send_head(send, plan)
+        left = plan.length - await _take(send, piece)
+        del piece
+        await _pump(send, left, body)
+        if disconnect is not None:
+            disconnect.unwatch()  # the server reports the end of an answer like a client that has left
+        await send({"type": "http.response.body", "body": b""})
+
+
+def rendered_head(representation: Representation, media_type: str) -> Head:
+    """Return what is known of a rendered message before it is rendered."""
+    return Head(
+        f"{representation.etag}-{_MARKS[media_type]}-{_rendered_by()}",
+        f"{representation.filename.rpartition('.')[0] or representation.filename}.{_ENDINGS.get(media_type, 'json')}",
+        f"{media_type}; charset=utf-8",
+        representation.message_type,
+    )
+
+
+async def send_plan(send: Send, plan: ResponsePlan) -> None:
+    """Send a response without a body."""
+    await _send_head(send, plan)
+    await send({"type": "http.response.body", "body": b""})
+
+
+async def _send_head(send: Send, plan: ResponsePlan) -> None:
+    await send({"type": "http.response.start", "status": plan.status, "headers": plan.all_headers})
+
+
+async def _send_only(send: Send, plan: ResponsePlan, body: Buffer, fields: Fields) -> None:
+    """An answer whose body is at hand."""
+    _check_end(plan.length - len(body))
+    given = any(name == b"content-digest" for name, _ in plan.headers)
+    if plan.status in {200, 206} and not given and wants_sha256(fields.get(b"want-content-digest")):
+        plan.headers.append((b"content-digest", format_digest(sha256(body).digest())))
+    await _send_head(send, plan)
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _pump(send: Send, left: int, body: AsyncGenerator[Buffer, None]) -> None:
+    async for piece in body:
+        left -= await _take(send, piece)
+        if left <= 0:
+            break  # the client may leave as soon as it has all: the end of the reads is not waited for
+        # Pieces from the page cache to a fast client never wait: other tasks get their turn here.
+        await asyncio.sleep(0)
+    _check_end(left)
+
+
+async def _take(send: Send, piece: Buffer) -> int:
+    """Send a piece, and wait until the client has taken about all of it; the length of the piece."""
+    await send({"type": "http.response.body", "body": piece, "more_body": True})
+    # The server waits before it sends, not behind: without this, the next piece would be in memory as well meanwhile.
+    await send({"type": "http.response.body", "body": b"", "more_body": True})
+    return len(piece)
+
+
+async def _body(representation: Representation, plan: ResponsePlan, window: Window) -> AsyncGenerator[Buffer, None]:
+    """All that goes over the wire, in pieces, none empty; the first one holds bytes of the representation."""
+    for part in plan.parts:
+        head = part.head
+        async with aclosing(representation.pieces(part.start, part.end, window)) as pieces:
+            async for piece in pieces:
+                if len(piece):
+                    yield b"".join((head, piece)) if head else piece
+                    head = b""
+    if plan.epilogue:
+        yield plan.epilogue
+
+
+async def _gather(first: Buffer, rest: AsyncGenerator[Buffer, None]) -> bytes:
+    return b"".join([first, *[piece async for piece in rest]])
+
+
+def _check_end(left: int) -> None:
+    if left:
+        raise IntegrityError(f"the response ended {left} bytes early")
+
+
+@cache
+def _rendered_by() -> str:
+    """Versions that a rendered form depends on: ours, the runtime's, and that of types in an `Any`."""
+    bundled = sha256(bundled_bytes()).hexdigest()[:16]
+    return f"{RENDERING}-{google.protobuf.__version__}-{bundled}"
+
+
+class StrictRequest(Request):
+    """Request whose JSON is read strictly, by the framework too."""
+
+    async def json(self) -> Any:
+        """Parse the body; `HttpProblem` 400 for texts that are not valid Unicode and for nesting too deep."""
+        if not hasattr(self, "_json"):
+            try:
+                self._json = parse_json(await self.body())
+            except JSONDecodeError:
+                raise  # the framework names the place
+            except ValueError as error:
+                raise HttpProblem(INVALID, f"Invalid JSON in the body: {error}") from None
+        return self._json
+
+
+class JsonAnswer(Response):
+    """JSON response that can encode any text of a record."""
+
+    media_type = "application/json"
+
+    def render(self, content: Any) -> bytes:
+        """Encode `content`; bytes are JSON already."""
+        return content if isinstance(content, bytes) else encode_json(content)
