@@ -1,4 +1,4 @@
-"""Uploaded recipes: stores made of the bytes that they bring, and of bytes that other stores have."""
+"""Stores assembled from an upload that is a recipe or an archive."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.server.bodies.ways import tar_of
 from tests.support.problems import assert_problem
 from tests.support.stores import onnx
 from tests.support.tus import TusClient
@@ -16,6 +17,9 @@ from protoslice.recipes import Copy, RecipeWriter
 pytestmark = pytest.mark.contract
 
 MODEL = onnx(300_000)
+
+
+FILES = {"model.onnx": MODEL, "empty": b""} | {f"{'deep/' * 30}{n}.txt": b"%d" % n for n in range(250)}
 
 
 def recipe(store: str, *, wrong: str | None = None) -> tuple[bytes, bytes]:
@@ -78,16 +82,47 @@ def test_what_it_names_has_to_be_there_and_right(tus: TusClient, base: str) -> N
     assert_problem(wrong.status_code, wrong.headers, wrong.content, expected=400, slug="invalid-input")
 
 
-def test_one_of_both_is_due(tus: TusClient, base: str) -> None:
+def test_exactly_one_finished_upload_is_needed(tus: TusClient, base: str) -> None:
     lines, _ = recipe(base)
     upload = tus.whole(lines, upload_concat="partial")
     unfinished = tus.url(len(lines), upload_concat="partial")
     for said in (
         {},
         {"recipe": upload, "uploads": {"a": upload}},
+        {"recipe": upload, "archive": upload},
+        {"archive": upload, "uploads": {"a": upload}},
         {"recipe": upload, "sha256": {"model.onnx": "6" * 64}},
+        {"archive": upload, "sha256": {"model.onnx": "6" * 64}},
         {"recipe": unfinished},
+        {"archive": unfinished},
         {"recipe": "nothing"},
+        {"archive": "nothing"},
     ):
         answer = assemble(tus, **said)
         assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug="invalid-input")
+
+
+def archived(tus: TusClient, data: bytes, **said: Any) -> httpx.Response:
+    """Assemble a store from an archive that is uploaded in two requests."""
+    part = tus.url(len(data), upload_concat="partial")
+    half = len(data) // 2
+    for at, piece in ((0, data[:half]), (half, data[half:])):
+        assert tus.patch(part, at, piece).status_code == 204
+    return assemble(tus, archive=part, **said)
+
+
+def test_the_files_of_an_archive_become_a_store(tus: TusClient) -> None:
+    made = archived(tus, tar_of(FILES), tags=["archived:1"])
+    assert made.status_code == 201, made.text
+    assert {each["path"]: each["size"] for each in made.json()["files"]} == {k: len(v) for k, v in FILES.items()}
+    assert (made.json()["root"], made.json()["tags"]) == ("model.onnx", ["archived:1"])
+    for path in ("model.onnx", f"{'deep/' * 30}7.txt", "empty"):
+        assert tus.http.get(f"/v1/stores/archived:1/files/{path}").content == FILES[path]
+    again = archived(tus, tar_of(FILES))
+    assert (again.status_code, again.json()["id"]) == (200, made.json()["id"])
+
+
+@pytest.mark.parametrize("data", [b"no archive at all" * 100, tar_of(FILES)[:300_000], tar_of({"../x": b"1"})])
+def test_a_bad_archive_makes_no_store(tus: TusClient, data: bytes) -> None:
+    assert archived(tus, data, tags=["none:1"]).status_code in {400, 422}
+    assert tus.http.get("/v1/stores/none:1").status_code == 404
