@@ -94,4 +94,6 @@ def _places() -> list[tuple[Any, str, Any]]:
                     _found.append((module, key, SimulatedPool))
                 elif value is time.monotonic:
                     _found.append((module, key, lambda: asyncio.get_running_loop().time()))
+    missing = {*SIZES, "datetime", "monotonic", "ThreadPoolExecutor"} - {name for _, name, _ in _found}
+    assert not missing, f"the package has no {', '.join(sorted(missing))} any more: update SIZES and _PACKAGES"
     return _found
