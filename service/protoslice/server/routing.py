@@ -23,7 +23,7 @@ from protoslice.server.http.negotiation import JSON, choose
 from protoslice.server.http.query import QueryNames
 from protoslice.server.http.responses import StrictRequest
 from protoslice.server.problems import MEDIA, METHOD, PRECONDITION, HttpProblem
-from protoslice.server.request.body_limits import JSON_BODY, BodyTerms, GuardedBody, too_long
+from protoslice.server.request.body import JSON_BODY, BodyLimits, LimitedBody, too_long
 from protoslice.server.request.errors import Render, render_problem
 from protoslice.server.services import Services
 
@@ -49,7 +49,7 @@ class Route(APIRoute):
         endpoint: Callable[..., Any],
         *,
         rule: Rule,
-        body: BodyTerms = JSON_BODY,
+        body: BodyLimits = JSON_BODY,
         any_query: bool = False,
         answer: Any = None,
         fails: Iterable[int] = (),
@@ -76,7 +76,7 @@ class Route(APIRoute):
             models[options.get("status_code") or 200] = answer
         self.answers: Final[Mapping[int | str, Any]] = models
         """The class of the JSON answer by status."""
-        self.rule, self.body_terms, self.any_query = rule, body, any_query
+        self.rule, self.body_limits, self.any_query = rule, body, any_query
         self.render, self.is_strict = render, strict
         self.fails, self.cached, self.deprecation = frozenset(fails), cached, deprecated
         super().__init__(
@@ -150,15 +150,15 @@ class Route(APIRoute):
             choose(fields.get(b"accept"), self.offers)
         if self.deprecation is not None:
             send = with_headers(send, _deprecation_headers(scope, self.deprecation))
-        limit = self.body_terms.longest(fields, scope["query_string"], services.settings)
+        limit = self.body_limits.longest(fields, scope["query_string"], services.settings)
         size = int(fields.get(b"content-length", "0"))
         if size > limit:
             raise too_long(limit)
-        if size and self.body_terms.counts_for_quota:
+        if size and self.body_limits.counts_for_quota:
             await found.stores.quotas.check(stored_bytes=size)
-        digest = BodyDigest(fields) if self.body_terms.digest_checked else None
+        digest = BodyDigest(fields) if self.body_limits.digest_checked else None
         declared = None if b"transfer-encoding" in fields else size
-        body = context_of(scope).body = GuardedBody(receive, limit, services.settings, digest, size=declared)
+        body = context_of(scope).body = LimitedBody(receive, limit, services.settings, digest, size=declared)
         await super().handle(scope, body, send)
 
 

@@ -15,7 +15,7 @@ from tests.support.stores import field, onnx
 
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.server import services
-from protoslice.server.request import body_limits
+from protoslice.server.request import body as request_body
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers import InterceptedStorage
 
@@ -40,7 +40,7 @@ class SlowStorage(InterceptedStorage):
 
 def test_a_long_copy_is_not_taken_for_a_slow_client(monkeypatch: pytest.MonkeyPatch) -> None:
     storage = SlowStorage()
-    monkeypatch.setattr(body_limits, "monotonic", lambda: time.monotonic() + storage.clock)
+    monkeypatch.setattr(request_body, "monotonic", lambda: time.monotonic() + storage.clock)
     monkeypatch.setattr(services, "open_storage", lambda *_: storage)
 
     def recipe(store: str) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ from tests.support.live import LiveServer, exchange, read_answer
 from tests.support.problems import assert_problem
 from tests.support.web import web_server
 
-from protoslice.server.request import body_limits
+from protoslice.server.request import body as request_body
 
 pytestmark = pytest.mark.contract
 
@@ -235,7 +235,7 @@ def test_too_many_uploads_at_once(serving: Any, tmp_path: Path) -> None:
 
 
 def test_a_body_that_stalls_is_refused(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limits, "PAUSE_SECONDS", 0.3)
+    monkeypatch.setattr(request_body, "PAUSE_SECONDS", 0.3)
     with serving() as live:
         answer = exchange(live, b"PUT /v1/stores HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n\x0a")
         assert_problem(answer.status, answer.headers, answer.body, expected=408, slug="request-timeout")
@@ -261,7 +261,7 @@ def await_uploads(client: httpx.Client, count: int) -> None:
 
 
 def test_json_bodies_have_a_limit(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limits, "MAX_JSON_BYTES", 1000)
+    monkeypatch.setattr(request_body, "MAX_JSON_BYTES", 1000)
     with serving() as live, httpx.Client(base_url=live.url) as client:
         for content in (b'{"store": "' + b"a" * 2000 + b'"}', iter([b'{"store": "', b"a" * 2000, b'"}'])):
             answer = client.put("/v1/tags/x", content=content, headers={"content-type": "application/json"})

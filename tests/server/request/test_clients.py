@@ -20,7 +20,7 @@ from tests.support.problems import assert_problem
 from protoslice.concurrency import shares
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import InvalidInput
-from protoslice.server.request import body_limits
+from protoslice.server.request import body as request_body
 from protoslice.server.request.clients import Clients, network_of, pseudonym
 from protoslice.server.settings import Settings, read_settings
 
@@ -375,8 +375,8 @@ def test_the_log_has_the_client_that_the_proxy_tells_of(serving: Any) -> None:
 
 def test_a_quick_start_pays_for_no_trickle(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """By the mean from the start, a megabyte at once would have bought a quarter of an hour."""
-    monkeypatch.setattr(body_limits, "_GRACE_SECONDS", 0.3)
-    monkeypatch.setattr(body_limits, "_WINDOW_SECONDS", 0.3)
+    monkeypatch.setattr(request_body, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(request_body, "_WINDOW_SECONDS", 0.3)
     with serving(body_min_bytes_per_second=1000) as live, live.connect() as connection:
         connection.sendall(HANGING.replace(b"100000", b"9000000") + b"\r\n\x0a" + bytes(1 << 20))
         connection.settimeout(0.02)

@@ -10,7 +10,7 @@ from tests.support.asgi import ask
 
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.http.headers import Headers
-from protoslice.server.request.forwarded import scheme_of
+from protoslice.server.request.clients import scheme_of
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from tests.support.serve import service_process
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from protoslice.server.request import body_limits
+from protoslice.server.request import body as request_body
 from protoslice.server.request.middleware import OPERATING
 from protoslice.server.transport import protocol
 from protoslice.server.transport.protocol import RESERVE
@@ -167,7 +167,7 @@ def await_answer(live: LiveServer) -> None:
 @pytest.mark.parametrize("framing", [b"content-length: 100000\r\n", b"transfer-encoding: chunked\r\n"])
 def test_an_upload_that_only_trickles(serving: Any, monkeypatch: pytest.MonkeyPatch, framing: bytes) -> None:
     """A client that is never silent for long is given away by its rate alone."""
-    monkeypatch.setattr(body_limits, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(request_body, "_GRACE_SECONDS", 0.3)
     drop = b"1\r\n\x00\r\n" if b"chunked" in framing else b"\x00"
     with serving(body_min_bytes_per_second=1000) as live, live.connect() as connection:
         connection.settimeout(0.02)
@@ -196,7 +196,7 @@ def trickled(connection: socket.socket, drop: bytes) -> bool:
 
 
 def test_a_steady_upload_may_be_slow(serving: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(body_limits, "_GRACE_SECONDS", 0.3)
+    monkeypatch.setattr(request_body, "_GRACE_SECONDS", 0.3)
     with serving(body_min_bytes_per_second=1) as live, live.connect() as connection:
         connection.sendall(upload_head(b"content-length: 20\r\n") + b"\x0a\x12")
         for _ in range(18):
@@ -207,7 +207,7 @@ def test_a_steady_upload_may_be_slow(serving: Any, monkeypatch: pytest.MonkeyPat
 
 @pytest.mark.parametrize("sent", [b"", b"5\r\n\x0a\x03", b"5\r\n\x0a\x03abc\r\n", b"5\r\n\x0a\x03abc\r\n0\r\n"])
 def test_a_chunked_body_that_stalls(serving: Any, monkeypatch: pytest.MonkeyPatch, sent: bytes) -> None:
-    monkeypatch.setattr(body_limits, "PAUSE_SECONDS", 0.3)
+    monkeypatch.setattr(request_body, "PAUSE_SECONDS", 0.3)
     with serving() as live:
         answer = exchange(live, upload_head(b"transfer-encoding: chunked\r\n") + sent)
         assert_problem(answer.status, answer.headers, answer.body, expected=408, slug="request-timeout")

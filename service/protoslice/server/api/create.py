@@ -22,7 +22,7 @@ from protoslice.server.bodies.tus import upload_id
 from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.problems import UNSUPPORTED, HttpProblem
-from protoslice.server.request.body_limits import UPLOAD_BODY
+from protoslice.server.request.body import UPLOAD_BODY
 from protoslice.server.request.errors import body_at_fault
 from protoslice.server.routing import Deprecated, RouteGroup, endpoint
 from protoslice.server.services import Given, Services

@@ -18,7 +18,7 @@ from protoslice.server.auth.places import url_of
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.problems import MEDIA, HttpProblem
-from protoslice.server.request.body_limits import SCHEMA_BODY
+from protoslice.server.request.body import SCHEMA_BODY
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.serving.representation import Head, Representation

@@ -35,7 +35,7 @@ from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.problems import METHOD, HttpProblem, problem_of_error
-from protoslice.server.request.body_limits import UPLOAD_PART
+from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.errors import body_at_fault
 from protoslice.server.routing import RouteGroup, endpoint

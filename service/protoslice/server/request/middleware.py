@@ -15,9 +15,8 @@ from protoslice.server.context import KEY, TRACE, RequestContext, given_id
 from protoslice.server.http.disconnect import CLIENT_GONE, CancelOnDisconnect, ClientGone
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.security import OriginPolicy, secured
-from protoslice.server.request.clients import Clients, network_of
+from protoslice.server.request.clients import Clients, network_of, scheme_of
 from protoslice.server.request.errors import send_failure
-from protoslice.server.request.forwarded import scheme_of
 from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.metrics import Metrics
 

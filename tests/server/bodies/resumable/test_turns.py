@@ -20,7 +20,7 @@ from tests.support.tus import BODY, TusClient, metadata, tus_client
 
 from protoslice.concurrency import shares
 from protoslice.server.auth.permissions import Scope
-from protoslice.server.request import body_limits
+from protoslice.server.request import body as request_body
 
 DATA = onnx(3_000_000, seed=4)
 NAMED = metadata(filename="model.onnx")
@@ -129,7 +129,7 @@ def test_of_many_at_once_one_goes_on_and_no_byte_is_wrong(service: LiveServer, t
 def test_a_client_that_falls_silent_is_told_and_keeps_what_it_sent(
     serving: Serving, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(body_limits, "PAUSE_SECONDS", 0.3)
+    monkeypatch.setattr(request_body, "PAUSE_SECONDS", 0.3)
     with serving() as live, tus_client(live.url) as tus:
         url = tus.url(len(DATA), upload_metadata=NAMED)
         with hanging(live, url, 0, DATA[:12345], len(DATA)) as connection:

@@ -23,7 +23,7 @@ from protoslice.server.registries.hub.bodies import DOWNLOAD, UPLOAD, BatchBody,
 from protoslice.server.registries.hub.failures import render_lfs
 from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, Oid, batch_answer, plan_parts, wants_parts
 from protoslice.server.registries.hub.paths import repository_of
-from protoslice.server.request.body_limits import UPLOAD_PART
+from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services

@@ -18,7 +18,7 @@ from protoslice.server.context import context_of
 from protoslice.server.registries.hub.bodies import DOWNLOAD, MOST_PARTS, BatchBody, LfsObject, LfsParts
 from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.paths import repository_of
-from protoslice.server.request.body_limits import UPLOAD_PART
+from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services

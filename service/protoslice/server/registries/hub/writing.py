@@ -29,7 +29,7 @@ from protoslice.server.registries.hub.operations import (
 )
 from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
 from protoslice.server.registries.hub.pull_requests import NO_DISCUSSIONS, NO_PULL_REQUESTS
-from protoslice.server.request.body_limits import UPLOAD_BODY
+from protoslice.server.request.body import UPLOAD_BODY
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 

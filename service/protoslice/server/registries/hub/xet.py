@@ -28,7 +28,7 @@ from protoslice.server.registries.hub.failures import render_hub
 from protoslice.server.registries.hub.paths import Encoded, repository_of
 from protoslice.server.registries.hub.pull_requests import NO_PULL_REQUESTS
 from protoslice.server.registries.hub.shards import ShardFile, files_of
-from protoslice.server.request.body_limits import UPLOAD_PART
+from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services

@@ -21,7 +21,7 @@ from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, done, render_mlflow
-from protoslice.server.request.body_limits import UPLOAD_PART
+from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.serving import Representation

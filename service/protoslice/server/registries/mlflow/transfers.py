@@ -18,7 +18,7 @@ from protoslice.server.http.headers import read_fields
 from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.mlflow.answers import BASE, ArtifactPath, done, render_mlflow
 from protoslice.server.registries.mlflow.artifacts import Artifacts
-from protoslice.server.request.body_limits import UPLOAD_PART
+from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services

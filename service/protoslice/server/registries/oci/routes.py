@@ -31,7 +31,7 @@ from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, refuse_backward
 from protoslice.server.registries.oci.errors import render_oci
 from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama
-from protoslice.server.request.body_limits import UPLOAD_PART, BodyTerms
+from protoslice.server.request.body import UPLOAD_PART, BodyLimits
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
@@ -39,7 +39,7 @@ from protoslice.uploads import Body
 
 router = RouteGroup(render=render_oci, strict=False, include_in_schema=False)
 
-MANIFEST_BODY = BodyTerms(lambda _: MAX_MANIFEST_BYTES, counts_for_quota=True)
+MANIFEST_BODY = BodyLimits(lambda _: MAX_MANIFEST_BYTES, counts_for_quota=True)
 REFERRERS = 100
 """Referrers in a page: each is read by a request of its own."""
 NO_TAGS: list[str] = []

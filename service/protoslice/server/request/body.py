@@ -1,4 +1,4 @@
-"""Guard of request bodies: limits of size (checked before reading if possible) and time, digests."""
+"""Request bodies: limits of size (checked before reading if possible) and time, digests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DIGITS: Final = 19
 
 
 @dataclass(frozen=True, slots=True)
-class BodyTerms:
+class BodyLimits:
     """The body that a route takes."""
 
     limit: Callable[[Settings], int]
@@ -64,15 +64,15 @@ class BodyTerms:
         return limit + max(1 << 20, limit // 8) if plain_media_type(media_type or "") in self.framed else limit
 
 
-JSON_BODY: Final = BodyTerms(lambda settings: MAX_JSON_BYTES)
-SCHEMA_BODY: Final = BodyTerms(lambda settings: MAX_SCHEMA_BYTES)
-UPLOAD_BODY: Final = BodyTerms(
+JSON_BODY: Final = BodyLimits(lambda settings: MAX_JSON_BYTES)
+SCHEMA_BODY: Final = BodyLimits(lambda settings: MAX_SCHEMA_BYTES)
+UPLOAD_BODY: Final = BodyLimits(
     lambda settings: settings.max_upload_bytes,
     framed=frozenset({"multipart/form-data", TAR}),
     counts_for_quota=True,
     digest_checked=False,  # an ingest makes the digest of one file off the loop
 )
-UPLOAD_PART: Final = BodyTerms(lambda settings: settings.max_upload_bytes, counts_for_quota=True, digest_checked=False)
+UPLOAD_PART: Final = BodyLimits(lambda settings: settings.max_upload_bytes, counts_for_quota=True, digest_checked=False)
 
 
 def upload_type(fields: Fields, form: str | None) -> str | None:
@@ -100,7 +100,7 @@ def check_framing(fields: Fields) -> None:
         raise HttpProblem(BAD_REQUEST, "Content-Length must be a number of bytes")
 
 
-class GuardedBody:
+class LimitedBody:
     """`receive` within limits; only time spent waiting for the client counts."""
 
     __slots__ = (
