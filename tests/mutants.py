@@ -481,7 +481,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     _access("server/auth/authenticator.py", "rule.tags(scope, fields, parameters)", "()"),
     _access("server/auth/permissions.py", "if self.reads:", "if False:"),
     _access(
-        "server/registries/hub/writing.py",
+        "server/registries/hub/repositories.py",
         'services.auth.require(Scope.WRITE, tags=[name.removeprefix("datasets/")])', "pass",
     ),
     _access(

@@ -18,7 +18,7 @@ from tests.support.serve import serve, service_process
 
 from protoslice.build import release
 from protoslice.server.api.views import VIEWS
-from protoslice.server.registries.mlflow.answers import BASE
+from protoslice.server.registries.mlflow import BASE
 from protoslice.server.settings import Settings, environment_name
 
 ROOT = Path(__file__).parents[2]

@@ -68,7 +68,7 @@ _ROUTERS: Final = (
     tensors.router, graph.router, diff.router, tags.router, repositories.router, schemas.router, admin.spaces_router,
     tokens.router, admin.audit_router, admin.webhooks_router, sessions.router, operations.router, pages.router,
     # The hub last: its repositories may have any name that the others do not take.
-    oci.ROUTER, *mlflow.ROUTERS, *hub.ROUTERS,
+    oci.ROUTER, mlflow.router, *hub.ROUTERS,
 )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ REGISTRIES: Final = (
         budget=Budget(held=30_000, work=None, written_room=64 * KIB),
     ),
     Row(
-        route="GET /{name:repository}/resolve/{revision}/{path:path}",
+        route="GET /{name:repository_of_kind}/resolve/{revision}/{path:path}",
         worst="safetensors of 2 000 tensors, by the id of a view",
         ask=get("/ann/onnx/resolve/views%2Fmain/model.safetensors"),
         given=_model,
@@ -311,7 +311,7 @@ REGISTRIES: Final = (
         budget=Budget(held=20_000, calls=60),
     ),
     _row(
-        "POST /{name:repository}.git/info/lfs/objects/batch",
+        "POST /{name:repository_of_kind}.git/info/lfs/objects/batch",
         "256 downloads that nobody has",
         _post(
             "/ann/m.git/info/lfs/objects/batch",

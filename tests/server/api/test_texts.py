@@ -194,7 +194,7 @@ def test_no_path_or_query_of_odd_bytes_fails(text: str) -> None:
 
 
 def test_a_commit_with_a_lone_surrogate_is_refused_by_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.server.registries.hub.operations.parse_json", json.loads)
+    monkeypatch.setattr("protoslice.server.registries.hub.commits.parse_json", json.loads)
     app = new_app()
     with serve(app=app) as live, httpx.Client(base_url=live.url) as http:
         store = filled(http, "own", b"content " * 4000, "own")

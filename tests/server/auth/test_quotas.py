@@ -22,7 +22,7 @@ from protoslice.catalog.spaces import Quota
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import EVERY_SPACE, Scope
 from protoslice.server.context import RequestContext
-from protoslice.server.registries.hub import lfs_parts
+from protoslice.server.registries.hub import lfs
 
 MODEL: Final = onnx(30_000)
 OID: Final = sha256(MODEL).hexdigest()
@@ -395,7 +395,7 @@ async def test_bytes_that_come_in_parts_need_room_once(
     app: Application,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lfs_parts, "_PART_BYTES", 500_000)
+    monkeypatch.setattr(lfs, "_PART_BYTES", 500_000)
     inside = await bounded(app, stored_bytes=len(LARGE) * 5 // 3)
     await _after_a_second(app, "POST", "/spaces/own/api/repos/create", b'{"name":"me/m"}', inside | JSON)
     answers = await way(app, "/spaces/own", inside)

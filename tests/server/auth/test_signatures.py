@@ -23,7 +23,7 @@ from protoslice.server.app import Application
 from protoslice.server.auth.authenticator import KNOWN_SECONDS
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.auth.signatures import Purpose, Signer, SigningKey, UrlSignature, signed_alone
-from protoslice.server.registries.hub import lfs_parts
+from protoslice.server.registries.hub import lfs
 
 DATA = onnx(300)
 FILE = "/v1/stores/m/files/m.onnx"
@@ -252,7 +252,7 @@ async def test_lfs_uploads_go_to_urls_that_need_no_token(it: Signed) -> None:
 
 
 async def test_lfs_parts_go_to_urls_that_need_no_token(monkeypatch: pytest.MonkeyPatch, it: Signed) -> None:
-    monkeypatch.setattr(lfs_parts, "_PART_BYTES", len(DATA) - 1)
+    monkeypatch.setattr(lfs, "_PART_BYTES", len(DATA) - 1)
     headers = bearer(it.token) | {"content-type": "application/json"}
     made = json.dumps({"name": "a/x", "type": "model"}).encode()
     assert (await ask(it.app, "POST", "/spaces/own/api/repos/create", made, headers)).status == 200

@@ -226,7 +226,7 @@ NAMELESS: Final = {
     "POST /v1/webhooks/{name}/redeliver",
     "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}",
     "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}",
-    "POST /datasets/{name:repository}.git/info/lfs/objects/batch", "POST /{name:repository}.git/info/lfs/objects/batch",
+    "POST /{name:repository_of_kind}.git/info/lfs/objects/batch",
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
     "POST /api/{kind}/{name:repository}/super-squash/{branch}",
     "POST /api/repos/move", "PUT /api/{kind}/{name:repository}/settings",

@@ -96,7 +96,7 @@ FINISHED: Final = {
     # Graphs are found one at a time, each to its end: the memory of several at once would be too much.
     "GET /v1/stores/{ref}/graph/blocks",
     # Its rule reads, but it begins uploads of files that are missing: changes are finished.
-    "POST /{name:repository}.git/info/lfs/objects/batch",
+    "POST /{name:repository_of_kind}.git/info/lfs/objects/batch",
 }
 """Routes that read and are finished for a client that has left."""
 

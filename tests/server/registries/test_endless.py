@@ -14,7 +14,7 @@ import pytest
 from tests.support.live import LiveServer
 
 from protoslice.artifacts import MAX_MANIFEST_BYTES
-from protoslice.server.registries.hub import lfs_parts
+from protoslice.server.registries.hub import lfs
 
 Serving = Callable[..., AbstractContextManager[LiveServer]]
 Begun = Callable[[LiveServer, httpx.Client, str], int]
@@ -99,7 +99,7 @@ def until(condition: Callable[[int], bool]) -> None:
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lfs_parts, "_PART_BYTES", PART)
+    monkeypatch.setattr(lfs, "_PART_BYTES", PART)
 
 
 def by_xet(live: LiveServer, client: httpx.Client, mark: str) -> int:

@@ -32,8 +32,7 @@ READING_POSTS = {
     "/v1/sign",
     "/api/{kind}/{name:repository}/paths-info/{revision}",
     "/api/validate-yaml",
-    "/{name:repository}.git/info/lfs/objects/batch",
-    "/datasets/{name:repository}.git/info/lfs/objects/batch",
+    "/{name:repository_of_kind}.git/info/lfs/objects/batch",
 }
 
 

@@ -160,7 +160,7 @@ def _readers(row: str) -> Planting:
 
 LEAKS: Final = {
     "a file sent to another repository": Leak(
-        _staged_anywhere, ("POST /{name:repository}.git/info/lfs/objects/batch",)
+        _staged_anywhere, ("POST /{name:repository_of_kind}.git/info/lfs/objects/batch",)
     ),
     "blobs by digest alone": Leak(_blobs_anywhere, ("GET /v2/{name:path}/blobs/{digest}",)),
     "uploads by id alone": Leak(

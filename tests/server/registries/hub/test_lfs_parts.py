@@ -12,7 +12,7 @@ import pytest
 from tests.support.hub import header, send
 from tests.support.stores import onnx
 
-from protoslice.server.registries.hub import lfs_parts
+from protoslice.server.registries.hub import lfs
 
 Made = Callable[..., str]
 
@@ -23,7 +23,7 @@ PART = 400_000
 
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lfs_parts, "_PART_BYTES", PART)
+    monkeypatch.setattr(lfs, "_PART_BYTES", PART)
 
 
 def batch(client: httpx.Client, name: str, *objects: tuple[str, int], offered: str = "multipart") -> dict[str, Any]:

@@ -10,7 +10,8 @@ import pytest
 from tests.support.hub import commit
 
 from protoslice.catalog import repositories
-from protoslice.server.registries.hub import cards, listing
+from protoslice.server.registries.hub import cards
+from protoslice.server.registries.hub import repositories as hub_repositories
 from protoslice.server.registries.hub.cards import parse_card
 
 
@@ -95,7 +96,7 @@ def test_models_are_sorted_by_time(client: httpx.Client, several: list[str], pag
 def test_a_search_walks_names_when_many_match(
     client: httpx.Client, several: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (repositories, listing):
+    for module in (repositories, hub_repositories):
         monkeypatch.setattr(module, "WALKED", 2)
     assert ids(client, "search=bert") == ["ann/bert", "zoe/bert-tiny"]
     assert ids(client, "") == sorted(several)
@@ -151,8 +152,8 @@ def make_carded(client: httpx.Client) -> None:
 def test_models_are_filtered_by_their_cards(
     client: httpx.Client, carded: None, monkeypatch: pytest.MonkeyPatch, page: str, looked_at: int
 ) -> None:
-    monkeypatch.setattr(listing, "_LOOKED_AT", looked_at)
-    monkeypatch.setattr(listing, "_CARD_BYTES", 1)
+    monkeypatch.setattr(hub_repositories, "_LOOKED_AT", looked_at)
+    monkeypatch.setattr(hub_repositories, "_CARD_BYTES", 1)
     mit = ["ann/gpt", "bob/resnet"]
     for query, found in {
         "": sorted([*CARDS, "cal/empty", "cal/plain"]),
@@ -195,8 +196,8 @@ def test_entries_have_the_metadata_of_their_cards(client: httpx.Client, carded: 
 def test_a_card_is_read_once_and_a_page_looks_at_few(
     client: httpx.Client, carded: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "_LOOKED_AT", 2)
-    monkeypatch.setattr(listing, "_CARD_BYTES", 1)
+    monkeypatch.setattr(hub_repositories, "_LOOKED_AT", 2)
+    monkeypatch.setattr(hub_repositories, "_CARD_BYTES", 1)
     parsed = list[bytes]()
 
     def parse(text: bytes) -> cards.Card:

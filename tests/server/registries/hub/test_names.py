@@ -46,7 +46,12 @@ _PARTS: Final = {
 def filled(row: str, name: str) -> tuple[str, str]:
     """Return the method and the path of a call of the repository `name`."""
     method, _, path = row.partition(" ")
-    for part, text in {"{name:repository}": name, "{name:owned}": name, **_PARTS}.items():
+    for part, text in {
+        "{name:repository}": name,
+        "{name:repository_of_kind}": name,
+        "{name:owned}": name,
+        **_PARTS,
+    }.items():
         path = path.replace(part, text)
     assert "{" not in path, row
     return method, path

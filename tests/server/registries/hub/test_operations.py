@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 import pytest
 
 from protoslice.errors import InvalidInput, LimitExceeded
-from protoslice.server.registries.hub.operations import CommitHeader, Deletion, InlineFile, Operation, operations_of
+from protoslice.server.registries.hub.commits import CommitHeader, Deletion, InlineFile, Operation, operations_of
 
 LINES = (
     b'{"key":"header","value":{"summary":"s","description":"d","parentCommit":"abc"}}\n\n'

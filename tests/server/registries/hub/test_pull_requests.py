@@ -10,13 +10,13 @@ import pytest
 from tests.support.hub import header, inline
 from tests.support.live import LiveServer
 
-from protoslice.server.registries.hub import writing, xet
+from protoslice.server.registries.hub import commits, repositories, xet
 from protoslice.server.routing import routes_of
 
 Made = Callable[..., str]
 
 VALUES = {"{kind}": "models", "{revision}": "main", "{branch}": "b", "{tag}": "t", "{session}": "s", "{hash}": "0" * 64}
-CHANGES = [row for router in (writing.router, xet.router) for row, _ in routes_of(router.routes)]
+CHANGES = [row for router in (repositories.router, commits.router, xet.router) for row, _ in routes_of(router.routes)]
 
 
 def lines(*operations: tuple[str, object]) -> bytes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import zlib
 from typing import Annotated, Final
-from urllib.parse import unquote
 
 from fastapi import Path, Request
 from starlette.responses import PlainTextResponse, Response
@@ -15,8 +14,7 @@ from protoslice.repositories import MAIN
 from protoslice.repositories.git_history import GitHistory
 from protoslice.server.auth.permissions import READ
 from protoslice.server.http.headers import read_fields
-from protoslice.server.registries.hub.failures import render_git
-from protoslice.server.registries.hub.paths import repository_of
+from protoslice.server.registries.hub.paths import render_git, repository_of, split_kind
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
@@ -28,7 +26,6 @@ _OTHER_PROGRAM: Final = (
     "this service has git's dumb protocol, which this program does not know: clone with git itself, or download files "
     "with `hf download`"
 )
-_DATASETS: Final = "datasets/"
 _HEADS: Final = "refs/heads/"
 
 
@@ -41,9 +38,7 @@ def _packet(line: str | None) -> str:
 
 
 async def _history(services: Services, name: str) -> GitHistory:
-    plain = unquote(name).removesuffix(".git")
-    kind = "datasets" if plain.startswith(_DATASETS) else "models"
-    return GitHistory(await services.repositories.find(repository_of(kind, plain.removeprefix(_DATASETS))))
+    return GitHistory(await services.repositories.find(repository_of(*split_kind(name.removesuffix(".git")))))
 
 
 async def _refs(services: Services, name: str) -> list[tuple[str, str]]:

@@ -1,16 +1,18 @@
-"""Routes of git-lfs: files that are uploaded before the commit that names them."""
+"""git-lfs: files that are uploaded before the commit that names them, whole or in parts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Annotated, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Final
 from urllib.parse import quote, unquote
 
-from fastapi import Query, Request
+from fastapi import Path, Query, Request
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import InvalidInput, NotFound
+from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, Repository
 from protoslice.repositories.git_history import GitHistory
 from protoslice.server.api.view_router import RepresentationResponse
@@ -19,10 +21,7 @@ from protoslice.server.auth.places import absolute_url, url_of
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
-from protoslice.server.registries.hub.bodies import DOWNLOAD, UPLOAD, BatchBody, LfsObject
-from protoslice.server.registries.hub.failures import render_lfs
-from protoslice.server.registries.hub.lfs_parts import PART_UPLOADS, Oid, batch_answer, plan_parts, wants_parts
-from protoslice.server.registries.hub.paths import repository_of
+from protoslice.server.registries.hub.paths import Text, render_hub, render_lfs, repository_of, split_kind
 from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
@@ -31,24 +30,101 @@ from protoslice.serving import StoredPath
 from protoslice.uploads import Body
 
 router = RouteGroup(render=render_lfs, strict=False, include_in_schema=False)
+part_router = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
 _UPLOADS: Final = "/api/lfs-uploads"
 _FILES: Final = "/api/lfs-files"
 _MULTIPART: Final = "multipart"
+"""Name of the transfer in parts, which clients of Hugging Face and their agent of git-lfs offer."""
 Signed = Callable[[str, str], str]
 """Signer of URLs by method."""
+_MOST_OBJECTS: Final = 256
+"""Objects of a batch: each begins an upload."""
+_UPLOAD: Final = "upload"
+"""Operation of a batch whose files the client sends."""
+_DOWNLOAD: Final = "download"
+"""Operation of a batch whose files the client wants."""
+_MOST_PARTS: Final = 400
+"""Parts of a file: each is an upload."""
+_PART_UPLOADS: Final = "/api/lfs-parts"
+_PART_BYTES: Final = 64 << 20
+_MOST_OF_BATCH: Final = 10_000
+"""Parts of all files of one batch: each has a URL in the answer."""
+_URL_BYTES: Final = 400
+_MEDIA: Final = "application/vnd.git-lfs+json"
+
+Oid = Annotated[str, Path(pattern="^[0-9a-f]{64}$")]
+Bytes = Annotated[int, Path(ge=1, lt=1 << 63)]
 
 
-@endpoint(router, "POST /datasets/{name:repository}.git/info/lfs/objects/batch", READ)
-async def plan_dataset_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
-    """Begin the uploads of files of a dataset."""
-    return await _planned(request, services, "datasets", name, body)
+class LfsRef(BaseModel):
+    """Revision that files of git-lfs are for."""
+
+    name: Text = MAIN
 
 
-@endpoint(router, "POST /{name:repository}.git/info/lfs/objects/batch", READ)
-async def plan_model_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
-    """Begin the uploads of files of a model."""
-    return await _planned(request, services, "models", name, body)
+class LfsObject(BaseModel):
+    """File of git-lfs; an empty one comes within its commit."""
+
+    oid: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+    size: Annotated[int, Field(ge=1, lt=1 << 63)]
+
+
+class LfsPart(BaseModel):
+    """Part of a file that was sent, and the entity tag of its answer."""
+
+    partNumber: Annotated[int, Field(ge=1, le=_MOST_PARTS)]  # noqa: N815 - the protocol's name
+    etag: Text
+
+
+class LfsParts(BaseModel):
+    """All parts of a file, in any order."""
+
+    parts: Annotated[list[LfsPart], Field(max_length=_MOST_PARTS)]
+
+
+class BatchBody(BaseModel):
+    """Files of git-lfs that a client sends or wants."""
+
+    operation: Text
+    transfers: Annotated[list[Text], Field(max_length=20)] = []
+    ref: LfsRef | None = None
+    objects: Annotated[list[LfsObject], Field(max_length=_MOST_OBJECTS)]
+
+
+@endpoint(router, "POST /{name:repository_of_kind}.git/info/lfs/objects/batch", READ)
+async def plan_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
+    """Answer a batch: where files are, or where to send them; an object without actions is there already."""
+    kind, name = split_kind(name)
+
+    def at(route: str) -> str:
+        return absolute_url(request.scope, f"{route}/{kind}/{name}")
+
+    signed = await services.signing()
+    if body.operation == _DOWNLOAD:
+        repository = await services.repositories.find(repository_of(kind, name))
+        return await _downloads(signed, at(_FILES), body, repository)
+    if body.operation != _UPLOAD:
+        raise InvalidInput(f"Invalid operation {body.operation!r}: use {_UPLOAD!r} or {_DOWNLOAD!r}")
+    services.auth.require(Scope.WRITE, tags=[unquote(name)])
+    context_of(request.scope).changes = True
+    repository = await services.repositories.get(repository_of(kind, name))
+    # Clients of Hugging Face commit the files that they send here; git-lfs commits to a repository of git elsewhere.
+    keep = read_fields(request.scope).get(b"user-agent", "").startswith("git-lfs/") or _MULTIPART not in body.transfers
+    client = pseudonym(context_of(request.scope).key)
+    new = await _new(repository, body, keep=keep)
+    if "xet" in body.transfers and not keep:
+        return _by_xet(f"{at('/api')}/xet-write-token", body, new)
+    if _wants_parts(body, new) and not keep:
+        return await _plan_parts(services, at(_PART_UPLOADS), body, repository, new)
+    uploads = await map_concurrently(lambda each: repository.staged.begin(each.oid, each.size, client), new)
+    query = "?keep=true" if keep else ""
+    actions = {
+        each.oid: {"href": signed("PUT", f"{at(_UPLOADS)}/{upload.id}{query}")}
+        for each, upload in zip(new, uploads, strict=True)
+        if not upload.is_whole
+    }
+    return _batch_answer("basic", body, actions)
 
 
 @endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", HUB_UPLOAD, body=UPLOAD_PART)
@@ -103,40 +179,7 @@ async def get_file(
 def _by_xet(tokens: str, body: BatchBody, new: Sequence[LfsObject]) -> Response:
     """The answer that new objects come by Xet; their action is where a session begins."""
     revision = quote(body.ref.name if body.ref is not None else MAIN, safe="")
-    return batch_answer("xet", body, {each.oid: {"href": f"{tokens}/{revision}", "header": {}} for each in new})
-
-
-async def _planned(request: Request, services: Services, kind: str, name: str, body: BatchBody) -> Response:
-    """The answer to a batch: an object without actions is there already."""
-
-    def at(route: str) -> str:
-        return absolute_url(request.scope, f"{route}/{kind}/{name}")
-
-    signed = await services.signing()
-    if body.operation == DOWNLOAD:
-        repository = await services.repositories.find(repository_of(kind, name))
-        return await _downloads(signed, at(_FILES), body, repository)
-    if body.operation != UPLOAD:
-        raise InvalidInput(f"Invalid operation {body.operation!r}: use {UPLOAD!r} or {DOWNLOAD!r}")
-    services.auth.require(Scope.WRITE, tags=[unquote(name)])
-    context_of(request.scope).changes = True
-    repository = await services.repositories.get(repository_of(kind, name))
-    # Clients of Hugging Face commit the files that they send here; git-lfs commits to a repository of git elsewhere.
-    keep = read_fields(request.scope).get(b"user-agent", "").startswith("git-lfs/") or _MULTIPART not in body.transfers
-    client = pseudonym(context_of(request.scope).key)
-    new = await _new(repository, body, keep=keep)
-    if "xet" in body.transfers and not keep:
-        return _by_xet(f"{at('/api')}/xet-write-token", body, new)
-    if wants_parts(body, new) and not keep:
-        return await plan_parts(services, at(PART_UPLOADS), body, repository, new)
-    uploads = await map_concurrently(lambda each: repository.staged.begin(each.oid, each.size, client), new)
-    query = "?keep=true" if keep else ""
-    actions = {
-        each.oid: {"href": signed("PUT", f"{at(_UPLOADS)}/{upload.id}{query}")}
-        for each, upload in zip(new, uploads, strict=True)
-        if not upload.is_whole
-    }
-    return batch_answer("basic", body, actions)
+    return _batch_answer("xet", body, {each.oid: {"href": f"{tokens}/{revision}", "header": {}} for each in new})
 
 
 async def _new(repository: Repository, body: BatchBody, *, keep: bool) -> Sequence[LfsObject]:
@@ -164,6 +207,103 @@ async def _downloads(signed: Signed, url: str, body: BatchBody, repository: Repo
     left = {(each.oid, each.size) for each in body.objects} - {(each.oid, each.size) for each in found}
     earlier = await GitHistory(repository).places(left)
     wanted = [(each.oid, each.size) for each in found] + list(earlier)
-    return batch_answer(
+    return _batch_answer(
         "basic", body, {oid: {"href": signed("GET", f"{url}/{oid}?size={size}")} for oid, size in wanted}
     )
+
+
+def _wants_parts(body: BatchBody, new: Sequence[LfsObject]) -> bool:
+    """True when new objects are to come in parts: the client can, and one of them is large."""
+    return _MULTIPART in body.transfers and any(each.size > _PART_BYTES for each in new)
+
+
+def _batch_answer(transfer: str, body: BatchBody, actions: Mapping[str, object]) -> Response:
+    """The answer to a batch: actions by the digest of an object.
+
+    An object without one needs no upload, and has no download.
+    """
+    missing = {"error": {"code": 404, "message": "The repository does not have this object: push it first"}}
+    other = missing if body.operation == _DOWNLOAD else {}
+    objects = [
+        {"oid": each.oid, "size": each.size}
+        | ({"actions": {body.operation: actions[each.oid]}} if each.oid in actions else other)
+        for each in body.objects
+    ]
+    return Response(encode_json({"transfer": transfer, "objects": objects}), media_type=_MEDIA)
+
+
+async def _plan_parts(
+    services: Services, base: str, body: BatchBody, repository: Repository, new: Sequence[LfsObject]
+) -> Response:
+    """URLs of the parts of new objects; nothing is kept before the first part comes."""
+    for each in new:
+        services.stores.uploads.options.check_size(each.size)
+    staged = await map_concurrently(lambda each: repository.staged.find(each.oid), new)
+    missing = [each for each, found in zip(new, staged, strict=True) if found is None]
+    await services.stores.quotas.check(stored_bytes=sum(each.size for each in missing))
+    most = min(_MOST_PARTS, _MOST_OF_BATCH // max(1, len(missing)))
+
+    signed = await services.signing()
+
+    def planned() -> dict[str, object]:
+        return {each.oid: _action(signed, base, each, most) for each in missing}
+
+    actions = await services.stores.worker.sized(_URL_BYTES * most * len(missing), planned)
+    return _batch_answer(_MULTIPART, body, actions)
+
+
+def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, most: int) -> dict[str, object]:
+    chunk = max(_PART_BYTES, -(-wanted.size // most))
+    at = f"{base}/{wanted.oid}/{wanted.size}/{chunk}"
+    count = _count(wanted.size, chunk)
+    header: dict[str, Any] = {"chunk_size": str(chunk)}
+    header |= {f"{number}": signed("PUT", f"{at}/{number}") for number in range(1, count + 1)}
+    return {"href": signed("POST", at), "header": header}
+
+
+@endpoint(
+    part_router,
+    "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}",
+    HUB_UPLOAD,
+    body=UPLOAD_PART,
+)
+async def send_part(
+    request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, number: Bytes
+) -> Response:
+    """Take a part; the signature of the URL is the permission, and the entity tag names the part."""
+    repository = await services.repositories.get(repository_of(kind, name))
+    services.stores.uploads.options.check_size(size)
+    if number > _count(size, chunk):
+        raise NotFound(f"The file has no part {number}")
+    length = min(chunk, size - (number - 1) * chunk)
+    async with upload_slot(services, request):
+        client = pseudonym(context_of(request.scope).key)
+        part = await repository.staged.put_part(_mark(oid, chunk, number), length, body_stream(request.receive), client)
+    return Response(headers={"etag": f'"{part}"'})
+
+
+@endpoint(part_router, "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}", HUB_UPLOAD)
+async def join_parts(
+    request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts
+) -> Response:
+    """Make the file of its parts, compared with its SHA-256."""
+    repository = await services.repositories.get(repository_of(kind, name))
+    sent = {part.partNumber: part.etag.strip('"') for part in body.parts}
+    if sorted(sent) != list(range(1, _count(size, chunk) + 1)):
+        raise InvalidInput(f"Invalid parts: the file has parts 1 to {_count(size, chunk)}, each listed once")
+    parts = [(_mark(oid, chunk, number), sent[number]) for number in sorted(sent)]
+    async with upload_slot(services, request):
+        await repository.staged.join(oid, size, parts, pseudonym(context_of(request.scope).key))
+    return Response()
+
+
+def _count(size: int, chunk: int) -> int:
+    """Number of parts of a file; `InvalidInput` for more than a file may have."""
+    count = -(-size // chunk)
+    if count > _MOST_PARTS:
+        raise InvalidInput(f"Too many parts: at most {_MOST_PARTS}, not {count}")
+    return count
+
+
+def _mark(oid: str, chunk: int, number: int) -> str:
+    return f"{oid} {chunk} {number}"

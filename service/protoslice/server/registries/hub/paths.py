@@ -1,4 +1,4 @@
-"""Paths of the hub: the name of a repository in them, and segments that hold encoded slashes."""
+"""Paths of the hub, which name repositories and hold encoded slashes; failures as its clients read them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,17 @@ import re
 from typing import Annotated, Final
 from urllib.parse import quote, unquote
 
-from pydantic import AfterValidator
+from fastapi import Depends, Query
+from pydantic import AfterValidator, Field
 from starlette.convertors import Convertor, register_url_convertor
+from starlette.responses import RedirectResponse, Response
 from starlette.types import Scope
 
-from protoslice.errors import InvalidInput, NotFound
+from protoslice.errors import InvalidInput, NotFound, Unsupported
+from protoslice.repositories import NoCommit, NoFile, NoRepository, RepositoryMoved
+from protoslice.server.auth.places import absolute_url, url_of
+from protoslice.server.problems import METHOD, HttpProblem
+from protoslice.server.request.errors import render_body, render_problem
 
 _OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/(?:resolve|raw|tree|blob|commit)/)")
 USER: Final = "default"
@@ -21,6 +27,18 @@ TAKEN: Final = frozenset({"api", "datasets", "kernels", "models", "spaces", "v1"
 
 Encoded = Annotated[str, AfterValidator(unquote)]
 """Parameter of a path, which is matched as it was spelled."""
+Text = Annotated[str, Field(max_length=1000)]
+"""A short text in a body."""
+NO_DISCUSSIONS: Final = (
+    "Pull requests are not supported here, and nothing was stored: create a branch and upload to it, with "
+    "`--revision BRANCH` or `revision=`"
+)
+_CODES: Final[dict[type[Exception], str]] = {
+    NoRepository: "RepoNotFound",
+    RepositoryMoved: "RepoNotFound",
+    NoCommit: "RevisionNotFound",
+    NoFile: "EntryNotFound",
+}
 
 
 class _RepositoryConvertor(Convertor[str]):
@@ -37,6 +55,12 @@ class _RepositoryConvertor(Convertor[str]):
         return value
 
 
+class _KindConvertor(_RepositoryConvertor):
+    """Matches `name`, `owner/name`, and both behind `datasets/`."""
+
+    regex = "(?:datasets/)?[^/]+(?:/[^/]+)?"
+
+
 class _OwnedConvertor(_RepositoryConvertor):
     """Matches `owner/name` and `datasets/owner/name` where no other path of the service begins so."""
 
@@ -44,6 +68,7 @@ class _OwnedConvertor(_RepositoryConvertor):
 
 
 register_url_convertor("repository", _RepositoryConvertor())
+register_url_convertor("repository_of_kind", _KindConvertor())
 register_url_convertor("owned", _OwnedConvertor())
 
 
@@ -58,6 +83,16 @@ def spelled(scope: Scope) -> Scope:
     if rest.startswith(b"/v1/") or not _OURS.match(rest):
         return scope
     return {**scope, "path": root + rest.decode("latin-1")}
+
+
+def split_kind(name: str) -> tuple[str, str]:
+    """Return kind and name of a repository in a path that begins with it: only those of datasets name the kind."""
+    return ("datasets", name.removeprefix("datasets/")) if name.startswith("datasets/") else ("models", name)
+
+
+def repository_url(scope: Scope, name: str) -> str:
+    """Return the URL of a repository, as clients show it."""
+    return absolute_url(scope, f"/{quote(name)}")
 
 
 def repository_of(kind: str, name: str) -> str:
@@ -75,6 +110,53 @@ def repository_of(kind: str, name: str) -> str:
     return _KINDS[kind] + plain
 
 
-def url_of(name: str) -> str:
-    """Path of a repository, as clients show it."""
-    return "/" + quote(name)
+async def _refuse(create_pr: Annotated[bool, Query()] = False) -> None:
+    if create_pr:
+        raise Unsupported(NO_DISCUSSIONS)
+
+
+NO_PULL_REQUESTS: Final = Depends(_refuse)
+"""Refuse `create_pr` before the body of a commit is read."""
+
+
+def render_hub(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
+    """Return the answer with the code and the message that clients read in headers, whatever the body says."""
+    said = "This call is not supported by this service" if failure.problem is METHOD else failure.detail
+    failure.headers["x-error-message"] = said.encode("unicode_escape").decode()[:1000]
+    if type(error) in _CODES:
+        failure.headers["x-error-code"] = _CODES[type(error)]
+    if isinstance(error, NoFile) and error.commit is not None:  # clients remember that the file is missing there
+        failure.headers["x-repo-commit"] = error.commit
+    return _current_name(scope, error) or render_problem(scope, error, failure)
+
+
+def render_lfs(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
+    """Return the answer with the `message` that git-lfs shows."""
+    return _current_name(scope, error) or render_body(failure, {"message": failure.detail})
+
+
+def render_git(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
+    """Return the answer in plain text, which git shows."""
+    return _current_name(scope, error) or render_body(failure, f"{failure.detail}\n")
+
+
+def _current_name(scope: Scope, error: Exception) -> Response | None:
+    """Return the redirect of a request for a repository by a former name, or by its name in another case.
+
+    The redirect keeps the method, so that its request is admitted by the current name. None for other errors, and for a
+    signed URL, whose signature is for the former name.
+    """
+    if not isinstance(error, RepositoryMoved):
+        return None
+    route = scope["route"]
+    path = scope["raw_path"].decode("latin-1").removeprefix(scope["root_path"])
+    found = route.path_regex.match(path)
+    if found is None or route.rule.signed:
+        return None
+    start, end = found.span("name")
+    spelled = unquote(found["name"])  # without `datasets/` behind a kind; of git perhaps with `.git`
+    kind = "" if spelled.startswith(error.name) else "datasets/"
+    name = error.current.removeprefix(kind) + spelled[len(error.name) - len(kind) :]
+    query = scope["query_string"].decode("latin-1")
+    location = url_of(scope, path[:start] + quote(name) + path[end:]) + (f"?{query}" if query else "")
+    return RedirectResponse(location, 307)

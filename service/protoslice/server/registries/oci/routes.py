@@ -28,9 +28,18 @@ from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.http.responses import JsonAnswer
-from protoslice.server.registries.oci.answers import begun, blob_headers, check_place, made, refuse_backward
-from protoslice.server.registries.oci.errors import render_oci
-from protoslice.server.registries.oci.named import Exported, Repository, is_llama, is_ollama
+from protoslice.server.registries.oci.protocol import (
+    Exported,
+    Repository,
+    begun,
+    blob_headers,
+    check_place,
+    is_llama,
+    is_ollama,
+    made,
+    refuse_backward,
+    render_oci,
+)
 from protoslice.server.request.body import UPLOAD_PART, BodyLimits
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint

@@ -1,34 +1,33 @@
-"""Routes of the hub that write: repositories, commits, branches and tags."""
+"""Commits, and the branches and tags that point at them."""
 
 from __future__ import annotations
 
 import re
+from base64 import b64decode
 from collections.abc import AsyncIterator
-from typing import Final
+from dataclasses import dataclass
+from typing import Annotated, Any, Final
 
 from fastapi import Request
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from protoslice.errors import InvalidInput, Unsupported
-from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository, RepositoryExists
-from protoslice.server.auth.permissions import DELETE, HUB_WRITE, OPEN, REPOSITORY_DELETE, Rule, Scope, from_body
-from protoslice.server.auth.places import absolute_url
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import InvalidInput, LimitExceeded, Unsupported
+from protoslice.json_text import parse_json
+from protoslice.repositories import MAIN, Author, Change, KnownFiles, Repository
+from protoslice.server.auth.permissions import HUB_WRITE, REPOSITORY_DELETE
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.http.responses import JsonAnswer
-from protoslice.server.problems import CONFLICT
-from protoslice.server.registries.hub.bodies import BranchBody, PreuploadBody, PreuploadFile, RepositoryBody, TagBody
-from protoslice.server.registries.hub.failures import render_hub
-from protoslice.server.registries.hub.operations import (
-    INLINE_BYTES,
-    CommitHeader,
-    Deletion,
-    InlineFile,
-    KnownFile,
-    Operation,
-    operations_of,
+from protoslice.server.registries.hub.paths import (
+    NO_DISCUSSIONS,
+    NO_PULL_REQUESTS,
+    Encoded,
+    Text,
+    render_hub,
+    repository_of,
+    repository_url,
 )
-from protoslice.server.registries.hub.paths import USER, Encoded, repository_of, url_of
-from protoslice.server.registries.hub.pull_requests import NO_DISCUSSIONS, NO_PULL_REQUESTS
 from protoslice.server.request.body import UPLOAD_BODY
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
@@ -38,36 +37,33 @@ router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, de
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _BEFORE: Final = ".parquet"
 """Suffix of files that come before a commit, whatever their size: `datasets` removes them before it."""
+_MOST_FILES: Final = 1000
 
 
-@endpoint(router, "POST /api/repos/create", Rule(Scope.WRITE, tags=from_body))
-async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
-    """Create a repository; its URL is told too when it exists."""
-    name = _name_of(body)
-    body.check(closed=services.authenticator.closed)
-    services.auth.require(Scope.WRITE, tags=[name.removeprefix("datasets/")])
-    told = {"url": _absolute(request, name), "name": name}
-    try:
-        await services.repositories.create(name)
-    except RepositoryExists as error:
-        there = error.current if services.auth.may(Scope.READ) else name
-        told = {"url": _absolute(request, there), "name": there}
-        return JsonAnswer({**told, "error": error.message}, CONFLICT.status)
-    return JsonAnswer(told)
+class BranchBody(BaseModel):
+    """Beginning of a new branch."""
+
+    startingPoint: Text | None = None  # noqa: N815 - the protocol's name
 
 
-@endpoint(router, "DELETE /api/repos/delete", DELETE)
-async def delete_repository(services: Given, body: RepositoryBody) -> Response:
-    """Delete a repository and its history."""
-    await services.repositories.remove(_name_of(body))
-    return JsonAnswer({})
+class TagBody(BaseModel):
+    """New tag."""
+
+    tag: Text
+    message: str | None = None
 
 
-@endpoint(router, "POST /api/validate-yaml", OPEN)
-async def validate_metadata(request: Request) -> Response:
-    """Accept the head of any model card: nothing here depends on it."""
-    await request.body()
-    return JsonAnswer({"errors": [], "warnings": []})
+class PreuploadFile(BaseModel):
+    """File that a client is about to send."""
+
+    path: str
+    size: Annotated[int, Field(ge=0)] = 0
+
+
+class PreuploadBody(BaseModel):
+    """Files that a client is about to send."""
+
+    files: Annotated[list[PreuploadFile], Field(max_length=_MOST_FILES)]
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/preupload/{revision}", HUB_WRITE)
@@ -96,7 +92,7 @@ async def commit(request: Request, services: Given, kind: str, name: str, revisi
         async with await repository.change(revision, parent=header.parent) as change:
             await _apply(operations, repository, change)
             made = await change.commit(Author(header.summary, header.description))
-    url = f"{_absolute(request, repository.name)}/commit/{made.id}"
+    url = f"{repository_url(request.scope, repository.name)}/commit/{made.id}"
     return JsonAnswer({"success": True, "commitUrl": url, "commitOid": made.id, "hookOutput": ""})
 
 
@@ -167,13 +163,110 @@ async def delete_tag(services: Given, kind: str, name: str, tag: Encoded) -> Res
     return JsonAnswer({})
 
 
-def _name_of(body: RepositoryBody) -> str:
-    """Name of the repository that a body names."""
-    # Clients from 1.0 on refuse URLs of repositories without an owner.
-    owned = body.name if "/" in body.name else f"{body.organization or USER}/{body.name}"
-    return repository_of(f"{body.type or 'model'}s", owned)
+INLINE_BYTES: Final = 10 << 20
+"""Bytes of the largest file that comes within a commit."""
+_LINE_BYTES: Final = INLINE_BYTES // 3 * 4 + (64 << 10)
+_MOST: Final = 2 * MAX_FILES
 
 
-def _absolute(request: Request, name: str) -> str:
-    """URL of a repository."""
-    return absolute_url(request.scope, url_of(name))
+@dataclass(frozen=True, slots=True)
+class CommitHeader:
+    """First line of a commit."""
+
+    summary: str = ""
+    description: str = ""
+    parent: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class InlineFile:
+    """New file, with its bytes."""
+
+    path: str
+    content: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class KnownFile:
+    """New file whose bytes the repository has, by their SHA-256."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Deletion of a file, or of a folder."""
+
+    path: str
+    folder: bool
+
+
+Operation = CommitHeader | InlineFile | KnownFile | Deletion
+
+
+async def operations_of(pieces: AsyncIterator[bytes]) -> AsyncIterator[Operation]:
+    """Operations in order; raises for a line that is too long or does not parse, and for too many."""
+    count = 0
+    async for line in _lines(pieces):
+        count += 1
+        if count > _MOST:
+            raise LimitExceeded(f"Too many operations in one commit (at most {_MOST}): split the commit")
+        try:
+            yield _operation(parse_json(line))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise InvalidInput(f"Line {count} of the commit is not a valid operation") from None
+
+
+async def _lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    held = bytearray()
+    async for piece in pieces:
+        *whole, rest = piece.split(b"\n")
+        for end in whole:
+            held += end
+            _check(held)
+            if held.strip():
+                yield bytes(held)
+            held.clear()
+        held += rest
+        _check(held)
+    if held.strip():
+        yield bytes(held)
+
+
+def _check(line: bytearray) -> None:
+    if len(line) > _LINE_BYTES:
+        raise LimitExceeded(
+            f"A line of the commit is too long (at most {_LINE_BYTES} bytes): upload files of more than "
+            f"{INLINE_BYTES} bytes before the commit"
+        )
+
+
+def _operation(raw: Any) -> Operation:
+    key, value = raw["key"], raw["value"]
+    match key:
+        case "header":
+            return CommitHeader(
+                str(value.get("summary") or ""), str(value.get("description") or ""), _text(value.get("parentCommit"))
+            )
+        case "file":
+            encoded = value.get("encoding", "base64") == "base64"
+            content = value["content"]
+            data = b64decode(content, validate=True) if encoded else content.encode()
+            return InlineFile(_path(value), data)
+        case "lfsFile" if value.get("algo", "sha256") == "sha256":
+            return KnownFile(_path(value), str(value["oid"]))
+        case "deletedFile" | "deletedFolder":
+            return Deletion(_path(value), key == "deletedFolder")
+    raise ValueError(f"Unknown operation {key!r}")
+
+
+def _path(value: dict[str, Any]) -> str:
+    path = value["path"]
+    if not isinstance(path, str):
+        raise TypeError("Invalid path: use a string")
+    return path
+
+
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
