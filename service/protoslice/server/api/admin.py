@@ -83,7 +83,6 @@ UnchangedSpace = Annotated[Condition, conditional(_current_space)]
     "GET /v1/spaces/{space}",
     Rule(Scope.READ, everywhere=True),
     answer=Space,
-    fails=(404,),
     cached=True,
     summary="Get a space",
 )
@@ -97,7 +96,6 @@ async def get_space(request: Request, services: Given, space: str) -> Response:
     "PUT /v1/spaces/{space}",
     Rule(Scope.ADMIN, everywhere=True),
     answer=Space,
-    fails=(403, 413, 422, 507),
     responses={
         200: {"description": "The space already existed."},
         201: {"description": "The space was created.", "model": Space},
@@ -131,7 +129,6 @@ async def create_space(
     "PATCH /v1/spaces/{space}",
     Rule(Scope.ADMIN, everywhere=True),
     answer=Space,
-    fails=(400, 403, 404, 413, 415, 422, 507),
     summary="Change the quota of a space",
 )
 async def change_space(
@@ -148,7 +145,7 @@ async def change_space(
     "DELETE /v1/spaces/{space}",
     Rule(Scope.ADMIN, everywhere=True),
     status=204,
-    fails=(403, 404, 409, 422),
+    fails=(409,),
     summary="Remove a space",
 )
 async def remove_space(
@@ -199,7 +196,6 @@ _CURSOR: Final = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{32})-([0-9a-f]{1,15})")
     "GET /v1/audit",
     ADMIN,
     answer=PageOf[AuditEntry],
-    fails=(401, 403, 404, 422),
     cached=True,
     summary="List changes",
 )
@@ -262,7 +258,6 @@ _DAMAGED = "protoslice.damaged"
     "GET /v1/webhooks",
     ADMIN,
     answer=PageOf[WebhookFacts],
-    fails=(401, 403, 404, 422),
     cached=True,
     summary="List webhooks",
 )
@@ -285,7 +280,6 @@ UnchangedWebhook = Annotated[Condition, conditional(_current_webhook)]
     "GET /v1/webhooks/{name}",
     ADMIN,
     answer=WebhookFacts,
-    fails=(401, 403, 404, 422),
     cached=True,
     summary="Get a webhook",
 )
@@ -300,7 +294,6 @@ async def get_webhook(request: Request, services: Given, name: str) -> Response:
     "PUT /v1/webhooks/{name}",
     ADMIN,
     answer=WebhookFacts,
-    fails=(401, 403, 404, 413, 422, 507),
     responses={201: {"model": WebhookFacts}},
     summary="Create or replace a webhook",
 )
@@ -329,7 +322,6 @@ async def put_webhook(
     "DELETE /v1/webhooks/{name}",
     ADMIN,
     status=204,
-    fails=(401, 403, 404, 422),
     summary="Remove a webhook",
 )
 async def remove_webhook(request: Request, services: Given, name: str, condition: UnchangedWebhook) -> Response:
@@ -343,7 +335,6 @@ async def remove_webhook(request: Request, services: Given, name: str, condition
     "GET /v1/webhooks/{name}/letters",
     ADMIN,
     answer=PageOf[EventLetter],
-    fails=(401, 403, 404, 422),
     cached=True,
     experimental=True,
     summary="List undelivered events of a webhook",
@@ -369,7 +360,6 @@ async def list_letters(
     ADMIN,
     answer=Redelivered,
     status=202,
-    fails=(401, 403, 404, 422),
     experimental=True,
     summary="Deliver failed events again",
 )

@@ -41,7 +41,7 @@ FramingOfAnswer = Annotated[str, Query(description="Framing of the response.")]
     router,
     f"GET {_URL}",
     READ,
-    fails=(404, 409, 410, 413, 415, 422, 429, 503),
+    fails=(409, 410, 413, 415),
     responses={
         200: {
             "description": "Records in order; none if the wait timed out or the upload has ended.",

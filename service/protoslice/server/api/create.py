@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from protoslice.errors import CorruptModel, StorageDenied
 from protoslice.mlflow import MlflowArtifacts
-from protoslice.server.api.documentation.openapi_fragments import BINARY, header, problems
+from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.requests import Assemble, Register
@@ -77,7 +77,6 @@ def _body(*, with_form: bool) -> dict[str, Any]:
 CREATED: dict[int | str, dict[str, Any]] = {
     200: {"description": "The store existed already.", "model": CreatedStore, "headers": _LOCATION},
     201: {"description": "The store has been created.", "headers": _LOCATION},
-    **problems(403, 404, 409, 413, 415, 422, 507),
 }
 
 
@@ -104,6 +103,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
         answer=CreatedStore,
         status=201,
         body=UPLOAD_BODY,
+        fails=(409,),
         responses=CREATED,
         operation=_operation,
         deprecated=Deprecated("2026-11-29", "POST /v1/stores") if _method == "PUT" else None,
@@ -118,6 +118,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     Rule(Scope.REGISTER, tags=from_body),
     answer=CreatedStore,
     status=201,
+    fails=(409,),
     responses=CREATED,
     experimental=True,
     summary="Create a store from objects in a bucket, without copying them",
@@ -144,7 +145,7 @@ async def register_store(request: Request, services: Given, body: Register) -> R
     Rule(Scope.WRITE, tags=from_body),
     answer=CreatedStore,
     status=201,
-    fails=(403, 404, 409, 410, 413, 415, 422, 507),
+    fails=(409, 410),
     responses={
         200: {"description": "The store already existed.", "model": CreatedStore},
         201: {"description": "The store was created.", "headers": {"location": header("URL of the store.")}},
@@ -183,6 +184,7 @@ async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) 
     Rule(Scope.WRITE, tags=from_query, reads=True),
     answer=CreatedStore,
     status=201,
+    fails=(409, 413, 415),
     responses=CREATED,
     experimental=True,
     summary="Create a store from a folder of MLflow artifacts",

@@ -53,7 +53,6 @@ async def list_schemas(
     router,
     "GET /v1/schemas/{name}",
     READ,
-    fails=(404,),
     cached=True,
     responses={200: {"content": {"application/protobuf": {"schema": BINARY}}, "headers": _ETAG}},
     summary="Get a descriptor set",
@@ -72,7 +71,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     "PUT /v1/schemas/{name}",
     SCHEMAS,
     answer=Schema,
-    fails=(403, 404, 409, 413, 415, 422, 507),
+    fails=(409,),
     responses={
         200: {"description": "The schema was replaced.", "headers": _ETAG},
         201: {"description": "The schema was created.", "model": Schema, "headers": _ETAG},
@@ -93,7 +92,7 @@ async def put_schema(request: Request, services: Given, name: str, condition: Un
     return json_answer(request, body, status=status, headers=headers, etag=EntityTag.of(info.etag))
 
 
-@endpoint(router, "DELETE /v1/schemas/{name}", SCHEMAS, status=204, fails=(404, 409, 422), summary="Remove a schema")
+@endpoint(router, "DELETE /v1/schemas/{name}", SCHEMAS, status=204, fails=(409,), summary="Remove a schema")
 async def delete_schema(services: Given, name: str, condition: Unchanged) -> Response:
     """Remove a schema; stores that use it keep their copy."""
     await services.stores.schemas.delete(name, if_match=condition.version)

@@ -86,7 +86,7 @@ class NewSession(RequestBody):
     "GET /.well-known/oauth-protected-resource",
     OPEN,
     answer=SignInOptions,
-    fails=(400, 404),
+    fails=(404,),
     operation="get_sign_in",
     summary="Get the sign-in options",
 )
@@ -112,7 +112,7 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
     return json_answer(request, said)
 
 
-@endpoint(router, "GET /session", OPEN, answer=Session, fails=(400,), summary="Get the browser session")
+@endpoint(router, "GET /session", OPEN, answer=Session, summary="Get the browser session")
 async def get_session(request: Request, services: Given) -> Response:
     """Return who is signed in and until when, and how to sign in."""
     fields = read_fields(request.scope)
@@ -130,7 +130,7 @@ async def get_session(request: Request, services: Given) -> Response:
     OPEN,
     answer=Session,
     status=201,
-    fails=(400, 401, 403, 413, 422),
+    fails=(401,),
     summary="Sign in with a token",
 )
 async def begin_session(request: Request, services: Given, body: NewSession) -> Response:
@@ -151,7 +151,7 @@ async def begin_session(request: Request, services: Given, body: NewSession) -> 
     return json_answer(request, _facts(services, auth, end), status=201, headers=headers)
 
 
-@endpoint(router, "DELETE /session", OPEN, status=204, fails=(400,), summary="Sign out")
+@endpoint(router, "DELETE /session", OPEN, status=204, summary="Sign out")
 async def end_session(request: Request, services: Given) -> Response:
     """Sign out: removes the cookie and clears the browser's cache of this service."""
     context = context_of(request.scope)

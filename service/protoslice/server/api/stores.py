@@ -69,9 +69,7 @@ Force = Annotated[
 ]
 
 
-@endpoint(
-    router, "GET /v1/stores", READ, answer=PageOf[Store], fails=(400,), cached=True, summary="List and search stores"
-)
+@endpoint(router, "GET /v1/stores", READ, answer=PageOf[Store], cached=True, summary="List and search stores")
 async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
     services: Given,
@@ -157,7 +155,7 @@ def _sort_of(text: str) -> Sort:
     raise InvalidInput(f"Invalid sort {text[:40]!r}: use {', '.join(SORTS)}, or one of these with - in front")
 
 
-@endpoint(router, "GET /v1/stores/{ref}", READ_SIGNED, answer=Store, fails=(404,), cached=True, summary="Get a store")
+@endpoint(router, "GET /v1/stores/{ref}", READ_SIGNED, answer=Store, cached=True, summary="Get a store")
 async def get_store(request: Request, services: Given, ref: Ref, names: Names = True) -> Response:
     """Return a store.
 
@@ -174,7 +172,6 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
     "PATCH /v1/stores/{ref}",
     Rule(Scope.WRITE, reads=True),
     answer=Store,
-    fails=(400, 403, 404, 413, 415, 422, 507),
     summary="Describe a store",
 )
 async def describe_store(
@@ -189,9 +186,7 @@ async def describe_store(
     return await large_answer(request, services.stores, await _body(services, described))
 
 
-@endpoint(
-    router, "DELETE /v1/stores/{ref}", DELETE, answer=Removed, fails=(403, 404, 409, 422), summary="Remove a store"
-)
+@endpoint(router, "DELETE /v1/stores/{ref}", DELETE, answer=Removed, fails=(409,), summary="Remove a store")
 async def delete_store(
     request: Request,
     services: Given,
@@ -226,7 +221,6 @@ async def delete_store(
     "GET /v1/removed",
     Rule(Scope.DELETE, reads=True),
     answer=PageOf[Removed],
-    fails=(400, 403),
     cached=True,
     summary="List removed stores",
 )
@@ -240,7 +234,7 @@ async def list_removed(request: Request, services: Given, cursor: Cursor, limit:
     "POST /v1/stores/{id}/restore",
     Rule(Scope.DELETE, reads=True),
     answer=RestoredStore,
-    fails=(400, 403, 404, 409, 422),
+    fails=(409,),
     summary="Restore a removed store",
 )
 async def restore_store(request: Request, services: Given, id: str) -> Response:

@@ -34,7 +34,7 @@ async def _current(request: Request, services: Services) -> Current:
 Unchanged = Annotated[Condition, conditional(_current)]
 
 
-@endpoint(router, "GET /v1/tags", READ, answer=PageOf[Tag], fails=(404,), cached=True, summary="List tags")
+@endpoint(router, "GET /v1/tags", READ, answer=PageOf[Tag], cached=True, summary="List tags")
 async def list_tags(
     request: Request,
     services: Given,
@@ -54,7 +54,6 @@ async def list_tags(
     "GET /v1/tags/{tag}",
     READ,
     answer=Tag,
-    fails=(404,),
     cached=True,
     responses={200: {"headers": _ETAG}},
     summary="Get a tag",
@@ -70,7 +69,7 @@ async def get_tag(request: Request, services: Given, tag: str) -> Response:
     "PUT /v1/tags/{tag}",
     Rule(Scope.WRITE, tags=from_path),
     answer=Tag,
-    fails=(403, 404, 409, 412, 413, 415, 422, 507),
+    fails=(409,),
     responses={
         200: {"description": "The tag was moved.", "headers": _ETAG},
         201: {
@@ -105,7 +104,7 @@ async def put_tag(
     "DELETE /v1/tags/{tag}",
     Rule(Scope.DELETE, tags=from_path),
     status=204,
-    fails=(404, 409, 412, 422),
+    fails=(409,),
     summary="Remove a tag",
 )
 async def delete_tag(services: Given, tag: str, condition: Unchanged) -> Response:

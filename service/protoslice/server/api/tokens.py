@@ -33,7 +33,6 @@ Everywhere = Annotated[bool, Query(description="Tokens for all spaces; needs an 
     ADMIN,
     answer=AccessToken,
     status=201,
-    fails=(401, 403, 404, 413, 422, 507),
     summary="Create a token",
 )
 async def create_token(request: Request, services: Given, body: CreateToken) -> Response:
@@ -51,7 +50,6 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
     "GET /v1/tokens",
     ADMIN,
     answer=PageOf[AccessToken],
-    fails=(401, 403, 404, 422),
     cached=True,
     summary="List tokens",
 )
@@ -71,16 +69,14 @@ async def list_tokens(
     return page_answer(request, page, encode_items(map(_fact, page.items)))
 
 
-@endpoint(router, "DELETE /v1/tokens/{id}", ADMIN, status=204, fails=(401, 403, 404, 422), summary="Revoke a token")
+@endpoint(router, "DELETE /v1/tokens/{id}", ADMIN, status=204, summary="Revoke a token")
 async def revoke_token(request: Request, services: Given, id: str, every_space: Everywhere = False) -> Response:
     """Revoke a token; all replicas refuse it within ten seconds."""
     await services.authenticator.tokens.revoke(id, _where(request, services, every_space))
     return Response(status_code=204)
 
 
-@endpoint(
-    router, "POST /v1/sign", READ, answer=SignedUrl, status=201, fails=(401, 403, 404, 413, 422), summary="Sign a URL"
-)
+@endpoint(router, "POST /v1/sign", READ, answer=SignedUrl, status=201, summary="Sign a URL")
 async def sign_url(request: Request, services: Given, body: SignUrl) -> Response:
     """Create a URL with which anyone can read `path` as the caller can, until the URL or the caller's token expires."""
     if services.auth.principal is None:

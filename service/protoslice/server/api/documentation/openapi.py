@@ -175,11 +175,11 @@ def openapi_document(routes: Sequence[BaseRoute], rules: Mapping[str, Rule]) -> 
 
 def _describe(operation: dict[str, Any], route: Route) -> None:
     """Add what FastAPI does not know of a route."""
-    failures = {*route.fails, 412} if route.cached else route.fails
+    responses: dict[str, Any] = operation["responses"]
+    failures = {*route.fails, *([412] if route.cached else ()), *([422] if "422" in responses else ())}
     if route.cached:
-        operation["responses"]["304"] = SEEN
-    for status, described in problems(*failures).items():  # that of 422 in place of FastAPI's
-        operation["responses"][str(status)] = described
+        responses["304"] = SEEN
+    responses |= {str(status): described for status, described in problems(*failures).items()}
     if route.deprecation is not None:
         operation["x-deprecated"] = route.deprecation._asdict()
 
@@ -259,7 +259,7 @@ def _schema(media: str, answers: Sequence[Mapping[str, Any]]) -> Mapping[str, An
 
 
 def _finish(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
-    """Add what all operations share, in place of the framework's own 422."""
+    """Add what all operations share."""
     schemas = document["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
@@ -268,7 +268,6 @@ def _finish(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
     shared: dict[str, Any] = {}
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
-            _drop_validation(operation["responses"])
             rule = rules[f"{'GET' if method == 'head' else method.upper()} {path}"]
             asked = [{name: [rule.scope.value]} for name in _SECURITY] if rule.scope is not None else []
             operation["security"] = [*asked, {}] if asked else []
@@ -353,11 +352,3 @@ def _shared(shared: dict[str, Any], status: str, said: dict[str, Any], method: s
     if shared.setdefault(name, said) != said:
         raise AssertionError(f"operations say different things of {status}")
     return {"$ref": f"#/components/responses/{name}"}
-
-
-def _drop_validation(responses: dict[str, Any]) -> None:
-    content = responses.get("422", {}).get("content", {})
-    if "application/json" in content:
-        content.pop("application/json")
-        if not content:
-            responses.pop("422")
