@@ -343,5 +343,5 @@ def test_nginx_caches_the_views_of_a_store_and_nothing_else() -> None:
     for path in ("/v1/stores/m:1", f"/spaces/a/b/v1/stores/{'0' * 64}", f"/x/v1/stores/{'0' * 64}"):
         assert not re.fullmatch(begin, path)
     assert set(views.removesuffix(")").split("|")) == {
-        view.name + ("$" if view.rest is None else "/") for view in VIEWS
+        view.segment + ("$" if view.rest is None else "/") for view in VIEWS
     }, "each view needs its name in nginx-cache.conf and nginx-private-cache.conf"

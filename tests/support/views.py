@@ -5,8 +5,8 @@ from __future__ import annotations
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from protoslice.server.api.view_router import ViewRouter
-from protoslice.server.api.views import VIEWS, StoreView
+from protoslice.server.api.view_router import ViewRoutes
+from protoslice.server.api.views import VIEWS, View
 from protoslice.serving import OpenStore, Representation
 
 FILE: Final = "dir/mödel.onnx"
@@ -38,17 +38,18 @@ class ViewCase(NamedTuple):
     """True if every store with a root proto has it: tests of stores read it from all of theirs."""
 
     @property
-    def view(self) -> StoreView:
+    def view(self) -> View:
         """The view that the path names."""
         return self._found()[0]
 
     async def of(self, store: OpenStore) -> Representation:
         """Return the view of a store."""
         view, rest = self._found()
-        return await view.select(store, rest, view.query.read(self.path.partition("?")[2].encode()))
+        query = view.parameters.read(self.path.partition("?")[2].encode())
+        return await view.select(*view.arguments(store, rest, query))
 
-    def _found(self) -> tuple[StoreView, str]:
-        found = ViewRouter(VIEWS).find(f"/v1/stores/any/{self.path.partition('?')[0]}")
+    def _found(self) -> tuple[View, str]:
+        found = ViewRoutes(VIEWS).find(f"/v1/stores/any/{self.path.partition('?')[0]}")
         assert found is not None, self.path
         return found.view, found.rest
 

@@ -136,9 +136,10 @@ class Route(APIRoute):
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Admit the request, check its query, and limit its body; one declared too long is refused unread."""
-        context_of(scope).render = partial(self.render, scope)
+        context = context_of(scope)
+        context.route, context.render = self.path, partial(self.render, scope)
         if scope["method"] not in (self.methods or ()):
-            raise HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(_allowed(scope))})
+            raise method_not_allowed(scope)
         services: Services = scope["app"].services
         fields = read_fields(scope)
         found = await services.admit(scope, fields, self.rule, scope["path_params"])
@@ -158,7 +159,7 @@ class Route(APIRoute):
             await found.stores.quotas.check(stored_bytes=size)
         digest = BodyDigest(fields) if self.body_limits.digest_checked else None
         declared = None if b"transfer-encoding" in fields else size
-        body = context_of(scope).body = LimitedBody(receive, limit, services.settings, digest, size=declared)
+        body = context.body = LimitedBody(receive, limit, services.settings, digest, size=declared)
         await super().handle(scope, body, send)
 
 
@@ -250,8 +251,12 @@ def routes_of(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, Route]]:
             raise RuntimeError(f"{route!r} is not a Route: its access would not be checked")
 
 
+def method_not_allowed(scope: Scope) -> HttpProblem:
+    """Return the problem of a request whose path has routes for other methods."""
+    return HttpProblem(METHOD, METHOD.advice, headers={"allow": ", ".join(_allowed(scope))})
+
+
 def _allowed(scope: Scope) -> Iterator[str]:
-    """Yield the methods that any route takes at this path."""
     routes: Iterable[BaseRoute] = scope["app"].router.routes
     for method in ("GET", "PUT", "POST", "PATCH", "DELETE"):
         if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes):

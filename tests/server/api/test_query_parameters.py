@@ -14,7 +14,7 @@ import pytest
 from tests.support.calls import RULES
 
 import protoslice.server
-from protoslice.server.api.views import PREFIX, VIEWS
+from protoslice.server.api.views import PREFIX
 from protoslice.server.app import Application, create_app
 from protoslice.server.auth.permissions import OPEN, from_query, from_upload
 from protoslice.server.auth.signatures import Signer
@@ -44,7 +44,7 @@ class OwnRoute(NamedTuple):
 
 def own_routes(app: Application) -> dict[str, OwnRoute]:
     """Every route of an application but those of registries and those of `FOREIGN`."""
-    found = {view.row: OwnRoute(view.row, view.query.names) for view in VIEWS}
+    found = dict[str, OwnRoute]()
     for row, route in routes_of(app.router.routes):
         if not route.endpoint.__module__.startswith(REGISTRIES) and row not in FOREIGN:
             found[row] = OwnRoute(row, route.query)

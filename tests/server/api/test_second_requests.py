@@ -17,8 +17,9 @@ from tests.support.store_routes import ROUTES, targets
 
 from protoslice import schema
 from protoslice.server.api.views import PREFIX, VIEWS
-from protoslice.server.app import Application
+from protoslice.server.app import Application, create_app
 from protoslice.server.rendering import Renderer
+from protoslice.server.settings import Settings
 
 TENSORS: Final = 1000
 """Tensors and nodes of the model, and records of the stream. A request of fewer steps goes through none of them."""
@@ -99,12 +100,15 @@ def all_targets(ids: Mapping[str, str], routes: tuple[str, ...] = ROUTES) -> Ite
 def parameter_targets(ids: Mapping[str, str]) -> dict[tuple[str, str], list[str]]:
     """Targets of every view with each value of every parameter that it declares, by view and parameter."""
     found = dict[tuple[str, str], list[str]]()
+    document = create_app(Settings(storage="memory://")).openapi()
     for view in VIEWS:
         of_records = "/records" in view.path
         fits = OF_RECORDS if of_records else FITTING
-        for each in view.query.openapi:
+        for each in document["paths"][view.path_format]["get"]["parameters"]:
+            if each["in"] != "query":
+                continue
             name, kind = each["name"], each["schema"]
-            given = each["example"]
+            (given,) = kind["examples"]
             examples = given if isinstance(given, list) else [str(given).lower() if given is True else given]
             values = fits.get(name) or kind.get("enum") or examples
             if of_records and name != "framing":

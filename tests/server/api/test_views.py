@@ -69,8 +69,8 @@ def test_ids_are_immutable_and_names_are_not(client: httpx.Client, store: dict[s
 
 
 def test_every_view_has_a_case() -> None:
-    named = {case.view.row for case in CASES}
-    assert named == {view.row for view in VIEWS}, "each view needs a case in tests/support/views.py"
+    named = {case.view.path for case in CASES}
+    assert named == {view.path for view in VIEWS}, "each view needs a case in tests/support/views.py"
 
 
 @pytest.mark.parametrize("shown", ["chunks", "tree?path=graph", "treemap", "summary", "tensors", "pieces"])

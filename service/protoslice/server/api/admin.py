@@ -258,6 +258,7 @@ _DAMAGED = "protoslice.damaged"
     "GET /v1/webhooks",
     ADMIN,
     answer=PageOf[WebhookFacts],
+    fails=(422,),
     cached=True,
     summary="List webhooks",
 )

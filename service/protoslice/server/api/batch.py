@@ -15,7 +15,7 @@ from protoslice.concurrency.executor import counted_work
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
 from protoslice.server.api.requests import AskedPart, AskMerge, AskParts
 from protoslice.server.api.view_parameters import MergeQuery
-from protoslice.server.api.view_router import FoundView, ViewRouter, answer_view
+from protoslice.server.api.view_router import FoundView, ViewRoutes, answer_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.permissions import READ
 from protoslice.server.auth.places import Ref
@@ -32,7 +32,7 @@ from protoslice.sources.ropes import Rope
 
 router = RouteGroup(tags=["views"])
 
-_ROUTER: Final = ViewRouter(VIEWS)
+_VIEWS: Final = ViewRoutes(VIEWS)
 _MOST_PIECES: Final = 1 << 20
 """Pieces of the ropes of all parts of an answer: each takes some 32 bytes of memory."""
 _MOST_SECONDS: Final = 30
@@ -53,7 +53,7 @@ _MERGED: Final[dict[int | str, dict[str, Any]]] = {
         "description": "The message.",
         "content": {
             media: {} if media in FORMS else {"schema": {"type": "string", "format": "binary"}}
-            for media in next(view.media_types for view in VIEWS if view.name == "merge")
+            for media in next(view.media_types for view in VIEWS if view.segment == "merge")
         },
     }
 }
@@ -95,7 +95,7 @@ async def merge(request: Request, services: Given, ref: Ref, body: AskMerge) -> 
         omit=tuple(body.omit),
         client=context_of(request.scope).key,
     )
-    found = _ROUTER.find(f"/v1/stores/{request.path_params['ref']}/merge")
+    found = _VIEWS.find(f"/v1/stores/{request.path_params['ref']}/merge")
     assert found is not None, "the view exists"
     return _ViewResponse(found, query, await services.stores.view(ref))
 
@@ -142,11 +142,11 @@ async def _planned(
 ) -> tuple[Representation, Headers, tuple[int, int]]:
     """The representation of a part, its headers, and the range of it that is sent."""
     path, _, query = part.view.partition("?")
-    found = _ROUTER.find(f"/v1/stores/{store.info.id}/{unquote(path)}")
+    found = _VIEWS.find(f"/v1/stores/{store.info.id}/{unquote(path)}")
     if found is None:
         raise NotFound(f"No view {part.view[:200]!r}: use one such as chunks/0, tensors/NAME or files/PATH")
-    parsed = found.view.query.read(query.encode(), context_of(request.scope).key)
-    rope = await found.view.select(store, found.rest, parsed)
+    parsed = found.view.parameters.read(query.encode(), context_of(request.scope).key)
+    rope = await found.view.select(*found.view.arguments(store, found.rest, parsed))
     fields = {} if part.range is None else {b"range": part.range}
     policy = found.policy(rope.versioned, f"/v1/stores/{store.info.id}/{part.view}", services)
     plan = ResponsePlanner(rope, policy).plan("GET", fields)

@@ -1,4 +1,4 @@
-"""Query parameters of views: dataclasses, whose annotations give names, values and the description for OpenAPI."""
+"""Query parameters of views: dataclasses, whose annotations say how they are read, and describe them to FastAPI."""
 
 from __future__ import annotations
 
@@ -9,11 +9,16 @@ from operator import attrgetter
 from types import UnionType
 from typing import Annotated, Any, Final, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from fastapi import Depends
 from fastapi import Query as Parameter
 from fastapi.params import Query as Described
+from pydantic import WithJsonSchema
 
 from protoslice.formats.onnx_external import ALIGNMENT
+from protoslice.server.auth.places import Ref
 from protoslice.server.http.query import Query, QueryNames, number_of
+from protoslice.server.services import Given
+from protoslice.serving import OpenStore
 from protoslice.streams.framing import FRAMINGS, WRITTEN
 from protoslice.tensors.reading import FLOATS
 from protoslice.tensors.safetensors_file import FileLayout
@@ -21,16 +26,20 @@ from protoslice.views.records import RecordsRequest
 
 T = TypeVar("T")
 
-SIZE: Final = "size"
+SIZE: Final = WithJsonSchema({"type": "string"})
 """In `Annotated`: the text of the parameter is a size, such as `64KiB`."""
-CLIENT: Final = "client"
+WHOLE: Final = WithJsonSchema({"type": "integer", "minimum": 0})
+"""In `Annotated`: a size that is a plain number."""
+CLIENT: Final = Parameter(include_in_schema=False)
 """In `Annotated`: no parameter, but the key that the client counts under."""
-_SCHEMAS: Final[dict[Any, dict[str, Any]]] = {
-    bool: {"type": "boolean"},
-    int: {"type": "integer"},
-    str: {"type": "string"},
-    tuple: {"type": "array", "items": {"type": "string"}},
-}
+
+
+async def _viewed(services: Given, ref: Ref) -> OpenStore:
+    return await services.stores.view(ref)
+
+
+Viewed = Annotated[OpenStore, Depends(_viewed)]
+"""The store that the path names, opened for reading."""
 
 
 class Parameters(Generic[T]):
@@ -40,21 +49,20 @@ class Parameters(Generic[T]):
         hints = get_type_hints(kind, include_extras=True)
         self._kind, self._none = kind, kind()
         self._read: dict[str, Callable[[Query], Any]] = {}
-        described: list[dict[str, Any]] = []
-        hidden = set[str]()
+        repeatable, integers = set[str](), set[str]()
         for field in fields(kind):  # type: ignore[arg-type]  # a dataclass
             base, marks = _split(hints[field.name])
             if CLIENT in marks:
                 self._read[field.name] = attrgetter("client")
                 continue
             self._read[field.name] = _reader(field.name, "size" if SIZE in marks else base, field.default)
-            said = next(mark for mark in marks if isinstance(mark, Described))
-            schema = _SCHEMAS[str if SIZE in marks else base]
-            described.append(_openapi(field.name, said, schema, field.default))
-            hidden |= set() if said.include_in_schema else {field.name}
-        self.names: Final = QueryNames.of(described)
-        self.openapi: Final = tuple(each for each in described if each["name"] not in hidden)
-        """The parameters as OpenAPI describes them."""
+            described = next(mark for mark in marks if isinstance(mark, Described))
+            if not described.examples or not described.description:
+                raise RuntimeError(f"describe the parameter {field.name}, and give an example")
+            repeatable |= {field.name} if base is tuple else set()
+            integers |= {field.name} if base is int and (WHOLE in marks or SIZE not in marks) else set()
+        names = {name for name, read in self._read.items() if not isinstance(read, attrgetter)}
+        self.names: Final = QueryNames(names, repeatable, integers)
 
     def read(self, query_string: bytes, client: str = "") -> T:
         """Return the parameters of a request; `InvalidInput` for unknown, repeated and invalid ones."""
@@ -87,27 +95,6 @@ def _reader(name: str, kind: Any, default: Any) -> Callable[[Query], Any]:
 def _number(name: str, default: int | None, query: Query) -> int | None:
     text = query.one(name)
     return default if text is None else number_of(name, text)
-
-
-def query_parameter(name: str, description: str, schema: dict[str, Any], example: Any) -> dict[str, Any]:
-    """Return a parameter of the query that may be left out, as OpenAPI describes it."""
-    return {
-        "name": name,
-        "in": "query",
-        "required": False,
-        "description": description,
-        "schema": schema,
-        "example": example,
-    }
-
-
-def _openapi(name: str, said: Described, schema: dict[str, Any], default: Any) -> dict[str, Any]:
-    if not said.examples or not said.description:
-        raise RuntimeError(f"describe the parameter {name}, and give an example")
-    schema = schema | dict(said.json_schema_extra or {})  # type: ignore[arg-type]  # never a function here
-    if default not in {None, (), ""}:
-        schema["default"] = default
-    return query_parameter(name, said.description, schema, said.examples[0])
 
 
 PLAN_HELP: Final = (
@@ -243,7 +230,7 @@ class RecordsQuery(StreamQuery):
         Parameter(
             description="Number of records to draw at random; they are returned in the order of the stream.",
             examples=[100],
-            json_schema_extra={"maximum": 10000},
+            le=10000,
         ),
     ] = None
     seed: Annotated[int, Parameter(description="Seed of the sample; the same seed draws the same.", examples=[7])] = 0
@@ -268,10 +255,10 @@ class RecordsQuery(StreamQuery):
     ] = "delimited"
     summary: Annotated[
         str | None,
+        WithJsonSchema({"type": "boolean"}),
         Parameter(
             description="Return a summary of the stream in JSON instead of records.",
             examples=[True],
-            json_schema_extra={"type": "boolean"},
         ),
     ] = None
 
@@ -296,11 +283,11 @@ class TensorQuery:
     sample: Annotated[
         int | None,
         SIZE,
+        WHOLE,
         Parameter(
             description="Maximum number of elements to examine for statistics, in evenly spread runs; 0 for all. "
             "Default: 16 777 216.",
             examples=[1000000],
-            json_schema_extra={"type": "integer", "minimum": 0},
         ),
     ] = None
     dequantize: Annotated[
@@ -337,7 +324,8 @@ class OnnxQuery:
         Parameter(
             description="Alignment of each tensor in `weights.bin`, in bytes: a power of two.",
             examples=[256],
-            json_schema_extra={"minimum": 1, "maximum": 1048576},
+            ge=1,
+            le=1048576,
         ),
     ] = ALIGNMENT
 
@@ -360,7 +348,8 @@ class TensorsQuery:
             description="Alignment of each tensor in the file, in bytes: a power of two. Tensors named "
             "`protoslice.padding.…` fill the gaps. Default: the width of the elements.",
             examples=[4096],
-            json_schema_extra={"minimum": 1, "maximum": 1048576},
+            ge=1,
+            le=1048576,
         ),
     ] = None
     dtype: Annotated[

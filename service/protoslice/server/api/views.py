@@ -1,11 +1,13 @@
-"""Views of a store: each is a function with a row that routing, access, OpenAPI and the fast path read."""
+"""Views of a store: each is a function that selects bytes, and a route that access, OpenAPI and the fast path read."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_type_hints
+
+from fastapi import Depends, Path
+from pydantic import WithJsonSchema
+from starlette.responses import Response
 
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import RecordsSummary, TensorEntry, TensorStatistics
@@ -21,9 +23,11 @@ from protoslice.server.api.view_parameters import (
     StreamQuery,
     TensorQuery,
     TensorsQuery,
+    Viewed,
 )
 from protoslice.server.auth.permissions import READ_SIGNED, Rule
-from protoslice.server.http.query import number_of
+from protoslice.server.http.query import QueryNames, number_of
+from protoslice.server.routing import Route
 from protoslice.serving import OpenStore, Representation
 from protoslice.streams.selection import RecordChoice, RecordPart
 from protoslice.tensors.listing import tags_of
@@ -32,64 +36,83 @@ from protoslice.views import chunks, documents, models, records, tensors
 
 PREFIX: Final = "/v1/stores/{ref}"
 
-Select = Callable[[OpenStore, str, Any], Awaitable[Representation]]
+Select = Callable[..., Awaitable[Representation]]
 Selected = TypeVar("Selected", bound=Select)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreView:
-    """One view: its URL, media types and parameters, and the function that selects its bytes."""
+class View(Route):
+    """Route of bytes of a store, which its function selects.
 
-    name: str
-    """The path segment after the store."""
-    rest: str | None = None
-    """Starlette template of the remaining path; None when there is none."""
-    summary: str
-    select: Select
-    """Its name is the operation in OpenAPI, its docstring the description."""
-    select_sync: Callable[[OpenStore, str], Representation] | None = None
-    """The same without waiting, for views that need no planning and no parameters."""
-    media_types: tuple[str, ...]
-    rule: Rule = READ_SIGNED
-    """Access to it."""
-    etag: Callable[[OpenStore, str, Any], str | None] | None = None
-    """Entity tag of a view that is costly to make, known without making it; None where only the view tells."""
-    experimental: bool = False
-    """True for an operation that may change within `/v1`."""
-    versioned: bool = False
-    """True if a later program may give other bytes, under another entity tag, for the same store."""
-    rendered: bool = False
-    """True if messages are also given as JSON and text."""
-    json: tuple[Any, ...] = ()
-    """Classes of the objects that it gives as `application/json`, for OpenAPI."""
-    parameters: type = NoQuery
-    """Dataclass of the query parameters; any other parameter is refused."""
-    query: Parameters[Any] = field(init=False)
+    FastAPI describes the function; `ViewRoutes` calls it, without dependency injection.
+    """
 
-    def __post_init__(self) -> None:
-        """Read the parameters."""
-        object.__setattr__(self, "query", Parameters(self.parameters))
+    def __init__(  # noqa: PLR0913 - the columns of a row
+        self,
+        path: str,
+        select: Select,
+        *,
+        summary: str,
+        media_types: tuple[str, ...],
+        rule: Rule = READ_SIGNED,
+        select_sync: Callable[..., Representation] | None = None,
+        etag: Callable[..., str | None] | None = None,
+        experimental: bool = False,
+        versioned: bool = False,
+        rendered: bool = False,
+        json: tuple[Any, ...] = (),
+    ) -> None:
+        """Declare a view at `path` below the store: a name, and perhaps one parameter.
+
+        `select` takes the store, the text of the parameter, and `query`, a dataclass of the parameters of the query, as
+        far as it has them. `select_sync` is the same without waiting, for a view that needs no planning and no query.
+        `etag` takes what `select` does, and returns the entity tag of a view that is costly to make, or None where only
+        the view tells. `versioned` is for views of which a later program may give other bytes, under another entity
+        tag; `rendered` for messages that are also given as JSON and text. `json` are the classes of objects that are
+        given as `application/json`.
+        """
+        self.segment, _, template = path.partition("/")
+        self.rest: Final = template.strip("{}").partition(":")[0] or None
+        """Name of the parameter of the path; None where there is none."""
+        self.select, self.select_sync, self.etag = select, select_sync, etag
+        self.media_types, self.versioned, self.rendered, self.json = media_types, versioned, rendered, json
+        self.parameters: Final = Parameters(get_type_hints(select).get("query", NoQuery))
+        super().__init__(
+            f"{PREFIX}/{path}",
+            select,
+            rule=rule,
+            methods=["GET"],
+            fails=(409, 413, 416),
+            cached=True,
+            tags=["views"],
+            summary=summary,
+            operation_id=select.__name__,
+            response_class=Response,
+            openapi_extra={"x-stability": "experimental"} if experimental else None,
+        )
 
     @property
-    def operation(self) -> str:
-        """The name of the operation in OpenAPI."""
-        return self.select.__name__
+    def query(self) -> QueryNames:
+        """Names of the query parameters."""
+        return self.parameters.names
 
-    @property
-    def description(self) -> str:
-        """The description in OpenAPI."""
-        return inspect.getdoc(self.select) or ""
+    def arguments(self, store: OpenStore, rest: str, query: object) -> tuple[Any, ...]:
+        """Return the arguments of `select` and `etag`."""
+        return (store, *((rest,) if self.rest else ()), *((query,) if self.parameters.names.known else ()))
 
-    @property
-    def row(self) -> str:
-        """Method and path of the route."""
-        return f"GET {self.path}"
 
-    @property
-    def path(self) -> str:
-        """The route's template."""
-        return f"{PREFIX}/{self.name}" + ("" if self.rest is None else f"/{{{self.rest}}}")
-
+FilePath = Annotated[str, Path(description="Path of the file; may contain slashes.", examples=["model.onnx"])]
+TensorName = Annotated[
+    str, Path(description="Name or address of the tensor; may contain slashes.", examples=["conv1.weight"])
+]
+Number = Annotated[
+    str, WithJsonSchema({"type": "integer", "minimum": 0}), Path(description="Number, from 0.", examples=[0])
+]
+Shard = Annotated[str, Path(description="Name of the file.", examples=["model-00001-of-00003.safetensors"])]
+OnnxFile = Annotated[
+    str,
+    WithJsonSchema({"type": "string", "enum": ["model.onnx", "weights.bin", "single.onnx"]}),
+    Path(description="File to compose.", examples=["model.onnx"]),
+]
 
 _MESSAGE: Final = "application/protobuf"
 _BYTES: Final = "application/octet-stream"
@@ -97,28 +120,28 @@ _TEXT: Final = "text/plain"
 _JSON: Final = ("application/protobuf+json", "application/json")
 _RENDERED: Final = (_MESSAGE, _BYTES, *_JSON, _TEXT)
 
-VIEWS: Final[list[StoreView]] = []
+VIEWS: Final[list[View]] = []
 """All views that give bytes."""
 
 
-def view(name: str, **row: Any) -> Callable[[Selected], Selected]:
-    """Make the decorated function a view; `row` has the other members of its `StoreView`."""
+def view(path: str, **options: Any) -> Callable[[Selected], Selected]:
+    """Make the decorated function a view; for `options` see `View`."""
 
     def add(select: Selected) -> Selected:
-        VIEWS.append(StoreView(name=name, select=select, **row))
+        VIEWS.append(View(path, select, **options))
         return select
 
     return add
 
 
-@view("files", rest="path:path", summary="Get a file", select_sync=OpenStore.file, media_types=(_BYTES,))
-async def get_file(store: OpenStore, rest: str, query: NoQuery) -> Representation:
+@view("files/{path:path}", summary="Get a file", select_sync=OpenStore.file, media_types=(_BYTES,))
+async def get_file(store: Viewed, path: FilePath) -> Representation:
     """Return the file as uploaded, with ranges, validators and digests. Use the path in the store's list of files."""
-    return store.file(rest)
+    return store.file(path)
 
 
 @view("archive.tar", summary="Get all files as a tar archive", versioned=True, media_types=("application/x-tar",))
-async def get_archive(store: OpenStore, rest: str, query: NoQuery) -> Representation:
+async def get_archive(store: Viewed) -> Representation:
     """Return every file as uploaded, with ranges like any other view.
 
     For programs that load models from an archive URL, such as KServe.
@@ -131,9 +154,8 @@ async def get_archive(store: OpenStore, rest: str, query: NoQuery) -> Representa
     summary="Get the ChunkMetadata of the store",
     media_types=(_MESSAGE, *_JSON, _TEXT),
     rendered=True,
-    parameters=PlanQuery,
 )
-async def get_metadata(store: OpenStore, rest: str, query: PlanQuery) -> Representation:
+async def get_metadata(store: Viewed, query: Annotated[PlanQuery, Depends()]) -> Representation:
     """Return a description of the chunks of the message, in TensorFlow's proto_splitter schema."""
     return await chunks.metadata(store, query.plan)
 
@@ -143,17 +165,15 @@ def _planned_chunk(store: OpenStore, rest: str) -> Representation:
 
 
 @view(
-    "chunks",
-    rest="n",
+    "chunks/{n}",
     summary="Get a chunk",
     select_sync=_planned_chunk,
     media_types=_RENDERED,
     rendered=True,
-    parameters=PlanQuery,
 )
-async def get_chunk(store: OpenStore, rest: str, query: PlanQuery) -> Representation:
+async def get_chunk(store: Viewed, n: Number, query: Annotated[PlanQuery, Depends()]) -> Representation:
     """Return the serialized message or the raw bytes. Messages can also be rendered as JSON or text."""
-    return await chunks.chunk(store, number_of("chunk", rest), query.plan)
+    return await chunks.chunk(store, number_of("chunk", n), query.plan)
 
 
 @view(
@@ -161,9 +181,8 @@ async def get_chunk(store: OpenStore, rest: str, query: PlanQuery) -> Representa
     summary="Get a merged message, or a part of it",
     media_types=_RENDERED,
     rendered=True,
-    parameters=MergeQuery,
 )
-async def get_merged(store: OpenStore, rest: str, query: MergeQuery) -> Representation:
+async def get_merged(store: Viewed, query: Annotated[MergeQuery, Depends()]) -> Representation:
     """Return the serialized message at `path`; without `path` the whole proto, byte for byte as uploaded.
 
     For a bytes or string field, returns its content; for a scalar, its text. In a stream of records, start the path
@@ -177,25 +196,22 @@ async def get_merged(store: OpenStore, rest: str, query: MergeQuery) -> Represen
     summary="Get the store as a chunked file",
     versioned=True,
     media_types=("application/x-riegeli",),
-    parameters=PlanQuery,
 )
-async def get_chunked_proto(store: OpenStore, rest: str, query: PlanQuery) -> Representation:
+async def get_chunked_proto(store: Viewed, query: Annotated[PlanQuery, Depends()]) -> Representation:
     """Return a riegeli file for TensorFlow's Merger; for an uploaded chunked file, the file itself."""
     return await chunks.cpb(store, query.plan)
 
 
 @view(
-    "records",
-    rest="n",
+    "records/{n}",
     summary="Get a record",
     versioned=True,
     media_types=(_MESSAGE, *_JSON, _TEXT),
     rendered=True,
-    parameters=StreamQuery,
 )
-async def get_record(store: OpenStore, rest: str, query: StreamQuery) -> Representation:
+async def get_record(store: Viewed, n: Number, query: Annotated[StreamQuery, Depends()]) -> Representation:
     """Return a record by its number, from 0. Can be rendered as JSON or text if the type is known."""
-    return await records.one(store, number_of("record", rest), query.stream)
+    return await records.one(store, number_of("record", n), query.stream)
 
 
 @view(
@@ -205,9 +221,8 @@ async def get_record(store: OpenStore, rest: str, query: StreamQuery) -> Represe
     media_types=("application/x-protobuf-delimited", _BYTES, "application/jsonl", "application/json", _TEXT),
     json=(RecordsSummary,),
     rendered=True,
-    parameters=RecordsQuery,
 )
-async def get_records(store: OpenStore, rest: str, query: RecordsQuery) -> Representation:
+async def get_records(store: Viewed, query: Annotated[RecordsQuery, Depends()]) -> Representation:
     """Return a range of records, a list of them, or all: framed, or as JSON lines or text if the type is known.
 
     With `summary`, returns the framing, the type, the number of records, and any damage that cuts the stream short.
@@ -229,15 +244,13 @@ async def get_records(store: OpenStore, rest: str, query: RecordsQuery) -> Repre
 
 
 @view(
-    "tensors",
-    rest="name:path",
+    "tensors/{name:path}",
     summary="Get a tensor, or a slice of it",
     versioned=True,
     media_types=(_BYTES, "application/json"),
     json=(TensorStatistics, TensorEntry),
-    parameters=TensorQuery,
 )
-async def get_tensor(store: OpenStore, rest: str, query: TensorQuery) -> Representation:
+async def get_tensor(store: Viewed, name: TensorName, query: Annotated[TensorQuery, Depends()]) -> Representation:
     """Return the elements row-major and little-endian, as raw bytes or as a `.npy` file.
 
     Quantized tensors of GGUF files are returned as their blocks, or with `dequantize` as F32.
@@ -249,7 +262,7 @@ async def get_tensor(store: OpenStore, rest: str, query: TensorQuery) -> Represe
     """
     return await tensors.one(
         store,
-        rest,
+        name,
         query.slice,
         query.format,
         query.sample,
@@ -258,7 +271,7 @@ async def get_tensor(store: OpenStore, rest: str, query: TensorQuery) -> Represe
     )
 
 
-def _file_tag(store: OpenStore, rest: str, query: TensorsQuery) -> str | None:
+def _file_tag(store: OpenStore, query: TensorsQuery) -> str | None:
     return None if query.strict else tensors.file_tag(store, query.name, query.layout, tags_of(query.tags))
 
 
@@ -278,9 +291,8 @@ def _onnx_tag(store: OpenStore, rest: str, query: OnnxQuery) -> str | None:
     versioned=True,
     etag=_file_tag,
     media_types=(_BYTES,),
-    parameters=TensorsQuery,
 )
-async def get_safetensors(store: OpenStore, rest: str, query: TensorsQuery) -> Representation:
+async def get_safetensors(store: Viewed, query: Annotated[TensorsQuery, Depends()]) -> Representation:
     """Return tensors as a safetensors file.
 
     Tensors of a type that safetensors lacks are widened, or left out and named in the metadata and in
@@ -291,24 +303,24 @@ async def get_safetensors(store: OpenStore, rest: str, query: TensorsQuery) -> R
 
 
 @view(
-    "safetensors",
+    "safetensors/{shard}",
     experimental=True,
-    rest="shard",
     summary="Get tensors as one of several safetensors files",
     versioned=True,
     etag=_shard_tag,
     media_types=(_BYTES,),
-    parameters=ShardsQuery,
 )
-async def get_safetensors_shard(store: OpenStore, rest: str, query: ShardsQuery) -> Representation:
+async def get_safetensors_shard(
+    store: Viewed, shard: Shard, query: Annotated[ShardsQuery, Depends()]
+) -> Representation:
     """Return `model.safetensors` if its tensors fit into `shards`, else one of several files or their index.
 
     `model.safetensors.index.json` names the files, such as `model-00001-of-00003.safetensors`.
     """
     if query.shards is not None and query.shards < 1:
         raise InvalidInput("Invalid shards: use a size of at least one byte")
-    if not may_be_shard(rest):
-        raise NotFound(f"No file {rest[:100]!r} of these tensors: use {WHOLE}, or {INDEX}, which names the others")
+    if not may_be_shard(shard):
+        raise NotFound(f"No file {shard[:100]!r} of these tensors: use {WHOLE}, or {INDEX}, which names the others")
     made = await tensors.shards(
         store,
         query.name,
@@ -317,25 +329,23 @@ async def get_safetensors_shard(store: OpenStore, rest: str, query: ShardsQuery)
         layout=query.layout,
         tags=tags_of(query.tags),
     )
-    if rest not in made:
-        raise NotFound(f"No file {rest[:100]!r} of these tensors: they are in {', '.join([*made][:5]) or 'none'}")
-    return made[rest]
+    if shard not in made:
+        raise NotFound(f"No file {shard[:100]!r} of these tensors: they are in {', '.join([*made][:5]) or 'none'}")
+    return made[shard]
 
 
 @view(
-    "onnx",
+    "onnx/{file}",
     experimental=True,
-    rest="file",
     summary="Get an ONNX model as files that runtimes load",
     versioned=True,
     etag=_onnx_tag,
     media_types=(_BYTES,),
-    parameters=OnnxQuery,
 )
-async def get_onnx_file(store: OpenStore, rest: str, query: OnnxQuery) -> Representation:
+async def get_onnx_file(store: Viewed, file: OnnxFile, query: Annotated[OnnxQuery, Depends()]) -> Representation:
     """Return `model.onnx`, with weights of 1 KiB and more in `weights.bin`; or `single.onnx`, with all of them inside.
 
     Runtimes load models of any size from the first two, next to each other in a folder; they load `single.onnx` up to
     2 GiB. With `inputs` and `outputs`, the model is the part of the graph between these values.
     """
-    return await models.onnx_file(store, rest, query.inputs, query.outputs, query.align)
+    return await models.onnx_file(store, file, query.inputs, query.outputs, query.align)

@@ -6,6 +6,7 @@ import re
 from typing import Annotated, Final, NamedTuple
 from urllib.parse import quote, unquote_to_bytes
 
+from fastapi import Path
 from pydantic import AfterValidator
 from starlette.requests import Request
 from starlette.types import Scope
@@ -104,5 +105,12 @@ def plain_ref(ref: str) -> str:
     return ref.replace(_SLASH, "/")
 
 
-Ref = Annotated[str, AfterValidator(plain_ref)]
-"""Parameter of a path: an id of a store, the beginning of one, a tag, or a name in a registry."""
+Ref = Annotated[
+    str,
+    AfterValidator(plain_ref),
+    Path(
+        description="Id of the store, its first 12 or more digits, a tag, or a name in a registry.",
+        examples=["resnet50:3"],
+    ),
+]
+"""Parameter of a path that names a store."""

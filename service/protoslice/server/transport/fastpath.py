@@ -15,7 +15,7 @@ from weakref import ref
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from protoslice.errors import ProtosliceError
-from protoslice.server.api.view_router import FoundView, ViewRouter, rendered_form
+from protoslice.server.api.view_router import FoundView, ViewRoutes, rendered_form
 from protoslice.server.auth.places import place_of
 from protoslice.server.auth.signatures import UrlSignature, signed_alone
 from protoslice.server.context import RequestContext, given_id
@@ -90,7 +90,7 @@ class _Target:
 class FastPath:
     """Answers requests without waiting, where that can be."""
 
-    def __init__(self, router: ViewRouter, policy: OriginPolicy, recorder: Recorder, services: Services) -> None:
+    def __init__(self, router: ViewRoutes, policy: OriginPolicy, recorder: Recorder, services: Services) -> None:
         self._find = lru_cache(maxsize=_TARGETS)(lambda target: _find(router, target))
         self._policy = policy
         self._recorder = recorder
@@ -141,7 +141,7 @@ class FastPath:
         return context.auth is not None
 
 
-def _find(router: ViewRouter, target: bytes) -> _Target | None:
+def _find(router: ViewRoutes, target: bytes) -> _Target | None:
     """Return what a target asks for: a path of a view without anything to decode, maybe signed; None for any other.
 
     A signature is taken off, since it does not belong into the log.

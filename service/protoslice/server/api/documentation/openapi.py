@@ -11,7 +11,6 @@ from starlette.routing import BaseRoute
 from protoslice.build import build
 from protoslice.server.api.documentation.openapi_fragments import (
     BINARY,
-    EXPERIMENTAL,
     REQUEST_ID,
     SEEN,
     header,
@@ -19,7 +18,7 @@ from protoslice.server.api.documentation.openapi_fragments import (
 )
 from protoslice.server.api.encoding import json_schemas
 from protoslice.server.api.models import ProblemModel
-from protoslice.server.api.views import VIEWS, StoreView
+from protoslice.server.api.views import VIEWS, View
 from protoslice.server.auth.permissions import Rule
 from protoslice.server.request.middleware import OPERATING
 from protoslice.server.routing import Route, routes_of
@@ -32,14 +31,6 @@ _DIGEST: Final = {
     "description": "Digest of the body, which the service verifies: `sha-256=:<base64>:`.",
 }
 _CHANGING: Final = frozenset({"post", "put", "patch", "delete"})
-_REF: Final = {
-    "name": "ref",
-    "in": "path",
-    "required": True,
-    "schema": {"type": "string"},
-    "description": "Id of the store, its first 12 or more digits, or a tag.",
-    "example": "resnet50:3",
-}
 _NAME: Final = "^[a-z0-9][a-z0-9-]{0,62}$"
 _TAG: Final = "^[A-Za-z0-9][A-Za-z0-9._:@~+-]{0,127}$"
 _PATTERNS: Final = {
@@ -62,29 +53,6 @@ _SECURITY: Final = {
         "description": "An access token. A service that is open needs none.",
     },
     "basic": {"type": "http", "scheme": "basic", "description": "Any user name, and an access token as the password."},
-}
-_REST: Final[dict[str, dict[str, Any]]] = {
-    "path": {
-        "schema": {"type": "string"},
-        "description": "Path of the file; may contain slashes.",
-        "example": "model.onnx",
-    },
-    "name": {
-        "schema": {"type": "string"},
-        "description": "Name or address of the tensor; may contain slashes.",
-        "example": "conv1.weight",
-    },
-    "file": {
-        "schema": {"type": "string", "enum": ["model.onnx", "weights.bin", "single.onnx"]},
-        "description": "File to compose.",
-        "example": "model.onnx",
-    },
-    "shard": {
-        "schema": {"type": "string"},
-        "description": "Name of the file.",
-        "example": "model-00001-of-00003.safetensors",
-    },
-    "n": {"schema": {"type": "integer", "minimum": 0}, "description": "Number, from 0.", "example": 0},
 }
 _REQUEST_HEADERS: Final = {
     "If-Match": "Respond only if the representation has one of these entity tags.",
@@ -121,12 +89,14 @@ _DESCRIBED: Final = {
 
 def openapi_document(routes: Sequence[BaseRoute], rules: Mapping[str, Rule]) -> dict[str, Any]:
     """Return the document of these routes and the views; `rules` are those of all, by method and path."""
-    described = {row: route for row, route in routes_of(routes) if route.include_in_schema}
+    shown = [(row, route) for row, route in routes_of(routes) if route.include_in_schema]
+    described = dict(sorted(shown, key=lambda each: isinstance(each[1], View)))
     document = get_openapi(
         title="Protoslice",
         version=build(),
         summary="Protobuf files of any size, served in parts",
-        description="Upload protobuf models of any size; download chunks, files and merged parts by range.",
+        description="Upload protobuf models of any size; download chunks, files and merged parts by range. "
+        "Every `GET` also takes `HEAD`, which returns the same headers without a body.",
         license_info={"name": "Apache-2.0", "identifier": "Apache-2.0"},
         routes=list(described.values()),
         tags=[
@@ -162,10 +132,8 @@ def openapi_document(routes: Sequence[BaseRoute], rules: Mapping[str, Rule]) -> 
         _describe(operation, route)
         for status, kind in route.answers.items():
             operation["responses"][str(status)]["content"] = {"application/json": {"schema": schemas[kind]}}
-    for view in VIEWS:
-        answers = [schemas[kind] for kind in view.json]
-        methods = {method: _operation(view, method, answers) for method in ("get", "head")}
-        document["paths"].setdefault(view.path.replace(":path}", "}"), {}).update(methods)
+        if isinstance(route, View):
+            operation["responses"] |= _responses(route, [schemas[kind] for kind in route.json])
     state = document["paths"]["/v1/uploads/{upload}"]
     state["head"] = _head_of(state["get"])
     document["components"]["schemas"] |= definitions
@@ -184,19 +152,6 @@ def _describe(operation: dict[str, Any], route: Route) -> None:
         operation["x-deprecated"] = route.deprecation._asdict()
 
 
-def _operation(view: StoreView, method: str, answers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    head = method == "head"
-    return {
-        "tags": ["views"],
-        "operationId": f"{view.operation}_head" if head else view.operation,
-        "summary": view.summary + (": headers only" if head else ""),
-        "description": view.description,
-        **(EXPERIMENTAL if view.experimental else {}),
-        "parameters": _parameters(view, ranged=not head),
-        "responses": _responses(view, answers, head=head),
-    }
-
-
 def _head_of(operation: Mapping[str, Any]) -> dict[str, Any]:
     """Return the HEAD of a route, for protocols whose clients ask by it."""
     responses = {status: {**said} for status, said in operation["responses"].items()}
@@ -206,43 +161,22 @@ def _head_of(operation: Mapping[str, Any]) -> dict[str, Any]:
     return {**operation, **named, "responses": responses}
 
 
-def _parameters(view: StoreView, *, ranged: bool) -> list[dict[str, Any]]:
-    rest = (view.rest or "").partition(":")[0]
-    found = [
-        _REF,
-        *([{"name": rest, "in": "path", "required": True, **_REST[rest]}] if rest else []),
-        *view.query.openapi,
-    ]
-    headers = {**(_RANGE_HEADERS if ranged else {}), **_REQUEST_HEADERS}
-    return [
-        *found,
-        *(_header(name, said) for name, said in headers.items()),
-    ]
-
-
-def _responses(view: StoreView, answers: Sequence[Mapping[str, Any]], *, head: bool) -> dict[str, Any]:
+def _responses(view: View, answers: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     content = {media: {"schema": _schema(media, answers)} for media in _media_types(view)}
-    found: dict[int | str, dict[str, Any]] = {
-        200: {
-            "description": "The whole representation.",
-            "headers": _DESCRIBED,
-            **({} if head else {"content": content}),
+    parts = {media: {"schema": BINARY} for media in (*_media_types(view), "multipart/byteranges")}
+    position = header("Position of the part; only for a single range.")
+    return {
+        "200": {"description": "The whole representation.", "headers": _DESCRIBED, "content": content},
+        "206": {
+            "description": "The requested ranges.",
+            "headers": {**_DESCRIBED, "content-range": position},
+            "content": parts,
         },
-        304: {"description": "Not modified: the client has the current version.", "headers": _KEPT},
+        "304": {"description": "Not modified: the client has the current version.", "headers": _KEPT},
     }
-    statuses = [404, 409, 412, 413, 422]
-    if not head:
-        headers = {**_DESCRIBED, "content-range": header("Position of the part; only for a single range.")}
-        parts = {
-            **{media: {"schema": BINARY} for media in _media_types(view)},
-            "multipart/byteranges": {"schema": BINARY},
-        }
-        found[206] = {"description": "The requested ranges.", "headers": headers, "content": parts}
-        statuses.append(416)
-    return {str(status): said for status, said in found.items()} | _problems("head" if head else "get", statuses)
 
 
-def _media_types(view: StoreView) -> tuple[str, ...]:
+def _media_types(view: View) -> tuple[str, ...]:
     return tuple(dict.fromkeys(f"{media}; charset=utf-8" if _is_text(media) else media for media in view.media_types))
 
 
@@ -274,7 +208,9 @@ def _finish(document: dict[str, Any], rules: Mapping[str, Rule]) -> None:
             operation["parameters"] = [_bounded(path, each) for each in operation.get("parameters", ())]
             if "requestBody" in operation:
                 operation["parameters"].append(_DIGEST)
-            if "304" in operation["responses"]:
+            if "206" in operation["responses"]:
+                operation["parameters"] += [_header(*each) for each in (_RANGE_HEADERS | _REQUEST_HEADERS).items()]
+            elif "304" in operation["responses"]:
                 operation["parameters"] += _conditions(operation["parameters"])
             said = _problems(method, _common(method, path, operation, rule)) | operation["responses"]
             operation["responses"] = {
