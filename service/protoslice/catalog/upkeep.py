@@ -15,7 +15,7 @@ from typing import Final
 import protoslice.database.schema as schema
 from protoslice.catalog.audit import purge_audit
 from protoslice.catalog.webhooks import DeliveryTable
-from protoslice.concurrency.chores import keep_running, run_all
+from protoslice.concurrency.chores import background, run_all
 from protoslice.database.opening import EMPTY, FILE, connect, upgrade
 from protoslice.database.processes import registered
 from protoslice.database.sqlite import SqliteDatabase
@@ -61,15 +61,9 @@ async def open_database(
             elif not create and not await schema.version_of(database):
                 raise Unsupported(EMPTY)
             await schema.check(database)
-            async with nullcontext() if is_private else registered(database):
-                tidy_often = partial(_tidy, database, audit_seconds, audit_entries)
-                tidying = asyncio.create_task(keep_running("the tidying of the database", tidy_often))
-                try:
-                    yield database
-                finally:
-                    tidying.cancel()
-                    with suppress(asyncio.CancelledError):
-                        await tidying
+            tidying = {"the tidying of the database": partial(_tidy, database, audit_seconds, audit_entries)}
+            async with nullcontext() if is_private else registered(database), background(tidying):
+                yield database
         finally:
             await database.close()
 

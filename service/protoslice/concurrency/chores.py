@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 _log = logging.getLogger(__name__)
@@ -21,6 +22,18 @@ async def keep_running(name: str, loop: Callable[[], Awaitable[None]]) -> None:
         except Exception:
             _log.exception("%s failed unexpectedly and starts again in %d seconds", name, RESTART_SECONDS)
         await asyncio.sleep(RESTART_SECONDS)
+
+
+@asynccontextmanager
+async def background(loops: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIterator[None]:
+    """Keep `loops` running, by name, until the context ends."""
+    tasks = [asyncio.create_task(keep_running(name, loop)) for name, loop in loops.items()]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def run_all(steps: Iterable[Callable[[], Awaitable[Any]]]) -> None:

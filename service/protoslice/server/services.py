@@ -11,7 +11,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
@@ -19,7 +19,7 @@ from starlette.types import Scope
 
 from protoslice.build import build
 from protoslice.catalog.marker import open_catalogue
-from protoslice.concurrency.chores import keep_running
+from protoslice.concurrency.chores import background
 from protoslice.concurrency.results import Results
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.concurrency.windows import Windows
@@ -67,6 +67,7 @@ if TYPE_CHECKING:
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
 
+Loop: TypeAlias = Callable[[], Awaitable[None]]
 _PING_SECONDS: Final = 2
 _GZIPPED_ROOM: Final = 16 << 20
 
@@ -110,7 +111,10 @@ class Services:
         self.policy = OriginPolicy(self.settings)
 
     async def open(self) -> None:
-        """Open what the settings name, unless it is open already; to be awaited on the loop that will serve."""
+        """Open storage, database, stores, access and background work, in this order, unless they are open already.
+
+        To be awaited on the loop that will serve. `close` closes them in reverse order.
+        """
         if self.opened is not None:
             return
         settings = self.settings
@@ -120,48 +124,48 @@ class Services:
                 raise InvalidInput("This storage works with one process only: set PROTOSLICE_WORKERS=1")
             if not storage.abilities.open_file:
                 storage = LateCallLimit(storage, settings.late_calls())
-            metered: Storage = MeteredStorage(storage, self.metrics.record_call)
-            database = await stack.enter_async_context(
-                open_catalogue(
-                    storage,
-                    settings.storage,
-                    settings.database,
-                    create=True,
-                    audit_seconds=settings.audit_seconds,
-                    audit_entries=settings.audit_entries,
-                )
+            catalogue = open_catalogue(
+                storage,
+                settings.storage,
+                settings.database,
+                create=True,
+                audit_seconds=settings.audit_seconds,
+                audit_entries=settings.audit_entries,
             )
+            database = await stack.enter_async_context(catalogue)
             database.observer = self.metrics.record_transaction
+            storage = MeteredStorage(storage, self.metrics.record_call)
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
-            opened = await Stores.open(metered, database, _store_options(settings), names=StoreNames())
+            opened = await Stores.open(storage, database, _store_options(settings), names=StoreNames())
             await self._start_authenticator(database, stack)
             _log_start(database)
             await opened.quotas.refresh()
             spaces = Spaces(opened)
             stack.push_async_callback(spaces.close)
-            loops: dict[str, Callable[[], Awaitable[None]]] = {
-                "garbage collection": partial(collect_for_ever, metered, database, settings.deletion_delay_seconds),
-                "the watch of the event loop": self.metrics.watch_loop,
-                "the counting of stores": partial(self.metrics.watch_totals, database),
-            }
-            if settings.dumps and isinstance(database, SqliteDatabase) and storage.abilities.shared:
-                loops["the daily dump"] = partial(dump_daily, database, metered, keep=settings.dumps)
-            if settings.draft_quiet_seconds:
-                quiet = AutoCommit(database, spaces.get, settings.draft_quiet_seconds)
-                loops["the search for MLflow folders"] = quiet.look_for_ever
-            self.metrics.observe(opened, spaces, database)
-            rendering = Renderer(
-                processes=settings.render_processes,
-                max_bytes=settings.max_rendered_bytes,
-            )
+            rendering = Renderer(processes=settings.render_processes, max_bytes=settings.max_rendered_bytes)
             stack.push_async_callback(rendering.close)
+            self.metrics.observe(opened, spaces, database)
             if self.workers is not None:
                 await stack.enter_async_context(self.workers.publish(self.metrics.render))
-            for name, loop in loops.items():
-                stack.push_async_callback(_stop, asyncio.create_task(keep_running(name, loop)))
+            await stack.enter_async_context(background(self._loops(storage, database, spaces)))
             self.opened, self.spaces, self.rendering, self.hooks = opened, spaces, rendering, hooks
             self.database = database
             self._at_end = stack.pop_all()
+
+    def _loops(self, storage: Storage, database: Database, spaces: Spaces) -> dict[str, Loop]:
+        """Return the background work of a service, by names for its log."""
+        settings = self.settings
+        loops: dict[str, Loop] = {
+            "garbage collection": partial(collect_for_ever, storage, database, settings.deletion_delay_seconds),
+            "the watch of the event loop": self.metrics.watch_loop,
+            "the counting of stores": partial(self.metrics.watch_totals, database),
+        }
+        if settings.dumps and isinstance(database, SqliteDatabase) and storage.abilities.shared:
+            loops["the daily dump"] = partial(dump_daily, database, storage, keep=settings.dumps)
+        if settings.draft_quiet_seconds:
+            quiet = AutoCommit(database, spaces.get, settings.draft_quiet_seconds)
+            loops["the search for MLflow folders"] = quiet.look_for_ever
+        return loops
 
     async def _start_authenticator(self, database: Database, stack: AsyncExitStack) -> None:
         """Ask for credentials or not, by the mode of access, once the storage is known to belong to the database."""
@@ -171,7 +175,7 @@ class Services:
         self.authenticator.closed = mode == "tokens"
         if self.authenticator.closed:
             check_apart(settings.storage, settings.register_allow)
-            verifier = None if trust is None else _verifier(trust, stack)
+            verifier = None if trust is None else await _verifier(trust, stack)
             secrets = settings.signing_secrets()
             await settle_secrets(database, fingerprints(secrets))
             key = SigningKey(database, secrets)
@@ -351,13 +355,13 @@ async def _trust(file: Path) -> tuple[Issuer, ...]:
     return await asyncio.to_thread(read_issuers, file)
 
 
-def _verifier(trust: tuple[Issuer, ...], stack: AsyncExitStack) -> Verifier:
+async def _verifier(trust: tuple[Issuer, ...], stack: AsyncExitStack) -> Verifier:
     """Return a verifier of JWTs of these issuers, whose keys are fetched until `stack` ends."""
     from protoslice.server.auth.oidc.verification import Verifier
 
     verifier = Verifier(trust)
     stack.push_async_callback(verifier.close)
-    verifier.start()
+    await verifier.start()
     return verifier
 
 
@@ -367,12 +371,6 @@ async def _ping(database: Database) -> None:
             await database.ping()
     except TimeoutError:
         raise DatabaseUnavailable(f"The database gave no answer within {_PING_SECONDS} seconds") from None
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def given(request: Request) -> Services:

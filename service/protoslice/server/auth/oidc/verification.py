@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -14,7 +13,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.util import urlsafe_b64decode
 
-from protoslice.concurrency.chores import keep_running
+from protoslice.concurrency.chores import background
 from protoslice.errors import StorageDenied
 from protoslice.server.auth.oidc.issuers import Claims, Issuer, texts_at
 from protoslice.server.auth.oidc.keys import IssuerKeys, parse_object
@@ -69,11 +68,10 @@ class Verifier:
         """Way in which people sign in; None where no issuer has a `login_client`."""
         self._at_end = AsyncExitStack()
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Keep the keys of all issuers fresh, in the background."""
         for each in self._issuers.values():
-            task = asyncio.create_task(keep_running("the refresh of keys", each.keys.keep_fresh))
-            self._at_end.push_async_callback(_stop, task)
+            await self._at_end.enter_async_context(background({"the refresh of keys": each.keys.keep_fresh}))
 
     async def close(self) -> None:
         """Stop fetching, and close the connections."""
@@ -161,9 +159,3 @@ def _principal(issuer: Issuer, claims: Claims) -> Principal:
     # The subject is the issuer's own; two issuers may have one of the same name.
     id = sha256(f"{issuer.url}\n{subject}".encode(errors="surrogatepass")).hexdigest()[:24]
     return Principal(id, name, tuple(rule.grant for rule in issuer.matching(claims)))
-
-
-async def _stop(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
