@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from tests.support.rows import ACCOUNT, SPACE, held, keys, own, put_store, reserved
+from tests.support.rows import ACCOUNT, SPACE, an_upload, held, keys, own, put_store, reserved
 
 from protoslice.catalog import open_database
 from protoslice.catalog.collector import CollectorTable, TrashRow
@@ -16,7 +16,7 @@ from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.marker import check_storage
 from protoslice.catalog.objects import UNFINISHED_SECONDS, ObjectTable
 from protoslice.catalog.stores import StoreTable
-from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
+from protoslice.catalog.uploads import ObjectChanges, UploadTable
 from protoslice.database import Database
 from protoslice.database.transactions import SECOND
 from protoslice.storage import MemoryStorage, ObjectKey
@@ -91,12 +91,8 @@ def test_dry_run_counts_what_a_collection_drops_and_changes_nothing(catalogue: s
         await put_store(database, "b", shared=[shared.id])
         await StoreTable(database, ACCOUNT).remove("a")
         uploads = UploadTable(database, ACCOUNT)
-        upload = await uploads.create(
-            UploadRow(id="u", client="", state="open", used=False, record="{}"), keep_seconds=60
-        )
-        await uploads.change(
-            upload, kept_parts=0, keep_seconds=-60, objects=ObjectChanges(own=own(unfinished[:1], 100))
-        )
+        upload = await uploads.create(an_upload("u"), keep_seconds=60)
+        await uploads.put(upload, kept_parts=0, keep_seconds=-60, objects=ObjectChanges(own=own(unfinished[:1], 100)))
         before = await _all_rows(database)
         collect = partial(collect_garbage, storage, database, grace_seconds=-1, unfinished_seconds=-1)
         expected = await collect(dry_run=True)
@@ -113,11 +109,9 @@ def test_drop_keeps_what_something_refers_to(catalogue: str) -> None:
         stored, uploaded, derived, free = await reserved(database, 4)
         row = (await put_store(database, "a", own=own([stored]))).row
         uploads = UploadTable(database, ACCOUNT)
-        upload = await uploads.create(
-            UploadRow(id="u", client="", state="open", used=False, record="{}"), keep_seconds=60
-        )
+        upload = await uploads.create(an_upload("u"), keep_seconds=60)
         changes = ObjectChanges(own=own([uploaded]))
-        await uploads.change(upload, kept_parts=0, keep_seconds=60, objects=changes)
+        await uploads.put(upload, kept_parts=0, keep_seconds=60, objects=changes)
         await DerivedTable(database, SPACE).put(row.id, "x", None, own=own([derived], None)[0])
         await ObjectTable(database).drop(SPACE, [free])
         await _all(database, "UPDATE objects SET due = 1 RETURNING id")

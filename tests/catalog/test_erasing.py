@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 from tests.support.catalogues import shared_catalogue
 from tests.support.interrupted import FaultyDatabase, InterruptedDatabase, Interruption, at_every_call
-from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
+from tests.support.rows import ACCOUNT, SPACE, an_upload, held, own, put_store, reserved
 
 from protoslice.catalog import open_database
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
@@ -24,7 +24,7 @@ from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
-from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable
+from protoslice.catalog.uploads import ObjectChanges, UploadTable
 from protoslice.database import Database, transactions
 from protoslice.database.snapshots import tables
 from protoslice.database.transactions import Transaction
@@ -73,11 +73,9 @@ async def fill(catalogue: Database) -> None:
     await mlflow.put("changed/c", KeptFile(size=1, data=b"c"))
     uploads = UploadTable(catalogue, ACCOUNT)
     for state, store in (("stored", ERASED), ("complete", ""), ("open", "")):
-        new = await uploads.create(
-            UploadRow(id=state, client="", state=state, used=False, record=f'{{"store": "{store}"}}'), keep_seconds=60
-        )
+        new = await uploads.create(an_upload(state, state=state, store=store), keep_seconds=60)
         changes = ObjectChanges(shared=frozenset({again.id} if state == "complete" else ()))
-        await uploads.change(new, kept_parts=0, keep_seconds=60, objects=changes)
+        await uploads.put(new, kept_parts=0, keep_seconds=60, objects=changes)
 
 
 async def left(catalogue: Database) -> set[str]:

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 import pytest
 from tests.support.postgres import TestServer
-from tests.support.rows import ACCOUNT, SPACE, history_of, own, put_store, reserved
+from tests.support.rows import ACCOUNT, SPACE, an_upload, history_of, own, put_store, reserved
 from tests.support.stepping import NEVER, Actor, Unlocked
 
 import protoslice.catalog
@@ -38,7 +38,7 @@ from protoslice.catalog.spaces import Quota, SpaceTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
-from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
+from protoslice.catalog.uploads import ObjectChanges, UploadTable, XorbRow
 from protoslice.catalog.webhooks import DeliveryTable, Webhook, WebhookTable
 from protoslice.database import Database
 from protoslice.database.transactions import ACTOR, NOBODY
@@ -47,7 +47,7 @@ FOLDER: Final = Path(protoslice.catalog.__file__).parent
 LOCK: Final = re.compile(r"\s+FOR (?:(?:NO KEY )?UPDATE|(?:KEY )?SHARE)(?: SKIP LOCKED)?\b")
 MANIFEST: Final = StoredManifest(Digest.of(b"12345"), "m", b"12345")
 HOOK: Final = Webhook("h", SPACE, "hook", "https://example.org", (), 0, b"secret")
-UPLOAD: Final = UploadRow(id="u", client="c", state="open", used=False, record="{}")
+UPLOAD: Final = an_upload("u")
 FACTS: Final = (
     "SELECT digest, deleted IS NULL, tags, description FROM stores",
     "SELECT sum(stored_bytes), sum(stores), sum(logical_bytes), sum(entries) FROM usage",
@@ -297,12 +297,12 @@ async def add_xorb(database: Database) -> bool:
 
 
 async def end_session(database: Database) -> None:
-    row = UploadRow(id="u", client="c", state="gone", used=False, record="{}")
-    await uploads(database).change(row, kept_parts=0, keep_seconds=None, objects=ObjectChanges())
+    row = an_upload("u", state="gone")
+    await uploads(database).put(row, kept_parts=0, keep_seconds=None, objects=ObjectChanges())
 
 
 async def prolong(database: Database) -> None:
-    await uploads(database).change(UPLOAD, kept_parts=0, keep_seconds=1000, objects=ObjectChanges())
+    await uploads(database).put(UPLOAD, kept_parts=0, keep_seconds=1000, objects=ObjectChanges())
 
 
 async def end_uploads(database: Database) -> None:

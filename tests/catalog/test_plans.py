@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.support.catalogues import InlineDatabase
-from tests.support.rows import ACCOUNT, SPACE, own, put_store, reserved
+from tests.support.rows import ACCOUNT, SPACE, an_upload, own, put_store, reserved
 
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.collector import CollectorTable
@@ -25,7 +25,7 @@ from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
-from protoslice.catalog.uploads import ObjectChanges, UploadRow, UploadTable, XorbRow
+from protoslice.catalog.uploads import ObjectChanges, UploadTable, XorbRow
 from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.database.sqlite import SqliteTransaction
 from protoslice.database.transactions import Row
@@ -186,14 +186,14 @@ async def _collector(db: InlineDatabase) -> None:
 
 async def _others(db: InlineDatabase) -> None:
     uploads = UploadTable(db, ACCOUNT)
-    held = await uploads.create(UploadRow(id="u", client="c", state="open", used=False, record="{}"), keep_seconds=9)
+    held = await uploads.create(an_upload("u"), keep_seconds=9)
     await uploads.get("u")
     await uploads.epoch("u")
-    held = await uploads.take("u") or held
+    held = await uploads.take("u")
     (mine,) = own(await reserved(db, 1))
     changes = ObjectChanges(own=[mine])
-    held = await uploads.change(held, kept_parts=0, keep_seconds=9, objects=changes)
-    await uploads.change(held, kept_parts=0, keep_seconds=-9, objects=ObjectChanges(gone=frozenset({mine.id})))
+    held = await uploads.put(held, kept_parts=0, keep_seconds=9, objects=changes)
+    await uploads.put(held, kept_parts=0, keep_seconds=-9, objects=ObjectChanges(gone=frozenset({mine.id})))
     await uploads.add_xorb("u", "x", XorbRow(1, b""), own(await reserved(db, 1))[0])
     await uploads.xorbs("u")
     await uploads.xorb("u", "x")

@@ -7,14 +7,17 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
+from tests.support.rows import ACCOUNT, SPACE, an_upload, held, own, put_store, reserved
 
 from protoslice.catalog import open_database
 from protoslice.catalog.collector import CollectorTable
+from protoslice.catalog.manifest import ObjectLocation
 from protoslice.catalog.objects import Collected, ObjectTable, OwnObject, new_id
 from protoslice.catalog.spaces import Account
-from protoslice.catalog.uploads import ObjectChanges, Overtaken, UploadRow, UploadTable, XorbRow
+from protoslice.catalog.uploads import ObjectChanges, Upload, UploadTable, XorbRow, new_upload_id
 from protoslice.database import Database
+from protoslice.database.transactions import ConcurrentChange
+from protoslice.errors import Gone, NotFound
 
 Work = Callable[[UploadTable, UploadTable], Awaitable[None]]
 _NONE = ObjectChanges()
@@ -31,18 +34,23 @@ def _run(url: str, work: Work) -> None:
     asyncio.run(run())
 
 
-def _upload(id: str, **more: object) -> UploadRow:
-    return UploadRow(**{"id": id, "client": "ann", "state": "open", "used": False, "record": "{}"} | more)  # type: ignore[arg-type]
+def _upload(id: str, **more: object) -> Upload:
+    return an_upload(id, **{"client": "ann"} | more)
+
+
+def _parts(*names: str) -> tuple[ObjectLocation, ...]:
+    return tuple(ObjectLocation(1, uri=name) for name in names)
 
 
 def test_change_adds_and_replaces_parts(catalogue: str) -> None:
     async def work(one: UploadTable, other: UploadTable) -> None:
         held = await one.create(_upload("a"), keep_seconds=60)
-        for parts, kept in ((("1",), 0), (("1", "2", "3"), 1), (("1", "4"), 1), (("1", "4"), 2), ((), 0)):
-            changed = replace(held, parts=parts, record=f'"{kept}"')
-            held = await one.change(changed, kept_parts=kept, keep_seconds=None, objects=_NONE)
-            assert await other.get("a") == (held, True)
-            assert (held.parts, held.record) == (parts, f'"{kept}"')
+        for number, (names, kept) in enumerate((("1", 0), ("123", 1), ("14", 1), ("14", 2), ("", 0)), 1):
+            changed = replace(held, parts=_parts(*names), store=f"{kept}")
+            held = await one.put(changed, kept_parts=kept, keep_seconds=None, objects=_NONE)
+            found = await other.get("a")
+            assert found == (held, True)
+            assert (held.parts, held.store, held.epoch, found[0].epoch) == (_parts(*names), f"{kept}", number, number)
 
     _run(catalogue, work)
 
@@ -51,16 +59,15 @@ def test_change_of_a_writer_that_was_overtaken_is_refused(catalogue: str) -> Non
     async def work(one: UploadTable, other: UploadTable) -> None:
         slow = await one.create(_upload("a"), keep_seconds=60)
         fast = await other.take("a")
-        assert fast is not None
-        with pytest.raises(Overtaken):
-            await one.change(replace(slow, parts=("1",)), kept_parts=0, keep_seconds=60, objects=_NONE)
+        with pytest.raises(ConcurrentChange):
+            await one.put(replace(slow, parts=_parts("1")), kept_parts=0, keep_seconds=60, objects=_NONE)
         assert (await other.get("a")) == (fast, True)
-        await other.change(replace(fast, parts=("2",)), kept_parts=0, keep_seconds=60, objects=_NONE)
-        with pytest.raises(Overtaken):
-            await other.change(replace(fast, parts=("3",)), kept_parts=0, keep_seconds=60, objects=_NONE)
+        await other.put(replace(fast, parts=_parts("2")), kept_parts=0, keep_seconds=60, objects=_NONE)
+        with pytest.raises(ConcurrentChange):
+            await other.put(replace(fast, parts=_parts("3")), kept_parts=0, keep_seconds=60, objects=_NONE)
         found = await one.get("a")
         assert found is not None
-        assert found[0].parts == ("2",)
+        assert found[0].parts == _parts("2")
 
     _run(catalogue, work)
 
@@ -69,30 +76,32 @@ def test_of_changes_at_once_one_takes_effect(catalogue: str) -> None:
     async def work(one: UploadTable, other: UploadTable) -> None:
         held = await one.create(_upload("a"), keep_seconds=60)
         changes = [
-            table.change(replace(held, parts=(str(n),)), kept_parts=0, keep_seconds=60, objects=_NONE)
+            table.put(replace(held, parts=_parts(str(n))), kept_parts=0, keep_seconds=60, objects=_NONE)
             for n, table in enumerate((one, other) * 4)
         ]
         done = await asyncio.gather(*changes, return_exceptions=True)
-        assert sum(isinstance(each, Overtaken) for each in done) == 7, done
-        assert await one.get("a") == (next(each for each in done if isinstance(each, UploadRow)), True)
+        assert sum(isinstance(each, ConcurrentChange) for each in done) == 7, done
+        assert await one.get("a") == (next(each for each in done if isinstance(each, Upload)), True)
 
     _run(catalogue, work)
 
 
 def test_take_and_epoch_find_no_upload_that_is_over(catalogue: str) -> None:
     async def work(one: UploadTable, _: UploadTable) -> None:
-        await one.create(_upload("done", state="stored"), keep_seconds=60)
-        await one.create(_upload("late"), keep_seconds=-1)
-        assert await one.take("done") is None
-        assert await one.take("late") is None
-        assert await one.take("none") is None
-        assert await one.epoch("done") == 0
-        assert await one.epoch("late") is None
-        found = await one.get("late")
+        done, late, none = new_upload_id(), new_upload_id(), new_upload_id()
+        await one.create(_upload(done, state="stored"), keep_seconds=60)
+        await one.create(_upload(late), keep_seconds=-1)
+        assert (await one.take(done)).epoch == 0
+        assert await one.epoch(done) == 0
+        with pytest.raises(Gone):
+            await one.take(late)
+        assert await one.epoch(late) is None
+        found = await one.get(late)
         assert found is not None
-        assert not found[1]
-        assert await one.exists("late")
-        assert not await one.exists("none")
+        assert (found[0].epoch, found[1]) == (0, False)
+        with pytest.raises(NotFound):
+            await one.take(none)
+        assert await one.get(none) is None
 
     _run(catalogue, work)
 
@@ -121,19 +130,19 @@ def test_expired_uploads_end_and_are_forgotten_after_the_grace(catalogue: str) -
         database = one._database
         objects = await reserved(database, 2)
         for id, seconds, each in (("a", -1, objects[0]), ("b", 60, objects[1])):
-            made = await one.create(_upload(id, parts=("1",)), keep_seconds=seconds)
+            made = await one.create(_upload(id, parts=_parts("1")), keep_seconds=seconds)
             changes = ObjectChanges(own=own([each]))
-            made = await one.change(made, kept_parts=1, keep_seconds=None, objects=changes)
+            made = await one.put(made, kept_parts=1, keep_seconds=None, objects=changes)
         await CollectorTable(database).end_uploads()
         await CollectorTable(database).forget_uploads(3600)
         found = await one.get("a")
         assert found is not None
         assert (found[0].state, found[0].parts) == ("gone", ())
         assert await _refers(database) == {objects[0].id: True, objects[1].id: False}
-        with pytest.raises(Overtaken):
-            await one.change(replace(found[0], epoch=1), kept_parts=0, keep_seconds=60, objects=_NONE)
+        with pytest.raises(ConcurrentChange):
+            await one.put(replace(found[0], epoch=1), kept_parts=0, keep_seconds=60, objects=_NONE)
         await CollectorTable(database).forget_uploads(-1)
-        assert not await one.exists("a")
+        assert await one.get("a") is None
         assert await one.get("b") == (made, True)
 
     _run(catalogue, work)
@@ -146,15 +155,15 @@ def test_change_refers_to_own_and_shared_objects_and_lets_go_of_others(catalogue
         await put_store(database, "s", own=own([shared]))
         held_upload = await one.create(_upload("a"), keep_seconds=60)
         changes = ObjectChanges(own=own([mine]), shared=frozenset({shared.id}))
-        held_upload = await one.change(held_upload, kept_parts=0, keep_seconds=60, objects=changes)
+        held_upload = await one.put(held_upload, kept_parts=0, keep_seconds=60, objects=changes)
         assert await _refers(database) == {mine.id: False, shared.id: False}
         assert (await held(database))[0] == 20
         changes = ObjectChanges(own=own([next], 5), gone=frozenset({mine.id}))
-        held_upload = await one.change(held_upload, kept_parts=0, keep_seconds=60, objects=changes)
+        held_upload = await one.put(held_upload, kept_parts=0, keep_seconds=60, objects=changes)
         assert await _refers(database) == {mine.id: True, shared.id: False, next.id: False}
         assert (await held(database))[0] == 25
         changes = ObjectChanges(gone=frozenset({next.id, shared.id}))
-        await one.change(replace(held_upload, state="gone"), kept_parts=0, keep_seconds=60, objects=changes)
+        await one.put(replace(held_upload, state="gone"), kept_parts=0, keep_seconds=60, objects=changes)
         assert await _refers(database) == {mine.id: True, shared.id: True, next.id: True}
 
     _run(catalogue, work)
@@ -172,7 +181,7 @@ def test_change_that_needs_an_object_that_is_gone_changes_nothing(catalogue: str
         else:
             await ObjectTable(database).drop(SPACE, [mine])
         with pytest.raises(Collected):
-            await one.change(replace(before, parts=("1",)), kept_parts=0, keep_seconds=60, objects=changes)
+            await one.put(replace(before, parts=_parts("1")), kept_parts=0, keep_seconds=60, objects=changes)
         assert await one.get("a") == (before, True)
         assert (await held(database))[0] == 0
 
@@ -192,12 +201,12 @@ def test_xorb_that_comes_twice_stays_as_it_came_first(catalogue: str) -> None:
         assert await one.xorb("a", "x") == xorbs[added.index(True)]
         assert await one.xorbs("a") == {"x": added.index(True)}
         assert (await held(database))[0] == 10
-        await one.change(replace(session, state="gone"), kept_parts=0, keep_seconds=60, objects=_NONE)
+        await one.put(replace(session, state="gone"), kept_parts=0, keep_seconds=60, objects=_NONE)
         assert await one.xorbs("a") == {}
         assert await _refers(database) == {objects[added.index(True)].id: True}
-        with pytest.raises(Overtaken):
+        with pytest.raises(NotFound):
             await one.add_xorb("a", "y", xorbs[0], OwnObject(0, 1))
         await CollectorTable(database).forget_uploads(-1)
-        assert not await one.exists("a")
+        assert await one.get("a") is None
 
     _run(catalogue, work)

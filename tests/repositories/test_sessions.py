@@ -113,7 +113,7 @@ async def test_small_extents_are_copied_unless_they_go_on_with_a_large_one(
     assert b"".join([piece async for piece in made.stores.uploads.content(made_of.id)]) == data
     own = [part for part in made_of.parts[0].objects if part.key != xorb.key]
     assert {part.size for part in own} == {len(data) - 2 * len(large + small)}
-    assert (await uploads_in(storage).read(made_of.id)).upload == made_of
+    assert await uploads_in(storage).read(made_of.id) == made_of
     location = "SELECT location FROM upload_parts WHERE upload = :id"
     ((stored,),) = await catalogue_of(storage).read(lambda tx: tx.all(location, id=made_of.id))
     assert stored.count("sums") == 1
@@ -136,9 +136,9 @@ async def test_a_file_is_kept_as_long_as_its_session(repositories: Repositories,
     xorb = await kept(session, NAMES[0], b"abc")
     records = uploads_in(storage)
     held = await records.read(begun)
-    soon = (await records.change(held, held.upload, keep_seconds=60)).upload
+    soon = await records.change(held, held, keep_seconds=60)
     upload = await composed(made, session, [ObjectExtent(xorb, 0, 3)], b"abc")
-    renewed = (await records.read(begun)).upload
+    renewed = await records.read(begun)
     assert upload.expires == renewed.expires > soon.expires + timedelta(hours=20)
 
 

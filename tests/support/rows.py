@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from protoslice.catalog.histories import History
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.objects import ObjectTable, OwnObject, ReservedObject, new_id, new_objects
 from protoslice.catalog.repositories import RepositoryTable
+from protoslice.catalog.requests import IngestRequest
 from protoslice.catalog.spaces import Account, SpaceTable
 from protoslice.catalog.stores import Published, StoreDraft, StoreTable
+from protoslice.catalog.uploads import Upload
 from protoslice.database import Database
 
 SPACE: Final = "team"
@@ -46,6 +49,13 @@ async def put_store(
     }  # fmt: skip
     new = StoreDraft(**values | more, own=own, shared=shared)
     return await StoreTable(database, ACCOUNT).publish(new, tags, replaces=replaces)
+
+
+def an_upload(id: str, **more: Any) -> Upload:
+    """Return an open upload of the client `c`, for a table."""
+    created = datetime(2026, 1, 1, tzinfo=UTC)
+    values = {"path": None, "request": IngestRequest(), "created": created, "expires": created, "client": "c"}
+    return Upload(id=id, **values | more)
 
 
 async def history_of(database: Database, name: str = "ann/m", *, space: str = SPACE) -> History:

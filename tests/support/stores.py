@@ -21,6 +21,7 @@ from protoslice.catalog import new_objects
 from protoslice.catalog.manifest import sums_of
 from protoslice.catalog.marker import MARKER
 from protoslice.catalog.spaces import DEFAULT_SPACE, Account, SpaceTable
+from protoslice.catalog.uploads import UploadTable
 from protoslice.database import Database
 from protoslice.database.transactions import Transaction
 from protoslice.errors import NoRoot, Unsupported
@@ -29,7 +30,6 @@ from protoslice.ingest import file_writer, publishing
 from protoslice.serving import OpenStore, Representation, StoreOptions
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, GarbageReport, IngestRequest, Stores, collection
-from protoslice.uploads.records import UploadRecords
 from protoslice.views import chunks, documents
 
 T = TypeVar("T")
@@ -130,9 +130,9 @@ async def derived_in(storage: Storage) -> dict[str, bytes]:
     return {f"{store}/{name}": bytes(data or b"") for store, name, data in rows}
 
 
-def uploads_in(storage: Storage) -> UploadRecords:
+def uploads_in(storage: Storage) -> UploadTable:
     """The records of uploads of the default space."""
-    return UploadRecords(catalogue_of(storage), Account(DEFAULT_SPACE))
+    return UploadTable(catalogue_of(storage), Account(DEFAULT_SPACE))
 
 
 @asynccontextmanager

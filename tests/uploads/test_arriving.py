@@ -17,7 +17,7 @@ from tests.support.stores import collect_garbage, opened, read, uploads_in
 from tests.support.streams import FRAMED, example
 
 from protoslice import _core
-from protoslice.catalog.uploads import UploadTable
+from protoslice.catalog.uploads import Upload, UploadTable
 from protoslice.errors import Conflict, Gone, InvalidInput, LimitExceeded, StorageUnavailable, Unsupported
 from protoslice.ingest.file_writer import BATCH
 from protoslice.serving import StoreOptions
@@ -28,7 +28,6 @@ from protoslice.streams import open_records
 from protoslice.uploads import ArrivingRequest, Body, NewUpload, UploadOptions, arriving, parts
 from protoslice.uploads import append as appending
 from protoslice.uploads.arriving import ArrivingIndex, ArrivingIndexes
-from protoslice.uploads.model import Upload
 from protoslice.views import records
 from protoslice.views.records import RecordsRequest
 
@@ -152,7 +151,7 @@ async def test_records_of_a_body_that_stands_still_are_readable_while_it_goes_on
             for number in range(40):
                 yield FRAMED["delimited"]([EXAMPLES[number]])
                 assert await read(number) == ([EXAMPLES[number]], number + 1)
-            assert len((await uploads_in(storage).read(upload_id)).upload.parts) < 2 * parts.RUN
+            assert len((await uploads_in(storage).read(upload_id)).parts) < 2 * parts.RUN
 
         await one.uploads.append(upload_id, Body(pieces=pieces(), offset=0, last=True))
         assert await given(other, upload_id) == (EXAMPLES[:40], None)

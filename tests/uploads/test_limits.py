@@ -38,7 +38,7 @@ async def expire(storage: Storage, upload_id: str) -> None:
     """Set an upload's time to the past."""
     records = uploads_in(storage)
     held = await records.read(upload_id)
-    await records.change(held, replace(held.upload, expires=now() - DAY))
+    await records.change(held, replace(held, expires=now() - DAY))
 
 
 def test_one_client_leaves_room_for_others() -> None:
@@ -118,7 +118,7 @@ def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: p
         async def slowly() -> AsyncIterator[bytes]:
             for _ in range(4):
                 held = await uploads_in(storage).read(begun.id)
-                seen.append(held.upload.expires)
+                seen.append(held.expires)
                 yield b"\x0a"
                 clock[0] += 20
 
@@ -128,7 +128,7 @@ def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: p
     async def expire_soon(storage: MemoryStorage, upload_id: str) -> None:
         records = uploads_in(storage)
         held = await records.read(upload_id)
-        await records.change(held, replace(held.upload, expires=now() + timedelta(seconds=30)))
+        await records.change(held, replace(held, expires=now() + timedelta(seconds=30)))
 
     in_memory(work)
     assert seen[0] == seen[1] < seen[2] == seen[3], "told once, when half of the time was over"

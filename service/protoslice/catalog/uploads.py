@@ -1,4 +1,4 @@
-"""Resumable uploads and their parts.
+"""Resumable uploads and their parts; parts that are not recorded do not count.
 
 Every change of an upload raises its epoch and names the one that it saw, so a writer that was overtaken changes
 nothing.
@@ -6,36 +6,178 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import json
+import re
+import secrets
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, nullcontext
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
+from typing import Any, Final, Literal, Self
 
+from protoslice import errors
 from protoslice.catalog.audit import require_space
-from protoslice.catalog.objects import Collected, OwnObject, publish_objects, release_objects
+from protoslice.catalog.clock import microseconds
+from protoslice.catalog.manifest import ObjectLocation, stored_as_dict, stored_from_dict
+from protoslice.catalog.new_objects import NewObjects
+from protoslice.catalog.objects import Collected, OwnObject, object_id, publish_objects, release_objects
+from protoslice.catalog.requests import IngestRequest
 from protoslice.catalog.spaces import Account
-from protoslice.database.transactions import SECOND, Database, ForeignKeyViolation, Row, Transaction
-from protoslice.errors import Conflict
+from protoslice.database.transactions import (
+    SECOND,
+    ConcurrentChange,
+    Database,
+    ForeignKeyViolation,
+    Row,
+    Transaction,
+    time_of,
+)
+from protoslice.errors import Gone, IntegrityError, NotFound, ProtosliceError
 
-_COLUMNS = "id, client, state, used, epoch, expires, record"
+_COLUMNS: Final = "id, client, state, used, epoch, expires, record"
+_APART: Final = ("id", "client", "state", "used", "epoch", "expires", "parts")
+"""Members of an upload that are not in its record."""
+_ID: Final = re.compile(r"[0-9a-f]{10}-[0-9a-f]{20}")
+_MOVED: Final = (
+    "Another request has sent data to this upload in the meantime: ask for the upload's offset and continue there"
+)
+_NAMELESS: Final = "model.pb"
+
+State = Literal["open", "complete", "stored", "failed", "gone"]
+"""`complete` is a partial upload, ready to be joined; `gone` has been removed or has expired."""
 
 
-class Overtaken(Conflict):
-    """The upload has another epoch, or is gone."""
+@dataclass(frozen=True, slots=True)
+class SavedInspection:
+    """Location of a saved inspection state, the bytes inspected, and the state's size."""
+
+    key: str
+    after: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Reason why no store was made of an upload."""
+
+    kind: str
+    message: str
+    offset: int | None = None
+    path: str | None = None
+
+    @classmethod
+    def of(cls, error: ProtosliceError) -> Self:
+        """Convert an error to a storable failure."""
+        return cls(type(error).__name__, error.message, error.offset, error.path)
+
+    def error(self) -> ProtosliceError:
+        """Rebuild the error; `InvalidInput` for an unknown kind."""
+        kind: type[ProtosliceError] = getattr(errors, self.kind, errors.InvalidInput)
+        return kind(self.message, self.offset, self.path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UploadRow:
-    """A stored upload; times are in microseconds since the epoch, by the clock of the database."""
+class Upload:
+    """Upload, whose bytes are those of its immutable parts."""
 
     id: str
-    client: str
-    state: str
-    used: bool
-    epoch: int = 0
-    expires: int = 0
-    record: str
-    """All else that is known of the upload, for its owner."""
-    parts: tuple[str, ...] = ()
-    """Locations of its bytes, in order."""
+    path: str | None
+    request: IngestRequest
+    created: datetime
+    expires: datetime
+    length: int | None = None
+    partial: bool = False
+    joined: tuple[str, ...] = ()
+    """Ids of the uploads joined into this one."""
+    sha256: str | None = None
+    client_metadata: str = ""
+    client: str = ""
+    parts: tuple[ObjectLocation, ...] = ()
+    saved: SavedInspection | None = None
+    state: State = "open"
+    store: str | None = None
+    failure: Failure | None = None
+    used: bool = False
+    """True once a store was made with its bytes: a `complete` upload counts as open no longer."""
+    epoch: int = field(default=0, compare=False)
+    """Number of its changes, which the next change has to name."""
+
+    @property
+    def offset(self) -> int:
+        """Number of durable bytes."""
+        return sum(part.size for part in self.parts) if not self.joined else self.length or 0
+
+    @property
+    def object_ids(self) -> set[int]:
+        """Ids of the objects that the upload needs."""
+        saved = set() if self.saved is None else {object_id(self.saved.key)}
+        return saved.union(*(part.object_ids for part in self.parts))
+
+    @property
+    def is_whole(self) -> bool:
+        """True when all bytes are durable."""
+        return self.offset == self.length
+
+    @property
+    def is_begun(self) -> bool:
+        """True when it has bytes, or is open no longer."""
+        return self.offset > 0 or self.state != "open"
+
+    @property
+    def filename(self) -> str:
+        """Path of the file in the store."""
+        return self.path or _NAMELESS
+
+    @property
+    def wanted_type(self) -> str | None:
+        """Type requested for the file; None when none was requested or the file cannot be the root."""
+        return self.request.type if self.request.root in {None, self.filename} else None
+
+    def encode(self) -> str:
+        """Serialize the members without a column to JSON."""
+        data: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        for name in _APART:
+            del data[name]
+        data["request"] = {name: value for name, value in asdict(self.request).items() if value is not None}
+        for name in ("saved", "failure"):
+            data[name] = data[name] and asdict(data[name])
+        data["created"] = self.created.isoformat()
+        return json.dumps(data, separators=(",", ":"))
+
+    @classmethod
+    def decode(cls, row: Row, parts: Sequence[str]) -> Self:
+        """Build an upload from its row; raise `IntegrityError` for a record that does not parse."""
+        id, client, state, used, epoch, expires, record = row
+        try:
+            raw = json.loads(record)
+            raw["request"] = IngestRequest(**_tuples(raw["request"]))
+            raw["joined"] = tuple(raw["joined"])
+            raw["saved"] = raw["saved"] and SavedInspection(**raw["saved"])
+            raw["failure"] = raw["failure"] and Failure(**raw["failure"])
+            raw["created"] = datetime.fromisoformat(raw["created"])
+            return cls(
+                **raw,
+                id=id,
+                client=client,
+                state=state,
+                used=bool(used),
+                epoch=epoch,
+                expires=time_of(expires),
+                parts=tuple(stored_from_dict(json.loads(part)) for part in parts),
+            )
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise IntegrityError("the record of an upload does not parse") from error
+
+
+def _tuples(request: dict[str, Any]) -> dict[str, Any]:
+    """Options of a request with tuples in place of JSON's lists."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in request.items()}
+
+
+def new_upload_id() -> str:
+    """Return an id that cannot be guessed."""
+    return f"{int(time.time()):010x}-{secrets.token_hex(10)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,35 +200,73 @@ class XorbRow:
 
 
 class UploadTable:
-    """Uploads of one space."""
+    """Uploads of one space: those of one client, or of all for None."""
 
-    def __init__(self, database: Database, account: Account) -> None:
+    def __init__(self, database: Database, account: Account, client: str | None = None) -> None:
         self._database = database
         self._account = account
         self._space = account.space
+        self._client = client
 
-    async def create(self, row: UploadRow, *, keep_seconds: float) -> UploadRow:
+    async def create(self, upload: Upload, *, keep_seconds: float) -> Upload:
         """Insert an upload that expires after `keep_seconds`; return it with its time."""
 
-        def work(tx: Transaction) -> UploadRow:
+        def work(tx: Transaction) -> Upload:
             require_space(tx, self._space)
-            inserted = tx.first(
+            expires = tx.now + int(keep_seconds * SECOND)
+            tx.run(
                 f"""
                 INSERT INTO uploads (space, {_COLUMNS}, modified)
-                VALUES (:space, :id, :client, :state, :used, 0, :expires, :record, :now) RETURNING {_COLUMNS}""",
-                **self._key(row.id), client=row.client, state=row.state, used=int(row.used),
-                expires=tx.now + int(keep_seconds * SECOND), record=row.record, now=tx.now,
+                VALUES (:space, :id, :client, :state, :used, 0, :expires, :record, :now)""",
+                **self._key(upload.id), client=upload.client, state=upload.state, used=int(upload.used),
+                expires=expires, record=upload.encode(), now=tx.now,
             )  # fmt: skip
-            assert inserted is not None  # RETURNING gives the row that was inserted
-            self._add_parts(tx, row, 0)
-            return _row(inserted, row.parts)
+            self._add_parts(tx, upload, 0)
+            return replace(upload, epoch=0, expires=time_of(expires))
 
         return await self._database.write(work)
 
-    async def get(self, id: str) -> tuple[UploadRow, bool] | None:
-        """Return an upload, and True if it has not expired; None if there is none."""
+    async def read(self, id: str) -> Upload:
+        """Return an upload; raise `NotFound` if there is none, `Gone` if it was removed or has expired."""
+        upload, lasts = await self._read(id)
+        if upload.state == "gone":
+            raise Gone("This upload was removed or has expired")
+        if not lasts:
+            raise Gone("This upload has expired")
+        return upload
 
-        def work(tx: Transaction) -> tuple[UploadRow, bool] | None:
+    async def check(self, id: str) -> None:
+        """Raise `NotFound` unless an upload may exist, and is not another client's."""
+        if self._client is not None or not _ID.fullmatch(id):
+            await self._read(id)
+
+    async def again(self, upload: Upload) -> Upload:
+        """Return `upload` if its epoch is still the latest, at the cost of one small statement; else as `read`."""
+        return upload if await self.epoch(upload.id) == upload.epoch else await self.read(upload.id)
+
+    @asynccontextmanager
+    async def unless_changed(self, upload: Upload) -> AsyncIterator[None]:
+        """Context for reading parts: `IntegrityError` becomes `ConcurrentChange` if the upload has changed meanwhile.
+
+        Another replica may have merged the parts into larger ones.
+        """
+        try:
+            yield
+        except IntegrityError:
+            if await self.epoch(upload.id) != upload.epoch:
+                raise ConcurrentChange(_MOVED) from None
+            raise
+
+    async def _read(self, id: str) -> tuple[Upload, bool]:
+        found = await self.get(id) if _ID.fullmatch(id) else None
+        if found is None or self._client not in {None, found[0].client}:
+            raise NotFound("No such upload: it may have ended long ago")
+        return found
+
+    async def get(self, id: str) -> tuple[Upload, bool] | None:
+        """Return an upload of any client, and True if it has not expired; None if there is none."""
+
+        def work(tx: Transaction) -> tuple[Upload, bool] | None:
             row = tx.first(f"SELECT {_COLUMNS} FROM uploads WHERE space = :space AND id = :id", **self._key(id))
             return None if row is None else (self._whole(tx, row), row[5] >= tx.now)
 
@@ -98,15 +278,10 @@ class UploadTable:
         row = await self._database.read(lambda tx: tx.first(sql, **self._key(id), now=tx.now))
         return None if row is None else int(row[0])
 
-    async def exists(self, id: str) -> bool:
-        """Return True if there is an upload, however old."""
-        sql = "SELECT 1 FROM uploads WHERE space = :space AND id = :id"
-        return await self._database.read(lambda tx: tx.first(sql, **self._key(id))) is not None
+    async def take(self, id: str) -> Upload:
+        """Return an upload as `read` does, after `check`; other writers of an open one can change it no longer."""
 
-    async def take(self, id: str) -> UploadRow | None:
-        """Raise the epoch of an open upload, which stops its other writers; None unless it is open."""
-
-        def work(tx: Transaction) -> UploadRow | None:
+        def work(tx: Transaction) -> Upload | None:
             row = tx.first(
                 f"""
                 UPDATE uploads SET epoch = epoch + 1
@@ -116,57 +291,84 @@ class UploadTable:
             )
             return None if row is None else self._whole(tx, row)
 
-        return await self._database.write(work)
+        return await self._database.write(work) or await self.read(id)
 
     async def change(
-        self, row: UploadRow, *, kept_parts: int, keep_seconds: float | None, objects: ObjectChanges
-    ) -> UploadRow:
-        """Replace an upload that has the epoch of `row`, of whose parts the first `kept_parts` are stored already.
+        self,
+        before: Upload,
+        after: Upload,
+        *,
+        keep_seconds: float | None = None,
+        objects: NewObjects | None = None,
+    ) -> Upload:
+        """Replace an upload; raise `ConcurrentChange` if another writer took it or was first.
 
-        It expires after `keep_seconds`, or else when `row` says. An upload that ends refers to no objects any more,
-        whatever else has changed. Raise `Overtaken` if it has another epoch, `Collected` if an object that it needs is
-        gone.
+        It expires after `keep_seconds`; without them, when `after` says. `objects` are those that the caller wrote.
+        """
+        pairs = zip(before.parts, after.parts, strict=False)
+        kept = next((n for n, (old, new) in enumerate(pairs) if old != new), min(len(before.parts), len(after.parts)))
+        old, new = before.object_ids, after.object_ids
+        own = [] if objects is None else objects.own(sorted(new - old))
+        shared = new - old - {each.id for each in own}
+        changes = ObjectChanges(own=own, shared=frozenset(shared), gone=frozenset(old - new))
+        with nullcontext() if objects is None else objects.publishing():
+            changed = await self.put(
+                replace(after, epoch=before.epoch), kept_parts=kept, keep_seconds=keep_seconds, objects=changes
+            )
+        if objects is not None:
+            objects.kept(own)
+        return changed
+
+    async def put(
+        self, upload: Upload, *, kept_parts: int, keep_seconds: float | None, objects: ObjectChanges
+    ) -> Upload:
+        """Replace an upload that has the epoch of `upload`, of whose parts the first `kept_parts` are stored already.
+
+        An upload that ends refers to no objects any more, whatever else has changed. Raise `ConcurrentChange` if it
+        has another epoch, `Collected` if an object that it needs is gone.
         """
 
-        def work(tx: Transaction) -> UploadRow:
+        def work(tx: Transaction) -> Upload:
+            expires = microseconds(upload.expires) if keep_seconds is None else tx.now + int(keep_seconds * SECOND)
             changed = tx.first(
-                f"""
+                """
                 UPDATE uploads SET state = :state, used = :used, epoch = epoch + 1, expires = :expires,
                     modified = :modified, record = :record
-                WHERE space = :space AND id = :id AND epoch = :epoch RETURNING {_COLUMNS}""",
-                **self._key(row.id),
-                state=row.state,
-                used=int(row.used),
-                epoch=row.epoch,
-                expires=row.expires if keep_seconds is None else tx.now + int(keep_seconds * SECOND),
-                modified=0 if row.state == "gone" else tx.now,
-                record=row.record,
+                WHERE space = :space AND id = :id AND epoch = :epoch RETURNING epoch""",
+                **self._key(upload.id),
+                state=upload.state,
+                used=int(upload.used),
+                epoch=upload.epoch,
+                expires=expires,
+                modified=0 if upload.state == "gone" else tx.now,
+                record=upload.encode(),
             )
             if changed is None:
-                raise Overtaken("The upload was changed meanwhile")
-            if row.state == "gone":
-                return _row(changed, ())
+                raise ConcurrentChange(_MOVED)
+            done = replace(upload, epoch=changed[0], expires=time_of(expires))
+            if upload.state == "gone":
+                return replace(done, parts=())
             tx.run(
                 "DELETE FROM upload_parts WHERE space = :space AND upload = :id AND n >= :n",
-                **self._key(row.id),
+                **self._key(upload.id),
                 n=kept_parts,
             )
-            self._add_parts(tx, row, kept_parts)
+            self._add_parts(tx, upload, kept_parts)
             size = publish_objects(tx, self._space, objects.own)
             sql = "INSERT INTO upload_objects (space, upload, object) VALUES (:space, :id, :object)"
             new = sorted({*(each.id for each in objects.own), *objects.shared})
-            tx.many(sql, [{**self._key(row.id), "object": each} for each in new])
-            _refer_no_longer(tx, self._space, row.id, objects.gone)
+            tx.many(sql, [{**self._key(upload.id), "object": each} for each in new])
+            _unlink_objects(tx, self._space, upload.id, objects.gone)
             self._account.charge(tx, stored_bytes=size)
-            return _row(changed, row.parts)
+            return done
 
         try:
-            done = await self._database.write(work)
+            changed = await self._database.write(work)
         except ForeignKeyViolation:
             raise Collected from None
-        if row.state == "gone":
+        if upload.state == "gone":
             await release_uploads(self._database)
-        return done
+        return changed
 
     async def open_by_client(self) -> dict[str, int]:
         """Return the number of open uploads that have not expired, by client."""
@@ -189,13 +391,13 @@ class UploadTable:
     async def add_xorb(self, id: str, name: str, xorb: XorbRow, own: OwnObject) -> bool:
         """Insert a xorb and refer to its object; return False if it has come already.
 
-        Raise `Overtaken` if the session is gone.
+        Raise `NotFound` if the session is gone.
         """
 
         def work(tx: Transaction) -> bool:
             there = tx.first("SELECT state FROM uploads WHERE space = :space AND id = :id FOR UPDATE", **self._key(id))
             if there is None or there[0] == "gone":
-                raise Overtaken("The session has ended")
+                raise NotFound("The session has ended: ask for another token")
             added = tx.run(
                 """
                 INSERT INTO xorbs (space, upload, name, size, record) VALUES (:space, :id, :name, :size, :record)
@@ -215,18 +417,16 @@ class UploadTable:
 
         return await self._database.write(work)
 
-    def _add_parts(self, tx: Transaction, row: UploadRow, first: int) -> None:
+    def _add_parts(self, tx: Transaction, upload: Upload, first: int) -> None:
+        parts = [json.dumps(stored_as_dict(part), separators=(",", ":")) for part in upload.parts[first:]]
         tx.many(
             "INSERT INTO upload_parts (space, upload, n, location) VALUES (:space, :id, :n, :location)",
-            [
-                {**self._key(row.id), "n": n, "location": location}
-                for n, location in enumerate(row.parts[first:], first)
-            ],
+            [{**self._key(upload.id), "n": n, "location": location} for n, location in enumerate(parts, first)],
         )
 
-    def _whole(self, tx: Transaction, row: Row) -> UploadRow:
+    def _whole(self, tx: Transaction, row: Row) -> Upload:
         sql = "SELECT location FROM upload_parts WHERE space = :space AND upload = :id ORDER BY n"
-        return _row(row, [location for (location,) in tx.all(sql, **self._key(row[0]))])
+        return Upload.decode(row, [location for (location,) in tx.all(sql, **self._key(row[0]))])
 
     def _key(self, id: str) -> dict[str, str]:
         return {"space": self._space, "id": id}
@@ -263,7 +463,7 @@ def _release(tx: Transaction, space: str, upload: str, limit: int) -> int:
     key = {"space": space, "upload": upload}
     these = "WHERE space = :space AND upload = :upload"
     objects = tx.all(f"SELECT object FROM upload_objects {these} LIMIT :limit", **key, limit=limit)
-    _refer_no_longer(tx, space, upload, frozenset(object for (object,) in objects))
+    _unlink_objects(tx, space, upload, frozenset(object for (object,) in objects))
     done = len(objects)
     for table, column in (("upload_parts", "n"), ("xorbs", "name")):
         rows = f"SELECT {column} FROM {table} {these} LIMIT :rest"
@@ -285,21 +485,7 @@ def forget_uploads(tx: Transaction, before: int, limit: int) -> int:
     return tx.run(sql, before=before, limit=limit)
 
 
-def _refer_no_longer(tx: Transaction, space: str, upload: str, objects: frozenset[int]) -> None:
+def _unlink_objects(tx: Transaction, space: str, upload: str, objects: frozenset[int]) -> None:
     sql = "DELETE FROM upload_objects WHERE space = :space AND upload = :upload AND object = :object"
     tx.many(sql, [{"space": space, "upload": upload, "object": each} for each in sorted(objects)])
     release_objects(tx, space, objects)
-
-
-def _row(row: Row, parts: Sequence[str]) -> UploadRow:
-    id, client, state, used, epoch, expires, record = row
-    return UploadRow(
-        id=id,
-        client=client,
-        state=state,
-        used=bool(used),
-        epoch=epoch,
-        expires=expires,
-        record=record,
-        parts=tuple(parts),
-    )

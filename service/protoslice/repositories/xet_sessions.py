@@ -11,7 +11,7 @@ from typing import Final
 from protoslice.catalog.envelope import seal, unseal
 from protoslice.catalog.manifest import ObjectExtent, ObjectLocation, stored_as_dict, stored_from_dict
 from protoslice.catalog.new_objects import NewObjects
-from protoslice.catalog.uploads import Overtaken, UploadTable, XorbRow
+from protoslice.catalog.uploads import UploadTable, XorbRow
 from protoslice.concurrency.lru import LruCache
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.stores import Stores
@@ -87,13 +87,10 @@ class XorbSession:
         """Let shards name a xorb whose chunks are durable; if it arrives twice, the first one stays."""
         record = json.dumps({"chunks": stored_as_dict(chunks), "ends": list(ends)}).encode()
         (own,) = objects.own(chunks.object_ids)
-        try:
-            with objects.publishing():
-                added = await self._table.add_xorb(self._upload.id, name, XorbRow(chunks.size, seal(record)), own)
-            if added:
-                objects.kept([own])
-        except Overtaken:
-            raise NotFound("The session has ended: ask for another token") from None
+        with objects.publishing():
+            added = await self._table.add_xorb(self._upload.id, name, XorbRow(chunks.size, seal(record)), own)
+        if added:
+            objects.kept([own])
 
     async def settle(self) -> None:
         """Count the session no longer as an open upload: its bytes are in use."""

@@ -10,13 +10,12 @@ from time import monotonic
 
 from protoslice.catalog.clock import now
 from protoslice.catalog.new_objects import ObjectWriter
+from protoslice.catalog.uploads import SavedInspection, Upload, UploadTable
 from protoslice.errors import ProtosliceError
 from protoslice.ingest.file_writer import Batches
 from protoslice.ingest.inspection import Inspection
 from protoslice.serving.shared import Space
-from protoslice.uploads.model import SavedInspection, Upload
 from protoslice.uploads.parts import change, compact
-from protoslice.uploads.records import UploadRecords, VersionedUpload
 
 LARGEST_PART = 1 << 30
 PARTS_PER_DOUBLING = 64
@@ -38,8 +37,8 @@ class Appender:
     def __init__(
         self,
         space: Space,
-        records: UploadRecords,
-        held: VersionedUpload,
+        records: UploadTable,
+        held: Upload,
         inspection: Inspection | None,
         *,
         watch: Callable[[bytes | memoryview], None] | None = None,
@@ -49,7 +48,7 @@ class Appender:
         self._records = records
         self._objects = space.new_objects()
         self._held = held
-        self._upload = held.upload
+        self._upload = held
         self._inspection = inspection
         self._watch = watch
         self._apart = apart
@@ -83,24 +82,24 @@ class Appender:
             return
         async with self._turn:
             await self._settled()
-            self._held = await change(self._space, self._records, self._held, self._held.upload, self._objects)
-            self._upload = replace(self._upload, expires=self._held.upload.expires)
+            self._held = await change(self._space, self._records, self._held, self._held, self._objects)
+            self._upload = replace(self._upload, expires=self._held.expires)
             self._settle_in()
 
     def _settle_in(self) -> None:
         """Schedule the next extension for half of the remaining lifetime."""
-        self._stays_until = monotonic() + (self._held.upload.expires - now()).total_seconds() / 2
+        self._stays_until = monotonic() + (self._held.expires - now()).total_seconds() / 2
 
     async def flush(self) -> None:
         """Wait until all pieces are written and watched, though not recorded."""
         await self._batches.flush()
 
-    async def finish(self, *, length: int | None = None) -> VersionedUpload:
+    async def finish(self, *, length: int | None = None) -> Upload:
         """Make all pieces durable and record them, with the upload's total `length` unless None."""
         await self._end_checkpoints()
         await self._land_all()
         changed = self._upload if length is None else replace(self._upload, length=length)
-        if changed != self._held.upload:
+        if changed != self._held:
             await self._record(changed)
         return self._held
 
@@ -127,12 +126,12 @@ class Appender:
                 await self._checkpoint()
 
     async def _checkpoint(self) -> None:
-        before = self._held.upload
+        before = self._held
         try:
             await self._land_all()
-            if self._held.upload != before and not self._held.upload.is_whole:
+            if self._held != before and not self._held.is_whole:
                 self._held = await compact(self._space, self._records, self._held)
-                self._upload = self._held.upload
+                self._upload = self._held
         except BaseException:
             self._failed = True
             raise
@@ -210,7 +209,7 @@ class Appender:
 
     async def _record(self, upload: Upload) -> None:
         self._held = await change(self._space, self._records, self._held, upload, self._objects)
-        self._upload = self._held.upload
+        self._upload = self._held
 
     async def _state(self) -> tuple[int, bytes] | None:
         """Bytes inspected and the inspection's state, if it is time to save it; else None."""

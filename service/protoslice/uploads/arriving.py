@@ -11,6 +11,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.catalog.manifest import ObjectLocation
+from protoslice.catalog.uploads import Upload, UploadTable
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import Results
 from protoslice.concurrency.singleflight import SingleFlight
@@ -21,8 +22,6 @@ from protoslice.serving.stored import StoredFile
 from protoslice.sources.source import RangeSource
 from protoslice.storage import Storage
 from protoslice.streams.framing import DECODED, MEDIA_TYPES, Framing, checked_framing, framing_of
-from protoslice.uploads.model import Upload
-from protoslice.uploads.records import UploadRecords, VersionedUpload
 
 _ROOM: Final = 64 << 20
 _LIMITS: Final = _core.Limits(records=_ROOM, decoded=_ROOM, held=_ROOM, pieces=1 << 18)
@@ -158,12 +157,12 @@ class Arrived:
 class Arriving:
     """Records of one storage's uploads, under way or ended."""
 
-    def __init__(self, storage: Storage, worker: Worker, records: UploadRecords, results: Results) -> None:
+    def __init__(self, storage: Storage, worker: Worker, records: UploadTable, results: Results) -> None:
         self._storage = storage
         self._worker = worker
         self._records = records
         self._indexes = ArrivingIndexes(storage, worker, results)
-        self._looks: SingleFlight[tuple[str, int], VersionedUpload] = SingleFlight()
+        self._looks: SingleFlight[tuple[str, int], Upload] = SingleFlight()
 
     @asynccontextmanager
     async def after(self, upload_id: str, request: ArrivingRequest) -> AsyncIterator[Arrived]:
@@ -174,29 +173,29 @@ class Arriving:
         """
         form = checked_framing(request.form)
         held = await self._records.read(upload_id)
-        if held.upload.joined:
+        if held.joined:
             raise InvalidInput("This upload was concatenated from others: read the records of its store")
         until = monotonic() + min(request.wait, _LONGEST_WAIT)
         while True:
             async with self._records.unless_changed(held):
-                index = await self._indexes.of(held.upload, request.framing)
-            ended = held.upload.state != "open" or held.upload.is_whole
+                index = await self._indexes.of(held, request.framing)
+            ended = held.state != "open" or held.is_whole
             count = index.records.count if index is not None else 0
             if count > request.after or ended or monotonic() >= until:
                 break
             held = await self._later(held, until)
         if index is None or count <= request.after:
-            nothing = _represented(_core.Rope([]), [], form, held.upload)
-            yield Arrived(held.upload, nothing, None if ended else request.after)
+            nothing = _represented(_core.Rope([]), [], form, held)
+            yield Arrived(held, nothing, None if ended else request.after)
             return
         stop = min(index.records.within(request.after, _BYTES), request.after + _RECORDS)
         async with self._opened(held, index, request.after, stop, form) as found:
-            yield Arrived(held.upload, found, None if ended and stop == count else stop)
+            yield Arrived(held, found, None if ended and stop == count else stop)
 
-    async def _later(self, held: VersionedUpload, until: float) -> VersionedUpload:
+    async def _later(self, held: Upload, until: float) -> Upload:
         """The upload once its record has changed, or `held` at the time `until`; readers share the looks."""
 
-        async def look() -> VersionedUpload:
+        async def look() -> Upload:
             later = held
             while later.epoch == held.epoch:
                 await asyncio.sleep(_PAUSE)
@@ -206,19 +205,19 @@ class Arriving:
         # A thousand readers are woken when there is something to read, and not at every look.
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, until - monotonic())):
-                return await self._looks.get((held.upload.id, held.epoch), look, cancellable=True)
+                return await self._looks.get((held.id, held.epoch), look, cancellable=True)
         return held
 
     @asynccontextmanager
     async def _opened(
-        self, held: VersionedUpload, index: ArrivingIndex, start: int, stop: int, form: Framing
+        self, held: Upload, index: ArrivingIndex, start: int, stop: int, form: Framing
     ) -> AsyncIterator[Representation]:
         first, last = index.records.place(start)[0], index.records.place(stop - 1)[3]
-        begin, parts = covering(held.upload.parts, first, last)
+        begin, parts = covering(held.parts, first, last)
         opened = opened_parts(self._storage, parts, self._worker)
         async with self._records.unless_changed(held), opened as source:
             rope = await self._worker.bulk(lambda: _rope(index, source, begin, (start, stop), form))
-            yield _represented(rope, [source], form, held.upload)
+            yield _represented(rope, [source], form, held)
 
 
 def _rope(index: ArrivingIndex, source: StoredFile, begin: int, records: tuple[int, int], form: Framing) -> _core.Rope:

@@ -10,6 +10,7 @@ from typing import Final
 
 from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
 from protoslice.catalog.new_objects import NewObjects, ObjectWriter
+from protoslice.catalog.uploads import SavedInspection, Upload, UploadTable
 from protoslice.detection import HEAD
 from protoslice.errors import ChecksumMismatch, ProtosliceError
 from protoslice.ingest.file_writer import BATCH, Batches
@@ -20,8 +21,6 @@ from protoslice.serving.schemas import Types
 from protoslice.serving.shared import Space
 from protoslice.sources.source import RangeSource
 from protoslice.storage import ObjectKey, Span
-from protoslice.uploads.model import SavedInspection, Upload
-from protoslice.uploads.records import UploadRecords, VersionedUpload
 
 RUN = 16
 """Number of small parts that are compacted into one, so that tiny requests do not leave many parts.
@@ -81,21 +80,21 @@ async def bytes_of(
 
 
 async def change(
-    space: Space, records: UploadRecords, held: VersionedUpload, upload: Upload, objects: NewObjects | None = None
-) -> VersionedUpload:
-    """Replace an upload, which is kept for as long as the options say; see `UploadRecords.change`."""
+    space: Space, records: UploadTable, held: Upload, upload: Upload, objects: NewObjects | None = None
+) -> Upload:
+    """Replace an upload, which is kept for as long as the options say; see `UploadTable.change`."""
     keep_seconds = space.shared.options.uploads.kept_seconds(begun=upload.is_begun)
     return await records.change(held, upload, keep_seconds=keep_seconds, objects=objects)
 
 
-async def compact(space: Space, records: UploadRecords, held: VersionedUpload) -> VersionedUpload:
+async def compact(space: Space, records: UploadTable, held: Upload) -> Upload:
     """Merge small parts at the end of an upload until there are fewer than `RUN` of a size class."""
     while True:
-        before, objects = held.upload, space.new_objects()
+        objects = space.new_objects()
         try:
             async with records.unless_changed(held):
-                changed = await _compacted(space, objects, before)
-            if changed is before:
+                changed = await _compacted(space, objects, held)
+            if changed is held:
                 return held
             held = await change(space, records, held, changed, objects)
         finally:

@@ -6,13 +6,14 @@ import copy
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from protoslice.catalog.clock import now
 from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
 from protoslice.catalog.requests import Created, IngestRequest, check_request
+from protoslice.catalog.uploads import Failure, Upload, UploadTable, new_upload_id
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import (
     AlreadyComplete,
@@ -40,9 +41,27 @@ from protoslice.uploads.append import Appender
 from protoslice.uploads.arriving import Arriving
 from protoslice.uploads.body import Body
 from protoslice.uploads.lock import LockHolder, UploadLocks
-from protoslice.uploads.model import Failure, NewUpload, Upload
 from protoslice.uploads.parts import Composer, bytes_of, change, compact, feed_parts, resumed_inspection
-from protoslice.uploads.records import UploadRecords, VersionedUpload, new_upload_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewUpload:
+    """Request to begin an upload."""
+
+    length: int | None = None
+    path: str | None = None
+    """Name of the file; None when not known yet."""
+    request: IngestRequest = field(default_factory=IngestRequest)
+    partial: bool = False
+    """True for an upload to be joined with others, which makes no store by itself."""
+    sha256: bytes | None = None
+    """Expected SHA-256 of the whole upload."""
+    client_metadata: str = ""
+    """Raw `Upload-Metadata`, returned as it was sent."""
+    client: str = ""
+    """Client that the upload counts for, if clients are limited; never shown."""
+    composed: bool = False
+    """True where its bytes will be extents of objects, which the space has counted: no room is asked for."""
 
 
 class Uploads:
@@ -51,7 +70,7 @@ class Uploads:
     def __init__(self, space: Space) -> None:
         self._space = space
         self.options = space.shared.options.uploads
-        self._records = UploadRecords(space.database, space.quotas.account)
+        self._records = UploadTable(space.database, space.quotas.account)
         self.arriving = Arriving(space.storage, space.worker, self._records, space.shared.results)
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
@@ -61,7 +80,7 @@ class Uploads:
         if client is None:
             return self
         seen = copy.copy(self)
-        seen._records = UploadRecords(self._space.database, self._space.quotas.account, client)
+        seen._records = UploadTable(self._space.database, self._space.quotas.account, client)
         return seen
 
     async def create(self, wanted: NewUpload) -> Upload:
@@ -69,14 +88,14 @@ class Uploads:
         await self._check(wanted)
         await self._check_open(wanted.client)
         held = await self._records.create(self._new(wanted), keep_seconds=self.options.kept_seconds(begun=False))
-        return (await self._completed(held)).upload
+        return await self._completed(held)
 
     async def get(self, upload_id: str) -> Upload:
         """The upload's current state, after ending a request under way.
 
         Completes an upload whose bytes are all there.
         """
-        return (await self._current(upload_id)).upload
+        return await self._current(upload_id)
 
     async def append(self, upload_id: str, body: Body) -> Upload:
         """Append `body`, or as much of it as arrives; an upload that is whole then becomes a store.
@@ -86,14 +105,14 @@ class Uploads:
         """
         async with self._acquire(upload_id) as holder:
             held = await self._records.take(upload_id)
-            length = self._check_place(held.upload, body)
-            if held.upload.state != "open":
+            length = self._check_place(held, body)
+            if held.state != "open":
                 async for _ in holder.pieces(body.pieces):
                     raise AlreadyComplete("This upload is complete: it accepts no more bytes")
-                return held.upload
-            if length != held.upload.length:
-                held = await change(self._space, self._records, held, replace(held.upload, length=length))
-            return (await self._completed(await self._append(held, holder, body))).upload
+                return held
+            if length != held.length:
+                held = await change(self._space, self._records, held, replace(held, length=length))
+            return await self._completed(await self._append(held, holder, body))
 
     async def compose(self, upload_id: str, extents: Sequence[ObjectExtent], expires: datetime) -> Upload:
         """Complete an upload of a known SHA-256 by extents of objects; it expires as given.
@@ -102,44 +121,43 @@ class Uploads:
         """
         async with self._acquire(upload_id):
             held = await self._records.read(upload_id)
-            if held.upload.state != "open":
-                return held.upload
-            inspection = await self._inspection(held.upload)
+            if held.state != "open":
+                return held
+            inspection = await self._inspection(held)
             assert inspection is not None, "an upload that is composed has a path"
             objects = self._space.new_objects()
             try:
-                composer = Composer(self._space, objects, held.upload, inspection, extents)
+                composer = Composer(self._space, objects, held, inspection, extents)
                 done = replace(await composer.compose(), state="complete", expires=expires)
-                return (await self._records.change(held, done, objects=objects)).upload
+                return await self._records.change(held, done, objects=objects)
             finally:
                 objects.end()
 
     async def renew(self, upload_id: str) -> Upload:
         """A complete upload, which is kept for half a lifetime at least, with what lies beside its parts."""
         held = await self._finished(upload_id)
-        if held.upload.expires > now() + timedelta(seconds=self.options.lifetime_seconds / 2):
-            return held.upload
-        return (await change(self._space, self._records, held, held.upload)).upload
+        if held.expires > now() + timedelta(seconds=self.options.lifetime_seconds / 2):
+            return held
+        return await change(self._space, self._records, held, held)
 
     async def remove(self, upload_id: str) -> None:
         """Remove an upload. Stores made of it stay."""
         async with self._acquire(upload_id):
             held = await self._records.take(upload_id)
-            upload = held.upload
-            await self._records.change(held, replace(upload, state="gone", parts=(), saved=None))
+            await self._records.change(held, replace(held, state="gone", parts=(), saved=None))
 
     async def join(self, upload_ids: Sequence[str], wanted: NewUpload) -> Upload:
         """Join consecutive complete uploads into one, which becomes a store."""
         await self._check(replace(wanted, length=None))
         await self._check_open(wanted.client)
         found = await self._all_finished(upload_ids)
-        parts = [found[upload_id].upload for upload_id in upload_ids]
+        parts = [found[upload_id] for upload_id in upload_ids]
         new = self._new(wanted)
         made = await make_store(self._space, {new.filename: parts}, new.request, digests_of(new))
         await self._note_use(found.values())
         length = sum(part.offset for part in parts)
         done = replace(new, joined=tuple(upload_ids), length=length, state="stored", store=made.store.id)
-        return (await self._records.create(done, keep_seconds=self.options.kept_seconds(begun=True))).upload
+        return await self._records.create(done, keep_seconds=self.options.kept_seconds(begun=True))
 
     async def assemble(
         self,
@@ -154,9 +172,7 @@ class Uploads:
         """
         check_request(request)
         found = await self._all_finished([upload_id for upload_ids in files.values() for upload_id in upload_ids])
-        parts = {
-            check_file_path(path): [found[each].upload for each in upload_ids] for path, upload_ids in files.items()
-        }
+        parts = {check_file_path(path): [found[each] for each in upload_ids] for path, upload_ids in files.items()}
         made = await make_store(self._space, parts, request, digests or {}, taken)
         await self._note_use(found.values())
         return made
@@ -164,7 +180,7 @@ class Uploads:
     async def fill(self, ingest: Ingest, path: str, upload_ids: Sequence[str], sha256: str) -> None:
         """Add a file of an expected SHA-256 to an ingest, made of one upload or of consecutive ones."""
         found = await self._all_finished(upload_ids)
-        uploads = [found[each].upload for each in upload_ids]
+        uploads = [found[each] for each in upload_ids]
         await fill(self._space, ingest, {path: uploads}, IngestRequest(), {path: sha256})
         await self._note_use(found.values())
 
@@ -183,12 +199,12 @@ class Uploads:
     async def set_aside(self, upload_id: str) -> None:
         """Count a complete upload no longer among the open ones: a protocol keeps it until it is named."""
         held = await self._finished(upload_id)
-        if not held.upload.used:
+        if not held.used:
             await self._note_use([held])
 
     async def content(self, upload_id: str) -> AsyncGenerator[bytes]:
         """Bytes of a complete upload, which stays as it is."""
-        upload = (await self._finished(upload_id)).upload
+        upload = await self._finished(upload_id)
         async with aclosing(bytes_of(self._space, upload.parts)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -247,8 +263,8 @@ class Uploads:
         if body.last and length is not None and end != length:
             raise InconsistentLength(f"The upload should have {length} bytes, but ends at {end}")
 
-    async def _append(self, held: VersionedUpload, holder: LockHolder, body: Body) -> VersionedUpload:
-        upload = held.upload
+    async def _append(self, held: Upload, holder: LockHolder, body: Body) -> Upload:
+        upload = held
         async with self._records.unless_changed(held):
             inspection = await self._inspection(upload)
         watch = body.checksum.update if body.checksum is not None else None
@@ -262,7 +278,7 @@ class Uploads:
         finally:
             await appender.abort()
         # A whole upload is never compacted: any replica may be making a store of its parts.
-        return held if held.upload.is_whole else await compact(self._space, self._records, held)
+        return held if held.is_whole else await compact(self._space, self._records, held)
 
     async def _inspection(self, upload: Upload) -> Inspection | None:
         """Inspection of the bytes so far; None for a partial upload without a path, never a file by itself."""
@@ -291,12 +307,12 @@ class Uploads:
         self._check_end(body, upload.offset + size, upload.length)
         return size
 
-    async def _completed(self, held: VersionedUpload) -> VersionedUpload:
+    async def _completed(self, held: Upload) -> Upload:
         """Complete an upload whose bytes are all there.
 
         A storage error leaves the upload open for another try.
         """
-        upload = held.upload
+        upload = held
         if upload.state != "open" or not upload.is_whole:
             return held
         done = replace(upload, state="complete") if upload.partial else await stored(self._space, upload)
@@ -304,17 +320,17 @@ class Uploads:
             held = await change(self._space, self._records, held, done)
         except Conflict:
             found = await self._records.read(upload.id)
-            if found.upload.state != "open":
+            if found.state != "open":
                 return found  # another replica completed the upload
             held = await change(
                 self._space, self._records, found, done
             )  # a request only looked at it: it was whole already
         return held
 
-    async def _current(self, upload_id: str) -> VersionedUpload:
+    async def _current(self, upload_id: str) -> Upload:
         """Record of an upload; see `get`."""
         held = await self._records.read(upload_id)
-        if held.upload.state != "open":
+        if held.state != "open":
             return held
         async with self._acquire(upload_id):
             return await self._completed(await self._records.take(upload_id))
@@ -326,22 +342,22 @@ class Uploads:
         async with self._locks.acquire(upload_id) as holder:
             yield holder
 
-    async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, VersionedUpload]:
+    async def _all_finished(self, upload_ids: Sequence[str]) -> dict[str, Upload]:
         """Records of complete uploads by id, each read once however often it is listed."""
-        found, size = dict[str, VersionedUpload](), 0
+        found, size = dict[str, Upload](), 0
         for upload_id, times in Counter(upload_ids).items():
             found[upload_id] = await self._finished(upload_id)
-            size += times * found[upload_id].upload.offset
+            size += times * found[upload_id].offset
             self.options.check_size(size)
         return found
 
-    async def _finished(self, upload_id: str) -> VersionedUpload:
+    async def _finished(self, upload_id: str) -> Upload:
         """Record of a complete upload that may be joined.
 
         Raises its failure, or `InvalidInput` when incomplete or joined.
         """
         held = await self._current(upload_id)
-        upload = held.upload
+        upload = held
         if upload.failure is not None:
             raise upload.failure.error()
         if not upload.is_whole or upload.joined:
@@ -350,16 +366,14 @@ class Uploads:
             )
         return held
 
-    async def _note_use(self, uploads: Iterable[VersionedUpload]) -> None:
+    async def _note_use(self, uploads: Iterable[Upload]) -> None:
         """Note that a store was made with these uploads, which stay: a client may ask for it again."""
 
-        async def note(held: VersionedUpload) -> None:
+        async def note(held: Upload) -> None:
             with suppress(ProtosliceError):  # then it counts as open until it expires
-                await self._records.change(held, replace(held.upload, used=True))
+                await self._records.change(held, replace(held, used=True))
 
-        await map_concurrently(
-            note, [held for held in uploads if held.upload.state == "complete" and not held.upload.used]
-        )
+        await map_concurrently(note, [held for held in uploads if held.state == "complete" and not held.used])
 
     async def _check_open(self, client: str) -> None:
         """Raise `TooMany`, `ClientLimit` or `SpaceLimit` if `client` may begin no upload.

@@ -14,10 +14,10 @@ from tests.stores.simulation.replica import Unreachable, Violation
 from protoslice.catalog.histories import BranchMoved, Commit, History
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import RepositoryExists, RepositoryTable
+from protoslice.catalog.uploads import Upload
 from protoslice.errors import AlreadyComplete, Conflict, Gone, NotFound, StorageUnavailable, WrongOffset
 from protoslice.stores import IngestRequest, Stores
 from protoslice.uploads import Body, NewUpload
-from protoslice.uploads.model import Upload
 
 TRIES = 25
 

@@ -15,6 +15,7 @@ from protoslice.catalog.kept_files import KeptFile
 from protoslice.catalog.mlflow import MlflowTable
 from protoslice.catalog.spaces import DEFAULT_SPACE, Account
 from protoslice.catalog.syntax import Digest
+from protoslice.catalog.uploads import UploadTable
 from protoslice.catalog.webhooks import WebhookTable
 from protoslice.errors import NotFound
 from protoslice.repositories.staging import StagedFiles
@@ -25,7 +26,6 @@ from protoslice.server.routing import routes_of
 from protoslice.server.settings import Settings
 from protoslice.serving.open_stores import OpenStores
 from protoslice.stores import ResultPage
-from protoslice.uploads.records import UploadRecords
 
 Planting = Callable[[pytest.MonkeyPatch], None]
 
@@ -163,11 +163,9 @@ LEAKS: Final = {
         _staged_anywhere, ("POST /{name:repository_of_kind}.git/info/lfs/objects/batch",)
     ),
     "blobs by digest alone": Leak(_blobs_anywhere, ("GET /v2/{name:path}/blobs/{digest}",)),
-    "uploads by id alone": Leak(
-        _remember(UploadRecords, "_read", lambda upload: upload), ("GET /v1/uploads/{upload}",)
-    ),
+    "uploads by id alone": Leak(_remember(UploadTable, "_read", lambda upload: upload), ("GET /v1/uploads/{upload}",)),
     "sessions of Xet by id alone": Leak(
-        _remember(UploadRecords, "read", lambda upload: upload),
+        _remember(UploadTable, "read", lambda upload: upload),
         ("GET /v2/{name:path}/blobs/uploads/{upload}", "GET /v1/uploads/{upload}"),
     ),
     "artifacts of MLflow in one place": Leak(
