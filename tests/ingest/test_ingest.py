@@ -104,69 +104,54 @@ def test_chunked_protos(where: Callable[..., tuple[Created, dict[str, bytes]]], 
 
 
 @pytest.mark.parametrize("name", ["checkpoint.index"])
-def test_tables_are_kept_as_files_alone(name: str) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        files = golden(name)
-        created, views = await taken(stores, files)
-        assert created.store.chunks == 0
-        assert views == {f"file {name}": files[name]}
-        store = await stores.view(created.store.id)
-        for view in (chunks.metadata(store), chunks.chunk(store, 0), chunks.cpb(store)):
-            with pytest.raises(Unsupported, match="it has tensors, but no parts"):
-                await view
-        index = await documents.merge(store, "", None, None)
-        assert index.message_type == "protoslice.TensorBundle"
-        names = [node.path for node in (await documents.tree(store, "", 1, 10, None)).items]
-        assert names[0] == "header"
-
-    in_memory(work)
+async def test_tables_are_kept_as_files_alone(stores: Stores, name: str) -> None:
+    files = golden(name)
+    created, views = await taken(stores, files)
+    assert created.store.chunks == 0
+    assert views == {f"file {name}": files[name]}
+    store = await stores.view(created.store.id)
+    for view in (chunks.metadata(store), chunks.chunk(store, 0), chunks.cpb(store)):
+        with pytest.raises(Unsupported, match="it has tensors, but no parts"):
+            await view
+    index = await documents.merge(store, "", None, None)
+    assert index.message_type == "protoslice.TensorBundle"
+    names = [node.path for node in (await documents.tree(store, "", 1, 10, None)).items]
+    assert names[0] == "header"
 
 
-def test_a_type_that_is_named_beats_detection() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        created, views = await taken(stores, {"x": MODEL}, IngestRequest(type="onnx.ModelProto"))
-        assert created.store.type == "onnx.ModelProto"
-        assert views["merge graph"] == bytes(protoslice.open(MODEL, type="onnx.ModelProto").merge("graph"))
-        with pytest.raises(Unsupported, match=r"onnx\.ModelProto"):
-            await upload(stores, MODEL, IngestRequest(type="onnx.ModelProt"))
-
-    in_memory(work)
+async def test_a_type_that_is_named_beats_detection(stores: Stores) -> None:
+    created, views = await taken(stores, {"x": MODEL}, IngestRequest(type="onnx.ModelProto"))
+    assert created.store.type == "onnx.ModelProto"
+    assert views["merge graph"] == bytes(protoslice.open(MODEL, type="onnx.ModelProto").merge("graph"))
+    with pytest.raises(Unsupported, match=r"onnx\.ModelProto"):
+        await upload(stores, MODEL, IngestRequest(type="onnx.ModelProt"))
 
 
-def test_what_nobody_knows_is_unknown() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        strange = b"\x92\x4e\x03abc\x9a\x4e" + b"\xe0\xa7\x12" + bytes(300_000)
-        created, views = await taken(stores, {"strange": strange})
-        assert created.store.type == "unknown"
-        assert views["merge"] == strange
-        assert views["merge 1250"] == b"abc"
-        assert [info.id for info in (await stores.list(StoreQuery(type="unknown"))).items] == [created.store.id]
-
-    in_memory(work)
+async def test_what_nobody_knows_is_unknown(stores: Stores) -> None:
+    strange = b"\x92\x4e\x03abc\x9a\x4e" + b"\xe0\xa7\x12" + bytes(300_000)
+    created, views = await taken(stores, {"strange": strange})
+    assert created.store.type == "unknown"
+    assert views["merge"] == strange
+    assert views["merge 1250"] == b"abc"
+    assert [info.id for info in (await stores.list(StoreQuery(type="unknown"))).items] == [created.store.id]
 
 
-def test_unknown_may_be_asked_for() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        created, views = await taken(stores, {"model.onnx": MODEL}, IngestRequest(type="unknown"))
-        assert created.store.type == "unknown"
-        assert views["merge"] == MODEL
-        assert len(views["merge 7"]) > 300_000
-        chunked = await upload(stores, golden("graph_many_nodes.max20000.cpb"), IngestRequest(type="unknown"))
-        assert chunked.store.type == "unknown"
-        await assert_whole(stores, chunked.store)
-
-    in_memory(work)
+async def test_unknown_may_be_asked_for(stores: Stores) -> None:
+    created, views = await taken(stores, {"model.onnx": MODEL}, IngestRequest(type="unknown"))
+    assert created.store.type == "unknown"
+    assert views["merge"] == MODEL
+    assert len(views["merge 7"]) > 300_000
+    chunked = await upload(stores, golden("graph_many_nodes.max20000.cpb"), IngestRequest(type="unknown"))
+    assert chunked.store.type == "unknown"
+    await assert_whole(stores, chunked.store)
 
 
 @pytest.mark.parametrize("piece", [1, 7, 1000])
-def test_the_size_of_pieces_makes_no_difference(piece: int) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        name = "savedmodel_plain.pb"
-        first = await upload(stores, golden(name), piece=1 << 30)
-        second = await upload(stores, golden(name), piece=piece)
-        assert (first.store.id, first.created, second.created) == (second.store.id, True, False)
-
-    in_memory(work)
+async def test_the_size_of_pieces_makes_no_difference(stores: Stores, piece: int) -> None:
+    name = "savedmodel_plain.pb"
+    first = await upload(stores, golden(name), piece=1 << 30)
+    second = await upload(stores, golden(name), piece=piece)
+    assert (first.store.id, first.created, second.created) == (second.store.id, True, False)
 
 
 @pytest.mark.parametrize(
@@ -177,35 +162,29 @@ def test_the_size_of_pieces_makes_no_difference(piece: int) -> None:
         (["weights.bin", "net.onnx"], "net.onnx"),
     ],
 )
-def test_the_root_of_several_files_is_found(paths: list[str], root: str) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        plain = (CHUNKED / "savedmodel_plain.pb").read_bytes()
-        contents = {
-            "pb": plain,
-            "onnx": MODEL,
-            "index": FILES["checkpoint.index"].read_bytes(),
-        }
-        files = {path: contents.get(path.rpartition(".")[2], b"just a text") for path in paths}
-        created, views = await taken(stores, files)
-        assert created.store.root == root
-        assert {file.path for file in created.store.files} == set(paths)
-        assert views["merge"] == files[root]
-        assert {path: views[f"file {path}"] for path in paths} == files
-
-    in_memory(work)
+async def test_the_root_of_several_files_is_found(stores: Stores, paths: list[str], root: str) -> None:
+    plain = (CHUNKED / "savedmodel_plain.pb").read_bytes()
+    contents = {
+        "pb": plain,
+        "onnx": MODEL,
+        "index": FILES["checkpoint.index"].read_bytes(),
+    }
+    files = {path: contents.get(path.rpartition(".")[2], b"just a text") for path in paths}
+    created, views = await taken(stores, files)
+    assert created.store.root == root
+    assert {file.path for file in created.store.files} == set(paths)
+    assert views["merge"] == files[root]
+    assert {path: views[f"file {path}"] for path in paths} == files
 
 
-def test_the_root_may_be_named() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        files = {"a.onnx": onnx(10, seed=1), "b.onnx": onnx(20, seed=2)}
-        request = IngestRequest(root="b.onnx", type="onnx.ModelProto")
-        created, views = await taken(stores, files, request)
-        assert created.store.root == "b.onnx"
-        assert views["merge"] == files["b.onnx"]
-        with pytest.raises(NotFound, match=r"c\.onnx"):
-            await upload(stores, files, IngestRequest(root="c.onnx"))
-
-    in_memory(work)
+async def test_the_root_may_be_named(stores: Stores) -> None:
+    files = {"a.onnx": onnx(10, seed=1), "b.onnx": onnx(20, seed=2)}
+    request = IngestRequest(root="b.onnx", type="onnx.ModelProto")
+    created, views = await taken(stores, files, request)
+    assert created.store.root == "b.onnx"
+    assert views["merge"] == files["b.onnx"]
+    with pytest.raises(NotFound, match=r"c\.onnx"):
+        await upload(stores, files, IngestRequest(root="c.onnx"))
 
 
 def test_an_empty_file_is_a_file() -> None:
@@ -219,54 +198,43 @@ def test_an_empty_file_is_a_file() -> None:
     in_files(work)
 
 
-def test_the_id_comes_of_content_and_policy() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        files = {"model.onnx": MODEL, "notes": b"text"}
-        first = (await upload(stores, files, SMALL)).store.id
-        turned = await upload(stores, dict(reversed(files.items())), SMALL)
-        assert (turned.store.id, turned.created) == (first, False)
-        other = [
-            await upload(stores, files | {"notes": b"texT"}, SMALL),
-            await upload(stores, {"model.onnx": MODEL, "note": b"text"}, SMALL),
-            await upload(stores, files, IngestRequest(min_chunk=20_001, max_chunk=100_000)),
-            await upload(stores, files, IngestRequest(min_chunk=20_000, max_chunk=100_001)),
-            await upload(stores, files, IngestRequest(type="unknown", min_chunk=20_000, max_chunk=100_000)),
-            await upload(
-                stores, files, IngestRequest(root="notes", type="unknown", min_chunk=20_000, max_chunk=100_000)
-            )
-            if False
-            else await upload(stores, {"model.onnx": MODEL}, SMALL),
-        ]
-        assert len({first, *(created.store.id for created in other)}) == 7
-        assert all(created.created for created in other)
-
-    in_memory(work)
+async def test_the_id_comes_of_content_and_policy(stores: Stores) -> None:
+    files = {"model.onnx": MODEL, "notes": b"text"}
+    first = (await upload(stores, files, SMALL)).store.id
+    turned = await upload(stores, dict(reversed(files.items())), SMALL)
+    assert (turned.store.id, turned.created) == (first, False)
+    other = [
+        await upload(stores, files | {"notes": b"texT"}, SMALL),
+        await upload(stores, {"model.onnx": MODEL, "note": b"text"}, SMALL),
+        await upload(stores, files, IngestRequest(min_chunk=20_001, max_chunk=100_000)),
+        await upload(stores, files, IngestRequest(min_chunk=20_000, max_chunk=100_001)),
+        await upload(stores, files, IngestRequest(type="unknown", min_chunk=20_000, max_chunk=100_000)),
+        await upload(stores, files, IngestRequest(root="notes", type="unknown", min_chunk=20_000, max_chunk=100_000))
+        if False
+        else await upload(stores, {"model.onnx": MODEL}, SMALL),
+    ]
+    assert len({first, *(created.store.id for created in other)}) == 7
+    assert all(created.created for created in other)
 
 
-def test_what_is_there_already_is_found_and_leaves_nothing() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        first = await upload(stores, MODEL, IngestRequest(tags=("one",)))
-        before = await objects_in(storage)
-        again = await upload(stores, MODEL, IngestRequest(tags=("two",)))
-        assert (again.created, again.store.id) == (False, first.store.id)
-        assert again.store.tags == ("one", "two")
-        assert again.store.created == first.store.created
-        await collect_garbage(storage)
-        assert await objects_in(storage) == before
-
-    in_memory(work)
+async def test_what_is_there_already_is_found_and_leaves_nothing(stores: Stores, storage: MemoryStorage) -> None:
+    first = await upload(stores, MODEL, IngestRequest(tags=("one",)))
+    before = await objects_in(storage)
+    again = await upload(stores, MODEL, IngestRequest(tags=("two",)))
+    assert (again.created, again.store.id) == (False, first.store.id)
+    assert again.store.tags == ("one", "two")
+    assert again.store.created == first.store.created
+    await collect_garbage(storage)
+    assert await objects_in(storage) == before
 
 
-def test_a_copy_of_very_many_files_leaves_nothing_either() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        files = {"model.onnx": onnx(10)} | {f"assets/{n}": b"%d" % n for n in range(600)}
-        await upload(stores, files)
-        before = await objects_in(storage)
-        assert not (await upload(stores, files)).created
-        await collect_garbage(storage)
-        assert await objects_in(storage) == before
-
-    in_memory(work)
+async def test_a_copy_of_very_many_files_leaves_nothing_either(stores: Stores, storage: MemoryStorage) -> None:
+    files = {"model.onnx": onnx(10)} | {f"assets/{n}": b"%d" % n for n in range(600)}
+    await upload(stores, files)
+    before = await objects_in(storage)
+    assert not (await upload(stores, files)).created
+    await collect_garbage(storage)
+    assert await objects_in(storage) == before
 
 
 @pytest.mark.parametrize(
@@ -277,43 +245,36 @@ def test_a_copy_of_very_many_files_leaves_nothing_either() -> None:
         ({"x.cpb": (CHUNKED / "savedmodel_plain.max4000.cpb").read_bytes()[:3000]}, ProtosliceError),
     ],
 )
-def test_what_is_broken_or_refused_is_not_visible(files: dict[str, bytes], error: type[ProtosliceError] | None) -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        if error is None:
-            await upload(stores, files)  # damage inside of raw data is none of ours
-            return
-        with pytest.raises(error):
-            await upload(stores, files)
-        assert await visible(stores) == {}
-        await collect_garbage(storage, grace_seconds=0)
-        assert await keys_in(storage) == ["protoslice.json"]
+async def test_what_is_broken_or_refused_is_not_visible(
+    stores: Stores, storage: MemoryStorage, files: dict[str, bytes], error: type[ProtosliceError] | None
+) -> None:
+    if error is None:
+        await upload(stores, files)  # damage inside of raw data is none of ours
+        return
+    with pytest.raises(error):
+        await upload(stores, files)
+    assert await visible(stores) == {}
+    await collect_garbage(storage, grace_seconds=0)
+    assert await keys_in(storage) == ["protoslice.json"]
 
-    in_memory(work)
 
-
-def test_an_error_in_one_of_several_files_names_it() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        with pytest.raises(CorruptModel, match=r"model\.onnx: "):
-            await upload(stores, {"model.onnx": MODEL[:-100], "notes": b"text"})
-        with pytest.raises(CorruptModel) as caught:
-            await upload(stores, MODEL[:-100])
-        assert caught.value.offset is not None
-
-    in_memory(work)
+async def test_an_error_in_one_of_several_files_names_it(stores: Stores) -> None:
+    with pytest.raises(CorruptModel, match=r"model\.onnx: "):
+        await upload(stores, {"model.onnx": MODEL[:-100], "notes": b"text"})
+    with pytest.raises(CorruptModel) as caught:
+        await upload(stores, MODEL[:-100])
+    assert caught.value.offset is not None
 
 
 @pytest.mark.parametrize(
     "path", ["", "/etc/passwd", "..", "a/../b", "a//b", "./a", "a/", "a\\b", "a\nb", "a\0", "x" * 1025, "\ud800"]
 )
-def test_paths_that_lead_elsewhere(path: str) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        async with await stores.ingest(IngestRequest()) as ingest:
-            with pytest.raises(InvalidInput, match="path"):
-                await ingest.file(path)
+async def test_paths_that_lead_elsewhere(stores: Stores, path: str) -> None:
+    async with await stores.ingest(IngestRequest()) as ingest:
         with pytest.raises(InvalidInput, match="path"):
-            await upload(stores, MODEL, IngestRequest(root=path))
-
-    in_memory(work)
+            await ingest.file(path)
+    with pytest.raises(InvalidInput, match="path"):
+        await upload(stores, MODEL, IngestRequest(root=path))
 
 
 @pytest.mark.parametrize(
@@ -341,34 +302,27 @@ def test_paths_that_do_not(path: str) -> None:
         IngestRequest(root="../x"),
     ],
 )
-def test_requests_that_make_no_sense_are_refused_before_a_byte_is_taken(request_: IngestRequest) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        ingest = await stores.ingest(request_)
-        with pytest.raises(InvalidInput):
-            await ingest.__aenter__()
-
-    in_memory(work)
-
-
-def test_an_unknown_type_is_refused_before_a_byte_is_taken() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        with pytest.raises(Unsupported, match=r"not\.a\.Type"):
-            await stores.ingest(IngestRequest(type="not.a.Type"))
-
-    in_memory(work)
+async def test_requests_that_make_no_sense_are_refused_before_a_byte_is_taken(
+    stores: Stores, request_: IngestRequest
+) -> None:
+    ingest = await stores.ingest(request_)
+    with pytest.raises(InvalidInput):
+        await ingest.__aenter__()
 
 
-def test_a_digest_that_does_not_match() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        good = hashlib.sha256(MODEL).digest()
-        with pytest.raises(InvalidInput, match="digest"):
-            await upload(stores, MODEL, expected_sha256=bytes(32))
-        assert await visible(stores) == {}
-        with pytest.raises(InvalidInput, match="digest"):
-            await upload(stores, {"model.onnx": MODEL, "more": b"x"}, expected_sha256=good)
-        assert (await upload(stores, MODEL, expected_sha256=good)).created
+async def test_an_unknown_type_is_refused_before_a_byte_is_taken(stores: Stores) -> None:
+    with pytest.raises(Unsupported, match=r"not\.a\.Type"):
+        await stores.ingest(IngestRequest(type="not.a.Type"))
 
-    in_memory(work)
+
+async def test_a_digest_that_does_not_match(stores: Stores) -> None:
+    good = hashlib.sha256(MODEL).digest()
+    with pytest.raises(InvalidInput, match="digest"):
+        await upload(stores, MODEL, expected_sha256=bytes(32))
+    assert await visible(stores) == {}
+    with pytest.raises(InvalidInput, match="digest"):
+        await upload(stores, {"model.onnx": MODEL, "more": b"x"}, expected_sha256=good)
+    assert (await upload(stores, MODEL, expected_sha256=good)).created
 
 
 def test_an_upload_has_a_limit_over_all_its_files() -> None:
@@ -381,42 +335,36 @@ def test_an_upload_has_a_limit_over_all_its_files() -> None:
     in_memory(work, StoreOptions(max_upload_bytes=len(MODEL) + 100))
 
 
-def test_files_come_one_after_another_and_once() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        async with await stores.ingest(IngestRequest()) as ingest:
-            with pytest.raises(InvalidInput, match="no file"):
-                await ingest.commit()
-            sink = await ingest.file("model.onnx")
-            with pytest.raises(InvalidInput, match="still open"):
-                await ingest.file("other")
-            await sink.write(MODEL)
-            await sink.close()
-            for call in (sink.close, lambda: sink.write(b"x")):
-                with pytest.raises(InvalidInput, match="The file is closed"):
-                    await call()
-            with pytest.raises(InvalidInput, match="twice"):
-                await ingest.file("model.onnx")
-            await ingest.file("half")
-            with pytest.raises(InvalidInput, match="still open"):
-                await ingest.commit()
-
-    in_memory(work)
+async def test_files_come_one_after_another_and_once(stores: Stores) -> None:
+    async with await stores.ingest(IngestRequest()) as ingest:
+        with pytest.raises(InvalidInput, match="no file"):
+            await ingest.commit()
+        sink = await ingest.file("model.onnx")
+        with pytest.raises(InvalidInput, match="still open"):
+            await ingest.file("other")
+        await sink.write(MODEL)
+        await sink.close()
+        for call in (sink.close, lambda: sink.write(b"x")):
+            with pytest.raises(InvalidInput, match="The file is closed"):
+                await call()
+        with pytest.raises(InvalidInput, match="twice"):
+            await ingest.file("model.onnx")
+        await ingest.file("half")
+        with pytest.raises(InvalidInput, match="still open"):
+            await ingest.commit()
 
 
-def test_an_upload_that_is_left_is_not_there() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
+async def test_an_upload_that_is_left_is_not_there(stores: Stores, storage: MemoryStorage) -> None:
+    async with await stores.ingest(IngestRequest()) as ingest:
+        sink = await ingest.file("model.onnx")
+        await sink.write(bytes(3 << 20))
+    assert await keys_in(storage) == ["protoslice.json"]
+    with suppress(KeyboardInterrupt):
         async with await stores.ingest(IngestRequest()) as ingest:
             sink = await ingest.file("model.onnx")
             await sink.write(bytes(3 << 20))
-        assert await keys_in(storage) == ["protoslice.json"]
-        with suppress(KeyboardInterrupt):
-            async with await stores.ingest(IngestRequest()) as ingest:
-                sink = await ingest.file("model.onnx")
-                await sink.write(bytes(3 << 20))
-                raise KeyboardInterrupt
-        assert await keys_in(storage) == ["protoslice.json"]
-
-    in_memory(work)
+            raise KeyboardInterrupt
+    assert await keys_in(storage) == ["protoslice.json"]
 
 
 def test_an_upload_that_is_cancelled_leaves_nothing_open() -> None:
@@ -442,7 +390,7 @@ def test_an_upload_that_is_cancelled_leaves_nothing_open() -> None:
     in_files(work)
 
 
-def test_a_descriptor_set_that_was_uploaded_gives_types() -> None:
+async def test_a_descriptor_set_that_was_uploaded_gives_types(stores: Stores) -> None:
     from google.protobuf import descriptor_pb2
 
     file = descriptor_pb2.FileDescriptorProto(name="mine.proto", package="mine", syntax="proto3")
@@ -451,17 +399,13 @@ def test_a_descriptor_set_that_was_uploaded_gives_types() -> None:
     message.field.add(name="data", number=2, type=12, label=1)
     data = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
     thing = b"\x0a\x04name" + b"\x12\x80\xea\x30" + bytes(800_000)
-
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        request = IngestRequest(type="mine.Thing", min_chunk=1000)
-        with pytest.raises(Unsupported, match=r"mine\.Thing"):
-            await upload(stores, {"thing": thing}, request)
-        info, new = await stores.schemas.put("mine", data)
-        assert (info.name, info.size, info.messages, new) == ("mine", len(data), 1, True)
-        created = await upload(stores, {"thing": thing}, request)
-        await stores.schemas.delete("mine")
-        store = await stores.view(created.store.id)
-        assert await read(await documents.merge(store, "name", None, None)) == b"name"
-        await assert_whole(stores, created.store)
-
-    in_memory(work)
+    request = IngestRequest(type="mine.Thing", min_chunk=1000)
+    with pytest.raises(Unsupported, match=r"mine\.Thing"):
+        await upload(stores, {"thing": thing}, request)
+    info, new = await stores.schemas.put("mine", data)
+    assert (info.name, info.size, info.messages, new) == ("mine", len(data), 1, True)
+    created = await upload(stores, {"thing": thing}, request)
+    await stores.schemas.delete("mine")
+    store = await stores.view(created.store.id)
+    assert await read(await documents.merge(store, "name", None, None)) == b"name"
+    await assert_whole(stores, created.store)

@@ -61,17 +61,16 @@ def test_nothing_is_written_of_what_is_there() -> None:
         ({"x.cpb": (CHUNKED / "graph_many_nodes.max20000.cpb").read_bytes()}, IngestRequest()),
     ],
 )
-def test_the_store_is_the_one_that_is_made_without_a_digest(files: dict[str, bytes], request_: IngestRequest) -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        first = await told(stores, files, request_)
-        assert first.created
-        await assert_whole(stores, first.store)
-        made = await upload(stores, files, request_)
-        assert (made.store, made.created) == (first.store, False)
-        again = await told(stores, files, request_)
-        assert (again.store, again.created) == (first.store, False)
-
-    in_memory(work)
+async def test_the_store_is_the_one_that_is_made_without_a_digest(
+    stores: Stores, files: dict[str, bytes], request_: IngestRequest
+) -> None:
+    first = await told(stores, files, request_)
+    assert first.created
+    await assert_whole(stores, first.store)
+    made = await upload(stores, files, request_)
+    assert (made.store, made.created) == (first.store, False)
+    again = await told(stores, files, request_)
+    assert (again.store, again.created) == (first.store, False)
 
 
 def test_a_large_file_that_is_there_is_read_and_not_written() -> None:
@@ -173,33 +172,24 @@ def test_a_large_file_whose_object_is_lost_is_written(left: bytes | None) -> Non
     in_memory(work)
 
 
-def test_tags_are_set_and_others_told() -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        first = (await upload(stores, MODEL, IngestRequest(tags=("a",)))).store
-        again = await told(stores, MODEL, IngestRequest(tags=("b",)))
-        assert again.store.tags == ("a", "b")
-        assert (await stores.tags.get("b")).store == first.id
-
-    in_memory(work)
+async def test_tags_are_set_and_others_told(stores: Stores) -> None:
+    first = (await upload(stores, MODEL, IngestRequest(tags=("a",)))).store
+    again = await told(stores, MODEL, IngestRequest(tags=("b",)))
+    assert again.store.tags == ("a", "b")
+    assert (await stores.tags.get("b")).store == first.id
 
 
-def test_a_store_that_is_removed_is_made_anew() -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        first = (await upload(stores, MODEL)).store
-        await stores.delete(first.id)
-        again = await told(stores, MODEL)
-        assert again.created
-        await assert_whole(stores, again.store)
-
-    in_memory(work)
+async def test_a_store_that_is_removed_is_made_anew(stores: Stores) -> None:
+    first = (await upload(stores, MODEL)).store
+    await stores.delete(first.id)
+    again = await told(stores, MODEL)
+    assert again.created
+    await assert_whole(stores, again.store)
 
 
-def test_a_report_is_made_all_the_same() -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        await upload(stores, MODEL)
-        assert (await told(stores, MODEL, IngestRequest(report=True))).report is not None
-
-    in_memory(work)
+async def test_a_report_is_made_all_the_same(stores: Stores) -> None:
+    await upload(stores, MODEL)
+    assert (await told(stores, MODEL, IngestRequest(report=True))).report is not None
 
 
 def test_a_wrong_digest_writes_nothing() -> None:

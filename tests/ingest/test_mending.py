@@ -98,30 +98,24 @@ def test_a_damaged_store_is_said_to_be_new_when_it_is_sent_again() -> None:
     in_files(work)
 
 
-def test_readers_of_the_old_copy_get_to_the_end() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, FILES)).store
-        keys = await keys_of(stores, info.id)
-        async with opened(storage) as others:
-            view = (await others.view(info.id)).file("large.bin")
-            pieces = view.pieces(0, view.size)
-            data = bytes(await anext(pieces))
-            await spoil(storage, keys["file-0"], "missing")
-            assert (await upload(stores, FILES)).created
-            await collect_garbage(storage, grace_seconds=3600)
-            async for piece in pieces:
-                data += bytes(piece)
-            assert data == FILES["large.bin"]
-
-    in_memory(work)
-
-
-def test_a_store_that_is_mended_is_not_created_again() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, FILES)).store
-        await spoil(storage, (await keys_of(stores, info.id))["file-0"], "missing")
+async def test_readers_of_the_old_copy_get_to_the_end(stores: Stores, storage: MemoryStorage) -> None:
+    info = (await upload(stores, FILES)).store
+    keys = await keys_of(stores, info.id)
+    async with opened(storage) as others:
+        view = (await others.view(info.id)).file("large.bin")
+        pieces = view.pieces(0, view.size)
+        data = bytes(await anext(pieces))
+        await spoil(storage, keys["file-0"], "missing")
         assert (await upload(stores, FILES)).created
-        changes = await stores.database.read(lambda tx: tx.all("SELECT what FROM audit ORDER BY number"))
-        assert changes == [("store.created",), ("store.repaired",)]
+        await collect_garbage(storage, grace_seconds=3600)
+        async for piece in pieces:
+            data += bytes(piece)
+        assert data == FILES["large.bin"]
 
-    in_memory(work)
+
+async def test_a_store_that_is_mended_is_not_created_again(stores: Stores, storage: MemoryStorage) -> None:
+    info = (await upload(stores, FILES)).store
+    await spoil(storage, (await keys_of(stores, info.id))["file-0"], "missing")
+    assert (await upload(stores, FILES)).created
+    changes = await stores.database.read(lambda tx: tx.all("SELECT what FROM audit ORDER BY number"))
+    assert changes == [("store.created",), ("store.repaired",)]

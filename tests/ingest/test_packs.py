@@ -108,81 +108,64 @@ def test_a_store_of_many_files_holds_few_open() -> None:
     in_files(work)
 
 
-def test_small_files_lie_in_one_object_and_each_large_one_alone() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        files = {"a": bytes(BATCH), "b": b"b" * 10, "c": bytes(BATCH + 1), "d": b"d" * 20, "model.onnx": onnx(10)}
-        info = (await upload(stores, files)).store
-        assert len(await objects_in(storage)) == 3
-        keys = {path: ref.location for path, ref in (await stores.files(info.id)).items()}
-        assert len({key for path in ("b", "d", "model.onnx") for key in keys[path].keys}) == 1
-        assert len({key for path in ("a", "b", "c") for key in keys[path].keys}) == 3
-        await assert_whole(stores, info)
-
-    in_memory(work)
+async def test_small_files_lie_in_one_object_and_each_large_one_alone(stores: Stores, storage: MemoryStorage) -> None:
+    files = {"a": bytes(BATCH), "b": b"b" * 10, "c": bytes(BATCH + 1), "d": b"d" * 20, "model.onnx": onnx(10)}
+    info = (await upload(stores, files)).store
+    assert len(await objects_in(storage)) == 3
+    keys = {path: ref.location for path, ref in (await stores.files(info.id)).items()}
+    assert len({key for path in ("b", "d", "model.onnx") for key in keys[path].keys}) == 1
+    assert len({key for path in ("a", "b", "c") for key in keys[path].keys}) == 3
+    await assert_whole(stores, info)
 
 
-def test_a_pack_that_is_full_is_followed_by_another() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        with patch.object(file_writer, "FULL_PACK", 1000):
-            info = (await upload(stores, folder([400] * 10))).store
-        assert len(await objects_in(storage)) == 4
-        await assert_whole(stores, info)
-
-    in_memory(work)
+async def test_a_pack_that_is_full_is_followed_by_another(stores: Stores, storage: MemoryStorage) -> None:
+    with patch.object(file_writer, "FULL_PACK", 1000):
+        info = (await upload(stores, folder([400] * 10))).store
+    assert len(await objects_in(storage)) == 4
+    await assert_whole(stores, info)
 
 
-def test_damage_to_one_file_is_found_by_whoever_reads_it() -> None:
+async def test_damage_to_one_file_is_found_by_whoever_reads_it(stores: Stores, storage: MemoryStorage) -> None:
     files = folder([3 * SUM_BLOCK, 3 * SUM_BLOCK])
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, files)).store
-        key = (await keys_of(stores, info.id))["file-0"]
-        content = bytearray(await storage.get_range(key, 0, (await storage.stat(key)).size))
-        content[-1] ^= 1
-        await storage.put(key, bytes(content))
-        async with opened(storage) as others:
-            store = await others.view(info.id)
-            assert await read(store.file("f0")) == files["f0"]
-            assert await read(store.file("f1"), 0, SUM_BLOCK) == files["f1"][:SUM_BLOCK]
-            with pytest.raises(IntegrityError, match=key.text):
-                await read(store.file("f1"))
-
-    in_memory(work)
+    info = (await upload(stores, files)).store
+    key = (await keys_of(stores, info.id))["file-0"]
+    content = bytearray(await storage.get_range(key, 0, (await storage.stat(key)).size))
+    content[-1] ^= 1
+    await storage.put(key, bytes(content))
+    async with opened(storage) as others:
+        store = await others.view(info.id)
+        assert await read(store.file("f0")) == files["f0"]
+        assert await read(store.file("f1"), 0, SUM_BLOCK) == files["f1"][:SUM_BLOCK]
+        with pytest.raises(IntegrityError, match=key.text):
+            await read(store.file("f1"))
 
 
-def test_an_upload_that_is_given_up_leaves_no_pack() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        async with await stores.ingest(IngestRequest()) as ingest:
-            sink = await ingest.file("a")
-            await sink.write(b"small")
-            await sink.close()
-        assert await keys_in(storage, "objects") == []
-
-    in_memory(work)
+async def test_an_upload_that_is_given_up_leaves_no_pack(stores: Stores, storage: MemoryStorage) -> None:
+    async with await stores.ingest(IngestRequest()) as ingest:
+        sink = await ingest.file("a")
+        await sink.write(b"small")
+        await sink.close()
+    assert await keys_in(storage, "objects") == []
 
 
-def test_a_store_is_not_opened_with_a_file_too_few() -> None:
+async def test_a_store_is_not_opened_with_a_file_too_few(stores: Stores, storage: MemoryStorage) -> None:
     """A file that was not opened would be missing from the store without a word."""
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, folder([10, 10]))).store
-        store = await stores.view(info.id)
-        worker = Worker(1)
-        opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
-        records = DerivedTable(catalogue_of(storage), DEFAULT_SPACE)
-        derived = DerivedSources(records, storage, stores.new_objects, worker).of(store.manifest.row)
-        results, passes = Results(1), Shares(1, 1, "passes")
-        with pytest.raises(ValueError, match="shorter"):
-            OpenStore(
-                store.manifest,
-                opened_files[:-1],  # type: ignore[arg-type]
-                None,
-                worker,
-                derived,
-                results,
-                passes,
-                stores.schemas.own_type,
-            )
-        await worker.close()
-
-    in_memory(work)
+    info = (await upload(stores, folder([10, 10]))).store
+    store = await stores.view(info.id)
+    worker = Worker(1)
+    opened_files = [store.file(file.path).sources[0] for file in store.manifest.files]
+    records = DerivedTable(catalogue_of(storage), DEFAULT_SPACE)
+    derived = DerivedSources(records, storage, stores.new_objects, worker).of(store.manifest.row)
+    results, passes = Results(1), Shares(1, 1, "passes")
+    with pytest.raises(ValueError, match="shorter"):
+        OpenStore(
+            store.manifest,
+            opened_files[:-1],  # type: ignore[arg-type]
+            None,
+            worker,
+            derived,
+            results,
+            passes,
+            stores.schemas.own_type,
+        )
+    await worker.close()

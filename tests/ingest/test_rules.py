@@ -48,31 +48,28 @@ def test_a_store_has_the_chunks_of_its_rules() -> None:
     in_files(work)
 
 
-def test_the_rules_are_named_in_the_id() -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        plain = (await upload(stores, FILES, replace(REQUEST, rules=None))).store
-        ruled = (await upload(stores, FILES, REQUEST)).store
-        same = await upload(stores, FILES, replace(REQUEST, rules=CANONICAL))
-        other = (await upload(stores, FILES, replace(REQUEST, rules=CANONICAL[::-1]))).store
-        assert len({plain.id, ruled.id, other.id}) == 3
-        assert (same.store.id, same.created) == (ruled.id, False), "spaces in a rule say nothing"
-        assert (await upload(stores, FILES, replace(REQUEST, rules=()))).store.id == plain.id
-        for store in (plain, ruled):
-            files = [(file.path, file.size, file.sha256 or "") for file in store.files]
-            policy = Policy(
-                root=store.root,
-                type=store.type,
-                min_chunk=store.min_chunk,
-                max_chunk=store.max_chunk,
-                schema=store.schema,
-                planner=store.planner,
-                rules=store.rules,
-            )
-            assert store_id(files, policy) == store.id
-            assert is_id_of(store.id, files, policy)
-            assert not is_id_of(store.id, files, replace(policy, rules=("node: never",)))
-
-    in_memory(work)
+async def test_the_rules_are_named_in_the_id(stores: Stores) -> None:
+    plain = (await upload(stores, FILES, replace(REQUEST, rules=None))).store
+    ruled = (await upload(stores, FILES, REQUEST)).store
+    same = await upload(stores, FILES, replace(REQUEST, rules=CANONICAL))
+    other = (await upload(stores, FILES, replace(REQUEST, rules=CANONICAL[::-1]))).store
+    assert len({plain.id, ruled.id, other.id}) == 3
+    assert (same.store.id, same.created) == (ruled.id, False), "spaces in a rule say nothing"
+    assert (await upload(stores, FILES, replace(REQUEST, rules=()))).store.id == plain.id
+    for store in (plain, ruled):
+        files = [(file.path, file.size, file.sha256 or "") for file in store.files]
+        policy = Policy(
+            root=store.root,
+            type=store.type,
+            min_chunk=store.min_chunk,
+            max_chunk=store.max_chunk,
+            schema=store.schema,
+            planner=store.planner,
+            rules=store.rules,
+        )
+        assert store_id(files, policy) == store.id
+        assert is_id_of(store.id, files, policy)
+        assert not is_id_of(store.id, files, replace(policy, rules=("node: never",)))
 
 
 def test_rules_kept_by_type_are_for_roots_that_come_without() -> None:
@@ -127,15 +124,12 @@ def test_a_chunked_root_keeps_its_plan_unless_rules_are_given() -> None:
     ],
     ids=["syntax", "path", "no proto"],
 )
-def test_rules_that_cannot_apply_store_nothing(
-    files: dict[str, bytes], rules: tuple[str, ...], error: type[ProtosliceError], said: str
+async def test_rules_that_cannot_apply_store_nothing(
+    stores: Stores, files: dict[str, bytes], rules: tuple[str, ...], error: type[ProtosliceError], said: str
 ) -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        with pytest.raises(error, match=said):
-            await upload(stores, files, IngestRequest(rules=rules))
-        assert not (await stores.list()).items
-
-    in_memory(work)
+    with pytest.raises(error, match=said):
+        await upload(stores, files, IngestRequest(rules=rules))
+    assert not (await stores.list()).items
 
 
 @pytest.mark.parametrize(

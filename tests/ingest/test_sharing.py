@@ -116,16 +116,13 @@ def test_a_commit_of_many_files_writes_the_one_that_is_new() -> None:
     in_memory(work)
 
 
-def test_a_store_of_taken_files_is_the_store_of_the_same_files_sent() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        files = {"model.onnx": MODEL, "notes.txt": NOTES, "empty": b"", "words.json": b'{"a": 1}'}
-        first = (await upload(stores, {**files, "more": b"x"})).store.id
-        refs = {path: ref for path, ref in (await stores.files(first)).items() if path != "more"}
-        second = await taken(stores, refs)
-        sent = await upload(stores, files)
-        assert (sent.store.id, sent.created) == (second, False)
-
-    in_memory(work)
+async def test_a_store_of_taken_files_is_the_store_of_the_same_files_sent(stores: Stores) -> None:
+    files = {"model.onnx": MODEL, "notes.txt": NOTES, "empty": b"", "words.json": b'{"a": 1}'}
+    first = (await upload(stores, {**files, "more": b"x"})).store.id
+    refs = {path: ref for path, ref in (await stores.files(first)).items() if path != "more"}
+    second = await taken(stores, refs)
+    sent = await upload(stores, files)
+    assert (sent.store.id, sent.created) == (second, False)
 
 
 @pytest.mark.parametrize("restored", [False, True])
@@ -176,17 +173,14 @@ def test_a_commit_that_comes_too_late_for_one_of_several_files_is_refused() -> N
     in_memory(work)
 
 
-def test_a_file_is_found_by_its_digest() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        assert await stores.files_by_digest.find(sha(BIG)) is None
-        first = (await upload(stores, {"big": BIG, "notes.txt": NOTES})).store.id
-        found = await stores.files_by_digest.find(sha(BIG))
-        assert found == (await stores.files(first))["big"]
-        assert await stores.files_by_digest.find(sha(NOTES)) is None, f"it has less than {LEAST_FOUND} bytes"
-        with pytest.raises(InvalidInput, match="64 hex digits"):
-            await stores.files_by_digest.find("../" + sha(BIG))
-
-    in_memory(work)
+async def test_a_file_is_found_by_its_digest(stores: Stores) -> None:
+    assert await stores.files_by_digest.find(sha(BIG)) is None
+    first = (await upload(stores, {"big": BIG, "notes.txt": NOTES})).store.id
+    found = await stores.files_by_digest.find(sha(BIG))
+    assert found == (await stores.files(first))["big"]
+    assert await stores.files_by_digest.find(sha(NOTES)) is None, f"it has less than {LEAST_FOUND} bytes"
+    with pytest.raises(InvalidInput, match="64 hex digits"):
+        await stores.files_by_digest.find("../" + sha(BIG))
 
 
 def test_a_damaged_store_finds_nothing_and_hides_no_other() -> None:

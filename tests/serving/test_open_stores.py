@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 from tests.support.counted import CountedBucket
-from tests.support.stores import collect_garbage, in_memory, keys_of, onnx, opened, read, records_apart, upload
+from tests.support.stores import collect_garbage, keys_of, onnx, opened, read, records_apart, upload
 
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageUnavailable
 from protoslice.serving import StoreOptions
@@ -77,41 +77,35 @@ async def uploaded(stores: Stores, count: int) -> list[str]:
     return [(await upload(stores, each)).store.id for each in files]
 
 
-def test_opened_stores_are_kept_by_their_bytes() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        ids = await uploaded(stores, 6)
-        weight = (await stores.view(ids[0])).results.weight
-        async with opened(storage, StoreOptions(open_stores_bytes=3 * weight, trust_seconds=60)) as others:
-            for store in ids:
-                await others.view(store)
-            assert [others.view_if_open(store) is not None for store in ids] == [False] * 3 + [True] * 3
-            await others.view(ids[3])
+async def test_opened_stores_are_kept_by_their_bytes(stores: Stores, storage: MemoryStorage) -> None:
+    ids = await uploaded(stores, 6)
+    weight = (await stores.view(ids[0])).results.weight
+    async with opened(storage, StoreOptions(open_stores_bytes=3 * weight, trust_seconds=60)) as others:
+        for store in ids:
+            await others.view(store)
+        assert [others.view_if_open(store) is not None for store in ids] == [False] * 3 + [True] * 3
+        await others.view(ids[3])
 
-        async with opened(storage, StoreOptions(open_stores_bytes=1, trust_seconds=60)) as others:
-            kept = await others.view(ids[0])
-            assert others.view_if_open(ids[0]) is kept, "the one that is used stays, however large"
-            await others.view(ids[1])
-            assert others.view_if_open(ids[0]) is None
-
-    in_memory(work)
+    async with opened(storage, StoreOptions(open_stores_bytes=1, trust_seconds=60)) as others:
+        kept = await others.view(ids[0])
+        assert others.view_if_open(ids[0]) is kept, "the one that is used stays, however large"
+        await others.view(ids[1])
+        assert others.view_if_open(ids[0]) is None
 
 
-def test_stores_that_grow_as_they_are_used_push_out_others() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        ids = [(await upload(stores, onnx(*[8] * 300, seed=seed))).store.id for seed in range(3)]
-        view = await stores.view(ids[0])
-        before = view.results.weight
-        assert len(await tensors.listed(view)) == 300
-        grown = view.results.weight - before
-        assert grown >= 300 * 100
-        room = 3 * before + grown // 2
-        async with opened(storage, StoreOptions(open_stores_bytes=room, trust_seconds=60)) as others:
-            await tensors.listed(await others.view(ids[0]))
-            for store in ids[1:]:
-                await others.view(store)
-            assert [others.view_if_open(store) is not None for store in ids] == [False, True, True]
-
-    in_memory(work)
+async def test_stores_that_grow_as_they_are_used_push_out_others(stores: Stores, storage: MemoryStorage) -> None:
+    ids = [(await upload(stores, onnx(*[8] * 300, seed=seed))).store.id for seed in range(3)]
+    view = await stores.view(ids[0])
+    before = view.results.weight
+    assert len(await tensors.listed(view)) == 300
+    grown = view.results.weight - before
+    assert grown >= 300 * 100
+    room = 3 * before + grown // 2
+    async with opened(storage, StoreOptions(open_stores_bytes=room, trust_seconds=60)) as others:
+        await tensors.listed(await others.view(ids[0]))
+        for store in ids[1:]:
+            await others.view(store)
+        assert [others.view_if_open(store) is not None for store in ids] == [False, True, True]
 
 
 class Held(CountedBucket):

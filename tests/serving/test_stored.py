@@ -97,11 +97,8 @@ async def assert_never_given(file: StoredFile, storage: MemoryStorage, bad: int)
 
 
 @pytest.mark.parametrize("bad", [0, SUM_BLOCK - 1, MIB, 3 * MIB + 5, len(DATA) - 1])
-def test_a_damaged_block_is_never_given(bad: int) -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await assert_never_given(await the_file(stores), storage, bad)
-
-    in_memory(work)
+async def test_a_damaged_block_is_never_given(stores: Stores, storage: MemoryStorage, bad: int) -> None:
+    await assert_never_given(await the_file(stores), storage, bad)
 
 
 class OddPieces(MemoryStorage):
@@ -137,14 +134,11 @@ def test_pieces_of_any_sizes_are_verified_block_by_block(bad: int | None, seed: 
     asyncio.run(run())
 
 
-def test_a_missing_object_is_damage() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        file = await the_file(stores)
-        await storage.delete(ObjectKey(file.name))
-        with pytest.raises(IntegrityError, match="is missing"):
-            await streamed(file, 0, len(DATA))
-
-    in_memory(work)
+async def test_a_missing_object_is_damage(stores: Stores, storage: MemoryStorage) -> None:
+    file = await the_file(stores)
+    await storage.delete(ObjectKey(file.name))
+    with pytest.raises(IntegrityError, match="is missing"):
+        await streamed(file, 0, len(DATA))
 
 
 class Streams(InterceptedStorage):
@@ -193,58 +187,48 @@ def test_of_many_readers_who_come_at_once_few_get_streams() -> None:
     asyncio.run(run())
 
 
-def test_files_of_several_objects_are_streamed_part_by_part() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        file = await the_file(stores)
-        (part,) = file.parts
-        half = part.size // 2
-        joined = JoinedObject([part], [(part, half, part.size), (part, 0, part.size), (part, 0, half)])
-        whole = (DATA * 3)[part.size // 2 :][: 2 * part.size]
-        for start, end in [(0, joined.size), (5, joined.size - 5), (part.size, part.size + 9), (7, 7)]:
-            assert await streamed(joined, start, end) == whole[start:end]
-        assert len(await keys_in(storage, "objects")) > 0
-
-    in_memory(work)
+async def test_files_of_several_objects_are_streamed_part_by_part(stores: Stores, storage: MemoryStorage) -> None:
+    file = await the_file(stores)
+    (part,) = file.parts
+    half = part.size // 2
+    joined = JoinedObject([part], [(part, half, part.size), (part, 0, part.size), (part, 0, half)])
+    whole = (DATA * 3)[part.size // 2 :][: 2 * part.size]
+    for start, end in [(0, joined.size), (5, joined.size - 5), (part.size, part.size + 9), (7, 7)]:
+        assert await streamed(joined, start, end) == whole[start:end]
+    assert len(await keys_in(storage, "objects")) > 0
 
 
-def test_files_are_made_of_extents_at_any_offsets() -> None:
+async def test_files_are_made_of_extents_at_any_offsets(stores: Stores) -> None:
     """Extents begin and end within blocks; bytes of the blocks beyond them are never given."""
     cuts = [(70_001, 200_003), (5, 9), (131_072, 196_608), (199_999, 200_001), (0, 65_537), (len(DATA) - 3, len(DATA))]
     whole = b"".join(DATA[start:end] for start, end in cuts)
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        (part,) = (await the_file(stores)).parts
-        joined = JoinedObject([part], [(part, *cut) for cut in cuts])
-        assert joined.size == len(whole)
-        edges = {
-            0,
-            joined.size,
-            *(sum(end - start for start, end in cuts[:n]) + d for n in range(1, 6) for d in (-1, 0, 1)),
-        }
-        for start, end in ((start, end) for start in edges for end in edges if start < end):
-            low, high = joined.covering((start, end))
-            assert low <= start
-            assert end <= high
-            assert await joined.fetch([(low, high), (start, end)]) == [whole[low:high], whole[start:end]]
-            assert await stores.worker.run(lambda: joined.read(start, end - start)) == whole[start:end]  # noqa: B023
-            assert await streamed(joined, start, end) == whole[start:end]
-
-    in_memory(work)
+    (part,) = (await the_file(stores)).parts
+    joined = JoinedObject([part], [(part, *cut) for cut in cuts])
+    assert joined.size == len(whole)
+    edges = {
+        0,
+        joined.size,
+        *(sum(end - start for start, end in cuts[:n]) + d for n in range(1, 6) for d in (-1, 0, 1)),
+    }
+    for start, end in ((start, end) for start in edges for end in edges if start < end):
+        low, high = joined.covering((start, end))
+        assert low <= start
+        assert end <= high
+        assert await joined.fetch([(low, high), (start, end)]) == [whole[low:high], whole[start:end]]
+        assert await stores.worker.run(lambda: joined.read(start, end - start)) == whole[start:end]  # noqa: B023
+        assert await streamed(joined, start, end) == whole[start:end]
 
 
-def test_a_block_of_several_extents_is_fetched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        (part,) = (await the_file(stores)).parts
-        fetched, fetch = list[tuple[int, int]](), part.fetch
+async def test_a_block_of_several_extents_is_fetched_once(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    (part,) = (await the_file(stores)).parts
+    fetched, fetch = list[tuple[int, int]](), part.fetch
 
-        async def noted(spans: Sequence[tuple[int, int]]) -> Sequence[bytes]:
-            fetched.extend(spans)
-            return await fetch(spans)
+    async def noted(spans: Sequence[tuple[int, int]]) -> Sequence[bytes]:
+        fetched.extend(spans)
+        return await fetch(spans)
 
-        monkeypatch.setattr(part, "fetch", noted)
-        cuts = [(at, at + 900) for at in range(0, 3 * SUM_BLOCK - 900, 1000)]
-        joined = JoinedObject([part], [(part, *cut) for cut in cuts])
-        assert await joined.fetch([(10, joined.size)]) == [b"".join(DATA[start:end] for start, end in cuts)[10:]]
-        assert fetched == [(0, 3 * SUM_BLOCK)]
-
-    in_memory(work)
+    monkeypatch.setattr(part, "fetch", noted)
+    cuts = [(at, at + 900) for at in range(0, 3 * SUM_BLOCK - 900, 1000)]
+    joined = JoinedObject([part], [(part, *cut) for cut in cuts])
+    assert await joined.fetch([(10, joined.size)]) == [b"".join(DATA[start:end] for start, end in cuts)[10:]]
+    assert fetched == [(0, 3 * SUM_BLOCK)]

@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.stores import in_memory, onnx, open_stores, upload
+from tests.support.stores import onnx, open_stores, upload
 
 from protoslice.catalog.manifest import Manifest
 from protoslice.catalog.stores import StoreTable
 from protoslice.errors import NotFound
 from protoslice.serving.finding import Manifests
 from protoslice.serving.opened import open_root
-from protoslice.storage import FileStorage, MemoryStorage
+from protoslice.storage import FileStorage
 from protoslice.stores import Stores
 
 
@@ -71,45 +71,41 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return rows
 
 
-def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_for(decoded: list[int]) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        ids = [(await upload(stores, onnx(100 + n))).store.id for n in range(6)]
-        sizes = await stores.database.read(lambda tx: tx.all("SELECT max(length(manifest)) FROM stores"))
-        three = 3 * (sizes[0][0] + 1500)  # in memory each takes some more
-        table = StoreTable(stores.database, stores.quotas.account)
-        manifests = Manifests(table, stores.worker, cached_bytes=three)
+async def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_for(
+    stores: Stores, decoded: list[int]
+) -> None:
+    ids = [(await upload(stores, onnx(100 + n))).store.id for n in range(6)]
+    sizes = await stores.database.read(lambda tx: tx.all("SELECT max(length(manifest)) FROM stores"))
+    three = 3 * (sizes[0][0] + 1500)  # in memory each takes some more
+    table = StoreTable(stores.database, stores.quotas.account)
+    manifests = Manifests(table, stores.worker, cached_bytes=three)
 
-        async def reads(*wanted: int) -> int:
-            decoded.clear()
-            for n in wanted:
-                assert (await manifests.get(ids[n])).id == ids[n]
-            return len(decoded)
-
-        assert await reads(0, 1, 2, 0, 1, 2) == 3
-        assert await reads(0) == 0, "it was used last now"
-        assert await reads(3, 4) == 2
-        assert await reads(0, 3, 4) == 0
-        assert await reads(1, 2) == 2
-        await stores.delete(ids[1])
-        with pytest.raises(NotFound):
-            await manifests.get(ids[1])
-        assert await reads(2, 4) == 0
-
-    in_memory(work)
-
-
-def test_a_store_that_was_sent_again_has_another_manifest(decoded: list[int]) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        info = (await upload(stores, onnx(100))).store
-        manifests = Manifests(StoreTable(stores.database, stores.quotas.account), stores.worker)
+    async def reads(*wanted: int) -> int:
         decoded.clear()
-        first = await manifests.get(info.id)
-        assert await manifests.get(info.id) is first
-        assert len(decoded) == 1
-        await stores.delete(info.id)
-        await upload(stores, onnx(100))
-        again = await manifests.get(info.id)
-        assert again.row != first.row
-        assert decoded == [first.row, again.row]
+        for n in wanted:
+            assert (await manifests.get(ids[n])).id == ids[n]
+        return len(decoded)
 
-    in_memory(work)
+    assert await reads(0, 1, 2, 0, 1, 2) == 3
+    assert await reads(0) == 0, "it was used last now"
+    assert await reads(3, 4) == 2
+    assert await reads(0, 3, 4) == 0
+    assert await reads(1, 2) == 2
+    await stores.delete(ids[1])
+    with pytest.raises(NotFound):
+        await manifests.get(ids[1])
+    assert await reads(2, 4) == 0
+
+
+async def test_a_store_that_was_sent_again_has_another_manifest(stores: Stores, decoded: list[int]) -> None:
+    info = (await upload(stores, onnx(100))).store
+    manifests = Manifests(StoreTable(stores.database, stores.quotas.account), stores.worker)
+    decoded.clear()
+    first = await manifests.get(info.id)
+    assert await manifests.get(info.id) is first
+    assert len(decoded) == 1
+    await stores.delete(info.id)
+    await upload(stores, onnx(100))
+    again = await manifests.get(info.id)
+    assert again.row != first.row
+    assert decoded == [first.row, again.row]

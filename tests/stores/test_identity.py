@@ -7,13 +7,13 @@ from contextlib import suppress
 
 import pytest
 from google.protobuf import descriptor_pb2
-from tests.support.stores import every_view, field, in_memory, onnx, opened, read, upload
+from tests.support.stores import every_view, field, onnx, opened, read, upload
 
 from protoslice import schema, versions
 from protoslice.errors import Conflict
 from protoslice.facts import UNKNOWN, Store
 from protoslice.schema.types import bundled_bytes
-from protoslice.storage import MemoryStorage, Storage
+from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.views import chunks, documents
 
@@ -80,63 +80,54 @@ def computed(info: Store) -> str:
         ({"x": bytes.fromhex("0a0161"), "y": b""}, False, True),
     ],
 )
-def test_a_client_computes_the_id_from_what_is_shown(files: dict[str, bytes], schema: bool, planner: bool) -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        info = (await upload(stores, files, IngestRequest(root=next(iter(files))))).store
-        assert (info.schema is not None, info.planner is not None) == (schema, planner)
-        assert computed(info) == info.id
+async def test_a_client_computes_the_id_from_what_is_shown(
+    stores: Stores, files: dict[str, bytes], schema: bool, planner: bool
+) -> None:
+    info = (await upload(stores, files, IngestRequest(root=next(iter(files))))).store
+    assert (info.schema is not None, info.planner is not None) == (schema, planner)
+    assert computed(info) == info.id
 
-    in_memory(work)
 
-
-def test_a_schema_cannot_make_a_type_of_another_mean_something_else() -> None:
+async def test_a_schema_cannot_make_a_type_of_another_mean_something_else(stores: Stores) -> None:
     """Names decide nothing: a schema that sorts first and declares the same type differently is not taken."""
-
-    async def work(stores: Stores, _: Storage) -> None:
-        await stores.schemas.put("mine", things("name", "key"))
-        with pytest.raises(Conflict, match=r"mine\.Thing.*'0'.*'mine'"):
-            await stores.schemas.put("0", things("key", "name"))
-        info = (await upload(stores, THING, REQUEST)).store
-        assert await read(await documents.merge((await stores.view(info.id)), "name", None, None)) == b"N" * 40
-
-    in_memory(work)
+    await stores.schemas.put("mine", things("name", "key"))
+    with pytest.raises(Conflict, match=r"mine\.Thing.*'0'.*'mine'"):
+        await stores.schemas.put("0", things("key", "name"))
+    info = (await upload(stores, THING, REQUEST)).store
+    assert await read(await documents.merge((await stores.view(info.id)), "name", None, None)) == b"N" * 40
 
 
 @pytest.mark.parametrize("other", [things("key", "name"), things("name", "key", kind=F.TYPE_BYTES)])
-def test_a_store_sent_again_under_another_schema_is_another_store(other: bytes) -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        seen, ids = Seen(), set()
-        for data in (things("name", "key"), other, things("name", "key")):
-            await stores.schemas.put("mine", data)
-            info = (await upload(stores, THING, REQUEST)).store
-            ids.add(info.id)
-            await seen.look(stores, info.id)
-            async with opened(storage) as others:
-                await seen.look(others, info.id)
-            await stores.delete(info.id)
-            await stores.schemas.delete("mine")
-        assert len(ids) == 2
-        assert len(seen.by_url) > 20
-
-    in_memory(work)
-
-
-def test_a_schema_that_is_replaced_changes_no_store() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        seen = Seen()
-        await stores.schemas.put("mine", things("name", "key"))
-        old = (await upload(stores, THING, REQUEST)).store
-        await seen.look(stores, old.id)
-        await stores.schemas.put("mine", things("key", "name"))
-        new = (await upload(stores, THING, REQUEST)).store
+async def test_a_store_sent_again_under_another_schema_is_another_store(
+    stores: Stores, storage: MemoryStorage, other: bytes
+) -> None:
+    seen, ids = Seen(), set()
+    for data in (things("name", "key"), other, things("name", "key")):
+        await stores.schemas.put("mine", data)
+        info = (await upload(stores, THING, REQUEST)).store
+        ids.add(info.id)
+        await seen.look(stores, info.id)
         async with opened(storage) as others:
-            for each in (old, new):
-                await seen.look(others, each.id)
-            assert await read(await documents.merge((await others.view(old.id)), "name", None, None)) == b"N" * 40
-            assert await read(await documents.merge((await others.view(new.id)), "name", None, None)) == b"K" * 60
-        assert old.id != new.id
+            await seen.look(others, info.id)
+        await stores.delete(info.id)
+        await stores.schemas.delete("mine")
+    assert len(ids) == 2
+    assert len(seen.by_url) > 20
 
-    in_memory(work)
+
+async def test_a_schema_that_is_replaced_changes_no_store(stores: Stores, storage: MemoryStorage) -> None:
+    seen = Seen()
+    await stores.schemas.put("mine", things("name", "key"))
+    old = (await upload(stores, THING, REQUEST)).store
+    await seen.look(stores, old.id)
+    await stores.schemas.put("mine", things("key", "name"))
+    new = (await upload(stores, THING, REQUEST)).store
+    async with opened(storage) as others:
+        for each in (old, new):
+            await seen.look(others, each.id)
+        assert await read(await documents.merge((await others.view(old.id)), "name", None, None)) == b"N" * 40
+        assert await read(await documents.merge((await others.view(new.id)), "name", None, None)) == b"K" * 60
+    assert old.id != new.id
 
 
 def _upgraded() -> schema.MessageTypes:
@@ -148,36 +139,29 @@ def _upgraded() -> schema.MessageTypes:
     return schema.from_descriptor_set(later)
 
 
-def test_an_upgrade_with_another_bundled_type_changes_no_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        seen, data = Seen(), onnx(3000, seed=7)
-        request = IngestRequest(min_chunk=64, max_chunk=4096)
-        old = (await upload(stores, data, request)).store
-        await seen.look(stores, old.id)
-        later = _upgraded()
-        monkeypatch.setattr("protoslice.schema.types.bundled", lambda: later)
-        monkeypatch.setattr("protoslice.schema.bundled", lambda: later)
-        async with opened(storage) as others:
-            await seen.look(others, old.id)
-            assert (
-                await read(await documents.merge((await others.view(old.id)), "producer_name", None, None)) == b"seed-7"
-            )
-            new = (await upload(others, data, request)).store
-            assert new.id != old.id, "the later program reads the same file by another schema"
-            await seen.look(others, new.id)
-            assert (
-                await read(await documents.merge((await others.view(new.id)), "producer_version", None, None))
-                == b"seed-7"
-            )
-
-    in_memory(work)
+async def test_an_upgrade_with_another_bundled_type_changes_no_store(
+    stores: Stores, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, data = Seen(), onnx(3000, seed=7)
+    request = IngestRequest(min_chunk=64, max_chunk=4096)
+    old = (await upload(stores, data, request)).store
+    await seen.look(stores, old.id)
+    later = _upgraded()
+    monkeypatch.setattr("protoslice.schema.types.bundled", lambda: later)
+    monkeypatch.setattr("protoslice.schema.bundled", lambda: later)
+    async with opened(storage) as others:
+        await seen.look(others, old.id)
+        assert await read(await documents.merge((await others.view(old.id)), "producer_name", None, None)) == b"seed-7"
+        new = (await upload(others, data, request)).store
+        assert new.id != old.id, "the later program reads the same file by another schema"
+        await seen.look(others, new.id)
+        assert (
+            await read(await documents.merge((await others.view(new.id)), "producer_version", None, None)) == b"seed-7"
+        )
 
 
-def test_another_planner_makes_another_store(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        old = (await upload(stores, onnx(3000))).store
-        monkeypatch.setattr("protoslice.ingest.publishing.PLANNER", old.planner + 1 if old.planner else 0)
-        new = (await upload(stores, onnx(3000))).store
-        assert (new.planner, new.id == old.id) == ((old.planner or 0) + 1, False)
-
-    in_memory(work)
+async def test_another_planner_makes_another_store(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = (await upload(stores, onnx(3000))).store
+    monkeypatch.setattr("protoslice.ingest.publishing.PLANNER", old.planner + 1 if old.planner else 0)
+    new = (await upload(stores, onnx(3000))).store
+    assert (new.planner, new.id == old.id) == ((old.planner or 0) + 1, False)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from tests.support.chunked import METADATA
 from tests.support.golden import CHUNKED
-from tests.support.stores import every_view, in_files, in_memory, onnx, opened, read, upload
+from tests.support.stores import every_view, in_files, onnx, opened, read, upload
 
 from protoslice import _core
 from protoslice.errors import InvalidInput
 from protoslice.riegeli import RecordReader
-from protoslice.storage import FileStorage, Storage
+from protoslice.storage import FileStorage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.versions import Policy, store_id
 from protoslice.views import chunks
@@ -50,58 +50,48 @@ def test_views_are_those_of_the_file(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
-def test_by_sizes_the_views_are_those_of_a_store_that_was_planned_so(path: Path) -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        kept = await stores.view((await upload(stores, {"x.cpb": path.read_bytes()}, REQUEST)).store.id)
-        by_sizes = await stores.view((await upload(stores, {"x.cpb": path.read_bytes()}, BY_SIZES)).store.id)
-        assert by_sizes.info.chunks > 1
-        assert by_sizes.info.chunks != kept.info.chunks
-        views = {name: view async for name, view in every_view(kept)}
-        for name in ["metadata", "cpb", *(f"chunk {n}" for n in range(by_sizes.info.chunks))]:
-            number = int(name[6:]) if name.startswith("chunk ") else None
-            other = await (chunks.chunk(by_sizes, number) if number is not None else getattr(chunks, name)(by_sizes))
-            assert await read(views[f"policy {name}"]) == await read(other), name
-        tables = [await chunks.chunks(store, limit=1000, cursor=None, plan="policy") for store in (kept, by_sizes)]
-        assert tables[0] == tables[1]
-        etags = [view.etag for name, view in views.items() if name not in {"cpb", "merge"}]
-        assert len(set(etags)) == len(etags), "a plan by sizes has entity tags of its own"
-        assert all(view.versioned == name.startswith("policy") for name, view in views.items())
-
-    in_memory(work)
+async def test_by_sizes_the_views_are_those_of_a_store_that_was_planned_so(stores: Stores, path: Path) -> None:
+    kept = await stores.view((await upload(stores, {"x.cpb": path.read_bytes()}, REQUEST)).store.id)
+    by_sizes = await stores.view((await upload(stores, {"x.cpb": path.read_bytes()}, BY_SIZES)).store.id)
+    assert by_sizes.info.chunks > 1
+    assert by_sizes.info.chunks != kept.info.chunks
+    views = {name: view async for name, view in every_view(kept)}
+    for name in ["metadata", "cpb", *(f"chunk {n}" for n in range(by_sizes.info.chunks))]:
+        number = int(name[6:]) if name.startswith("chunk ") else None
+        other = await (chunks.chunk(by_sizes, number) if number is not None else getattr(chunks, name)(by_sizes))
+        assert await read(views[f"policy {name}"]) == await read(other), name
+    tables = [await chunks.chunks(store, limit=1000, cursor=None, plan="policy") for store in (kept, by_sizes)]
+    assert tables[0] == tables[1]
+    etags = [view.etag for name, view in views.items() if name not in {"cpb", "merge"}]
+    assert len(set(etags)) == len(etags), "a plan by sizes has entity tags of its own"
+    assert all(view.versioned == name.startswith("policy") for name, view in views.items())
 
 
-def test_the_id_says_which_plan_a_store_has() -> None:
+async def test_the_id_says_which_plan_a_store_has(stores: Stores) -> None:
     """A store planned by sizes keeps the id that it always had; the plan that came makes another store."""
-
-    async def work(stores: Stores, _: Storage) -> None:
-        data = FILES[0].read_bytes()
-        kept, by_sizes = [(await upload(stores, {"x.cpb": data}, each)).store for each in (REQUEST, BY_SIZES)]
-        assert (kept.planner, by_sizes.planner) == (_core.Plan.KEPT_VERSION, _core.Plan.MERGED_VERSION)
-        for info in (kept, by_sizes):
-            policy = Policy(
-                root=info.root,
-                type=info.type,
-                min_chunk=500,
-                max_chunk=5000,
-                schema=info.schema,
-                planner=info.planner,
-            )
-            assert store_id([(file.path, file.size, file.sha256 or "") for file in info.files], policy) == info.id
-        raw = [(await upload(stores, onnx(3000), each)).store for each in (REQUEST, BY_SIZES)]
-        assert raw[0].id == raw[1].id, "other files have no plan of their own"
-        store = await stores.view(raw[0].id)
-        assert (await chunks.cpb(store, "policy")).etag == (await chunks.cpb(store)).etag
-
-    in_memory(work)
+    data = FILES[0].read_bytes()
+    kept, by_sizes = [(await upload(stores, {"x.cpb": data}, each)).store for each in (REQUEST, BY_SIZES)]
+    assert (kept.planner, by_sizes.planner) == (_core.Plan.KEPT_VERSION, _core.Plan.MERGED_VERSION)
+    for info in (kept, by_sizes):
+        policy = Policy(
+            root=info.root,
+            type=info.type,
+            min_chunk=500,
+            max_chunk=5000,
+            schema=info.schema,
+            planner=info.planner,
+        )
+        assert store_id([(file.path, file.size, file.sha256 or "") for file in info.files], policy) == info.id
+    raw = [(await upload(stores, onnx(3000), each)).store for each in (REQUEST, BY_SIZES)]
+    assert raw[0].id == raw[1].id, "other files have no plan of their own"
+    store = await stores.view(raw[0].id)
+    assert (await chunks.cpb(store, "policy")).etag == (await chunks.cpb(store)).etag
 
 
 @pytest.mark.parametrize("plan", ["", "file", "Policy", "policy "])
-def test_other_plans_are_refused(plan: str) -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        with pytest.raises(InvalidInput, match="Invalid plan"):
-            await upload(stores, onnx(3000), replace(REQUEST, plan=plan))
-        store = await stores.view((await upload(stores, onnx(3000), REQUEST)).store.id)
-        with pytest.raises(InvalidInput, match="Invalid plan"):
-            await chunks.metadata(store, plan)
-
-    in_memory(work)
+async def test_other_plans_are_refused(stores: Stores, plan: str) -> None:
+    with pytest.raises(InvalidInput, match="Invalid plan"):
+        await upload(stores, onnx(3000), replace(REQUEST, plan=plan))
+    store = await stores.view((await upload(stores, onnx(3000), REQUEST)).store.id)
+    with pytest.raises(InvalidInput, match="Invalid plan"):
+        await chunks.metadata(store, plan)

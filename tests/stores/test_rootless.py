@@ -67,27 +67,24 @@ def test_a_tree_without_a_proto_is_a_store(where: Callable[..., None]) -> None:
     where(work)
 
 
-def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        info = (await upload(stores, TREE)).store
-        store = await stores.view(info.id)
-        views: list[Callable[[], Awaitable[object]]] = [
-            lambda: chunks.metadata(store),
-            lambda: chunks.chunk(store, 0),
-            lambda: chunks.chunks(store, limit=10, cursor=None),
-            lambda: documents.tree(store, "", 1, 10, None),
-            lambda: documents.merge(store, "", None, None),
-            lambda: chunks.cpb(store),
-            lambda: tensors.page(store, name=None, dtype=None, limit=10, cursor=None),
-            lambda: tensors.one(store, "w", None, "raw"),
-            lambda: tensors.safetensors(store, []),
-        ]
-        for view in views:
-            with pytest.raises(NoRoot, match="no root proto: none of the 6 files"):
-                await view()
-        assert await read(store.file("weights.bin"), 5, 500) == TREE["weights.bin"][5:500]
-
-    in_memory(work)
+async def test_views_of_a_proto_say_that_there_is_none_and_why(stores: Stores) -> None:
+    info = (await upload(stores, TREE)).store
+    store = await stores.view(info.id)
+    views: list[Callable[[], Awaitable[object]]] = [
+        lambda: chunks.metadata(store),
+        lambda: chunks.chunk(store, 0),
+        lambda: chunks.chunks(store, limit=10, cursor=None),
+        lambda: documents.tree(store, "", 1, 10, None),
+        lambda: documents.merge(store, "", None, None),
+        lambda: chunks.cpb(store),
+        lambda: tensors.page(store, name=None, dtype=None, limit=10, cursor=None),
+        lambda: tensors.one(store, "w", None, "raw"),
+        lambda: tensors.safetensors(store, []),
+    ]
+    for view in views:
+        with pytest.raises(NoRoot, match="no root proto: none of the 6 files"):
+            await view()
+    assert await read(store.file("weights.bin"), 5, 500) == TREE["weights.bin"][5:500]
 
 
 @pytest.mark.parametrize(
@@ -105,31 +102,27 @@ def test_views_of_a_proto_say_that_there_is_none_and_why() -> None:
         ("config.json", b'{"a": 1}', "this is JSON; files of this kind are not supported as models"),
     ],
 )  # fmt: skip
-def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(name: str, data: bytes, why: str) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        info = (await upload(stores, {name: data})).store
-        assert (info.root, info.type) == (None, None)
-        assert info.why is not None
-        assert info.why.startswith(f"{name} is not in a supported format (")
-        assert why.replace("\\", "") in info.why
-        assert await assert_whole(stores, info) == {f"file {name}": data}
-
-    in_memory(work)
+async def test_a_file_that_is_no_proto_is_kept_and_the_reason_is_said(
+    stores: Stores, name: str, data: bytes, why: str
+) -> None:
+    info = (await upload(stores, {name: data})).store
+    assert (info.root, info.type) == (None, None)
+    assert info.why is not None
+    assert info.why.startswith(f"{name} is not in a supported format (")
+    assert why.replace("\\", "") in info.why
+    assert await assert_whole(stores, info) == {f"file {name}": data}
 
 
 @pytest.mark.parametrize("stream", [records(50), FRAMED["tfrecord"]([b"\x08\x01", b"\x08\x02"])])
-def test_the_reason_points_to_the_records_of_a_stream(stream: bytes) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        alone = (await upload(stores, {"train": stream})).store
-        assert alone.why is not None
-        assert alone.why.endswith("pass its type. The records of train can be read at /records")
-        beside = (await upload(stores, {"a/train": stream, "README.md": b"words"})).store
-        assert beside.why is not None
-        assert beside.why.endswith(". The records of a/train can be read at /records?file=a/train")
-        without = (await upload(stores, {"README.md": b"words"})).store
-        assert "records" not in str(without.why)
-
-    in_memory(work)
+async def test_the_reason_points_to_the_records_of_a_stream(stores: Stores, stream: bytes) -> None:
+    alone = (await upload(stores, {"train": stream})).store
+    assert alone.why is not None
+    assert alone.why.endswith("pass its type. The records of train can be read at /records")
+    beside = (await upload(stores, {"a/train": stream, "README.md": b"words"})).store
+    assert beside.why is not None
+    assert beside.why.endswith(". The records of a/train can be read at /records?file=a/train")
+    without = (await upload(stores, {"README.md": b"words"})).store
+    assert "records" not in str(without.why)
 
 
 def test_the_reason_outlives_the_process() -> None:
@@ -156,30 +149,23 @@ def test_the_reason_outlives_the_process() -> None:
         (IngestRequest(root="x.riegeli", type="onnx.ModelProto"), Unsupported),
     ],
 )
-def test_a_root_that_is_named_must_be_one(request_: IngestRequest, error: type[ProtosliceError]) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        with pytest.raises(error):
-            await upload(stores, TREE | {"x.riegeli": records(9)}, request_)
-        assert (await stores.list()).items == []
+async def test_a_root_that_is_named_must_be_one(
+    stores: Stores, request_: IngestRequest, error: type[ProtosliceError]
+) -> None:
+    with pytest.raises(error):
+        await upload(stores, TREE | {"x.riegeli": records(9)}, request_)
+    assert (await stores.list()).items == []
 
-    in_memory(work)
 
-
-def test_a_model_that_is_damaged_is_refused_whatever_lies_beside_it() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        with pytest.raises(CorruptModel, match=r"model\.onnx"):
-            await upload(stores, TREE | {"model.onnx": onnx(100, 5000)[:-100]})
-
-    in_memory(work)
+async def test_a_model_that_is_damaged_is_refused_whatever_lies_beside_it(stores: Stores) -> None:
+    with pytest.raises(CorruptModel, match=r"model\.onnx"):
+        await upload(stores, TREE | {"model.onnx": onnx(100, 5000)[:-100]})
 
 
 @pytest.mark.parametrize("proto", [onnx(100), field(1250, b"abc") + b"\xe0\xa7\x12\x05"], ids=["known", "unknown"])
-def test_the_one_proto_of_a_tree_is_its_root(proto: bytes) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        info = (await upload(stores, TREE | {"a": proto, "x.riegeli": records(9), "y.riegeli": records(8)})).store
-        assert (info.root, info.why) == ("a", None)
-
-    in_memory(work)
+async def test_the_one_proto_of_a_tree_is_its_root(stores: Stores, proto: bytes) -> None:
+    info = (await upload(stores, TREE | {"a": proto, "x.riegeli": records(9), "y.riegeli": records(8)})).store
+    assert (info.root, info.why) == ("a", None)
 
 
 def test_objects_in_place_need_no_proto_either(tmp_path: Path) -> None:

@@ -36,26 +36,25 @@ from protoslice.storage.bucket import CloudStorage
 from protoslice.stores import IngestRequest, Stores
 
 
-def test_a_damaged_manifest_harms_no_other_store_and_can_be_deleted() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        one, two = await some(stores, 2)
-        sql = "UPDATE stores SET manifest = :data WHERE digest = :one"
-        await stores.database.write(lambda tx: tx.run(sql, data=b"{}", one=one))
-        async with opened(storage) as others:
-            with pytest.raises(IntegrityError):
-                await others.get(one)
-            with pytest.raises(IntegrityError):
-                await others.view(one)
-            assert set(await visible(others)) == {two}
-            await others.delete(one)
-            with pytest.raises(NotFound):
-                await others.get(one)
-            await asyncio.sleep(0.002)
-            assert (await collect_garbage(storage, grace_seconds=0)).stores == 1
-            assert (await upload(others, onnx(10, seed=0))).store.id == one
-            assert set(await visible(others)) == {one, two}
-
-    in_memory(work)
+async def test_a_damaged_manifest_harms_no_other_store_and_can_be_deleted(
+    stores: Stores, storage: MemoryStorage
+) -> None:
+    one, two = await some(stores, 2)
+    sql = "UPDATE stores SET manifest = :data WHERE digest = :one"
+    await stores.database.write(lambda tx: tx.run(sql, data=b"{}", one=one))
+    async with opened(storage) as others:
+        with pytest.raises(IntegrityError):
+            await others.get(one)
+        with pytest.raises(IntegrityError):
+            await others.view(one)
+        assert set(await visible(others)) == {two}
+        await others.delete(one)
+        with pytest.raises(NotFound):
+            await others.get(one)
+        await asyncio.sleep(0.002)
+        assert (await collect_garbage(storage, grace_seconds=0)).stores == 1
+        assert (await upload(others, onnx(10, seed=0))).store.id == one
+        assert set(await visible(others)) == {one, two}
 
 
 @records_apart()

@@ -55,67 +55,56 @@ async def pieces_of(stores: Stores, ref: str, limit: int = 1000) -> list[Piece]:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_they_cover_every_file(name: str) -> None:
-    async def work(stores: Stores, _: object) -> None:
-        store = (await upload(stores, FILES[name], REQUEST)).store
-        pieces = await pieces_of(stores, store.id)
-        assert pieces == await pieces_of(stores, store.id, limit=2)
-        for path, data in FILES[name].items():
-            own = [piece for piece in pieces if piece.file == path]
-            assert b"".join(data[piece.offset : piece.offset + piece.size] for piece in own) == data
-            assert [piece.sha256 for piece in own] == [
-                hashlib.sha256(data[piece.offset : piece.offset + piece.size]).hexdigest() for piece in own
-            ]
-
-    in_memory(work)
+async def test_they_cover_every_file(stores: Stores, name: str) -> None:
+    store = (await upload(stores, FILES[name], REQUEST)).store
+    pieces = await pieces_of(stores, store.id)
+    assert pieces == await pieces_of(stores, store.id, limit=2)
+    for path, data in FILES[name].items():
+        own = [piece for piece in pieces if piece.file == path]
+        assert b"".join(data[piece.offset : piece.offset + piece.size] for piece in own) == data
+        assert [piece.sha256 for piece in own] == [
+            hashlib.sha256(data[piece.offset : piece.offset + piece.size]).hexdigest() for piece in own
+        ]
 
 
-def test_an_insertion_moves_the_pieces_of_tensors_unchanged() -> None:
-    async def work(stores: Stores, _: object) -> None:
-        first = (await upload(stores, {"m.onnx": MODEL}, REQUEST)).store
-        longer = MODEL.replace(b"seed-0", b"seed-00000000")
-        longer = longer.replace(b"\x12\x06seed-00000000", b"\x12\x0dseed-00000000")
-        second = (await upload(stores, {"m.onnx": longer}, REQUEST)).store
-        assert second.size == first.size + 7
-        kept = {piece.sha256: piece for piece in await pieces_of(stores, first.id)}
-        again = [piece for piece in await pieces_of(stores, second.id) if piece.sha256 in kept]
-        assert sum(piece.size for piece in again) > 0.99 * len(MODEL)
-        assert all(piece.offset == kept[piece.sha256].offset + 7 for piece in again)
-
-    in_memory(work)
+async def test_an_insertion_moves_the_pieces_of_tensors_unchanged(stores: Stores) -> None:
+    first = (await upload(stores, {"m.onnx": MODEL}, REQUEST)).store
+    longer = MODEL.replace(b"seed-0", b"seed-00000000")
+    longer = longer.replace(b"\x12\x06seed-00000000", b"\x12\x0dseed-00000000")
+    second = (await upload(stores, {"m.onnx": longer}, REQUEST)).store
+    assert second.size == first.size + 7
+    kept = {piece.sha256: piece for piece in await pieces_of(stores, first.id)}
+    again = [piece for piece in await pieces_of(stores, second.id) if piece.sha256 in kept]
+    assert sum(piece.size for piece in again) > 0.99 * len(MODEL)
+    assert all(piece.offset == kept[piece.sha256].offset + 7 for piece in again)
 
 
-def test_a_damaged_table_is_made_anew() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        store = (await upload(stores, FILES["raw"], REQUEST)).store
-        pieces = await pieces_of(stores, store.id)
-        await stores.database.write(lambda tx: tx.run("UPDATE derived SET data = :data", data=b"damaged"))
+async def test_a_damaged_table_is_made_anew(stores: Stores, storage: MemoryStorage) -> None:
+    store = (await upload(stores, FILES["raw"], REQUEST)).store
+    pieces = await pieces_of(stores, store.id)
+    await stores.database.write(lambda tx: tx.run("UPDATE derived SET data = :data", data=b"damaged"))
+    async with opened(storage) as fresh:
+        assert await pieces_of(fresh, store.id) == pieces
+    (found,) = (await derived_in(storage)).values()
+    assert found != b"damaged"
+
+
+async def test_a_large_table_is_an_object_and_made_anew_when_that_is_damaged(
+    stores: Stores, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(derived, "LARGEST_ROW", 0)
+    store = (await upload(stores, FILES["raw"], REQUEST)).store
+    pieces = await pieces_of(stores, store.id)
+    for _ in range(2):
+        (row,) = await stores.database.read(
+            lambda tx: tx.all("SELECT o.key FROM derived d JOIN objects o ON o.space = d.space AND o.id = d.object")
+        )
+        await storage.put(ObjectKey(row[0]), b"damaged")
         async with opened(storage) as fresh:
             assert await pieces_of(fresh, store.id) == pieces
-        (found,) = (await derived_in(storage)).values()
-        assert found != b"damaged"
-
-    in_memory(work)
-
-
-def test_a_large_table_is_an_object_and_made_anew_when_that_is_damaged(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derived, "LARGEST_ROW", 0)
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        store = (await upload(stores, FILES["raw"], REQUEST)).store
-        pieces = await pieces_of(stores, store.id)
-        for _ in range(2):
-            (row,) = await stores.database.read(
-                lambda tx: tx.all("SELECT o.key FROM derived d JOIN objects o ON o.space = d.space AND o.id = d.object")
-            )
-            await storage.put(ObjectKey(row[0]), b"damaged")
-            async with opened(storage) as fresh:
-                assert await pieces_of(fresh, store.id) == pieces
-        before = len(await objects_in(storage))
-        await collect_garbage(storage)
-        assert len(await objects_in(storage)) == before - 2, "the damaged ones"
-
-    in_memory(work)
+    before = len(await objects_in(storage))
+    await collect_garbage(storage)
+    assert len(await objects_in(storage)) == before - 2, "the damaged ones"
 
 
 def test_a_table_that_cannot_be_kept_is_told_all_the_same() -> None:
@@ -156,24 +145,21 @@ def test_who_stops_waiting_does_not_stop_it() -> None:
     in_memory(work)
 
 
-def test_they_are_found_by_digest() -> None:
-    async def work(stores: Stores, _: object) -> None:
-        store = (await upload(stores, FILES["raw"], REQUEST)).store
-        wanted = {piece.sha256: piece.size for piece in await pieces_of(stores, store.id)}
-        for refs in ([store.id], None):
-            places = await stores.locate(wanted | {"0" * 64: 1}, refs)
-            assert {place.sha256 for place in places} == wanted.keys()
-            for place in places:
-                view = (await stores.view(place.store)).file(place.file)
-                data = await read(view, place.offset, place.offset + place.size)
-                assert hashlib.sha256(data).hexdigest() == place.sha256
-        assert await stores.locate(wanted, []) == []
-        with pytest.raises(NotFound):
-            await stores.locate(wanted, ["nothing"])
-        with pytest.raises(InvalidInput):
-            (await table_of(await stores.view(store.id))).page(3, "-1")
-
-    in_memory(work)
+async def test_they_are_found_by_digest(stores: Stores) -> None:
+    store = (await upload(stores, FILES["raw"], REQUEST)).store
+    wanted = {piece.sha256: piece.size for piece in await pieces_of(stores, store.id)}
+    for refs in ([store.id], None):
+        places = await stores.locate(wanted | {"0" * 64: 1}, refs)
+        assert {place.sha256 for place in places} == wanted.keys()
+        for place in places:
+            view = (await stores.view(place.store)).file(place.file)
+            data = await read(view, place.offset, place.offset + place.size)
+            assert hashlib.sha256(data).hexdigest() == place.sha256
+    assert await stores.locate(wanted, []) == []
+    with pytest.raises(NotFound):
+        await stores.locate(wanted, ["nothing"])
+    with pytest.raises(InvalidInput):
+        (await table_of(await stores.view(store.id))).page(3, "-1")
 
 
 @pytest.fixture
@@ -184,16 +170,13 @@ def _all_indexed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_all_indexed")
-def test_without_a_name_only_known_tables_are_looked_in() -> None:
-    async def work(stores: Stores, _: object) -> None:
-        store = (await upload(stores, FILES["raw"], REQUEST)).store
-        sha256 = hashlib.sha256(b"a text").hexdigest()
-        assert await stores.locate({sha256: 6}, None) == []
-        (place,) = await stores.locate({sha256: 6}, [store.id])
-        assert (place.store, place.file, place.offset) == (store.id, "notes", 0)
-        assert await stores.locate({sha256: 6}, None) == [place]
-
-    in_memory(work)
+async def test_without_a_name_only_known_tables_are_looked_in(stores: Stores) -> None:
+    store = (await upload(stores, FILES["raw"], REQUEST)).store
+    sha256 = hashlib.sha256(b"a text").hexdigest()
+    assert await stores.locate({sha256: 6}, None) == []
+    (place,) = await stores.locate({sha256: 6}, [store.id])
+    assert (place.store, place.file, place.offset) == (store.id, "notes", 0)
+    assert await stores.locate({sha256: 6}, None) == [place]
 
 
 @pytest.mark.usefixtures("_all_indexed")

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from tests.support.stores import in_memory, opened, upload
+from tests.support.stores import opened, upload
 
 from protoslice.concurrency.results import Key, Results
 from protoslice.graphs import GraphQuery
@@ -57,7 +57,9 @@ def model(seed: int) -> bytes:
     return content
 
 
-def test_memory_and_hits_of_a_hundred_stores_follow_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_and_hits_of_a_hundred_stores_follow_the_bound(
+    stores: Stores, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = list[Key]()
     put = Results.put
 
@@ -66,37 +68,33 @@ def test_memory_and_hits_of_a_hundred_stores_follow_the_bound(monkeypatch: pytes
         put(self, key, value, weight)
 
     monkeypatch.setattr(Results, "put", noted)
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        ids = [(await upload(stores, model(seed))).store.id for seed in range(STORES)]
-        found = list[tuple[int, int, int]]()
-        for room in (500_000, 3 << 20, 64 << 20):
-            chance = random.Random(7)
-            async with opened(storage, StoreOptions(open_stores=STORES, open_stores_bytes=room)) as readers:
-                tracemalloc.start()
-                for id in ids:
-                    store = await readers.view(id)
-                    for view in VIEWS:
-                        await view(store)
+    ids = [(await upload(stores, model(seed))).store.id for seed in range(STORES)]
+    found = list[tuple[int, int, int]]()
+    for room in (500_000, 3 << 20, 64 << 20):
+        chance = random.Random(7)
+        async with opened(storage, StoreOptions(open_stores=STORES, open_stores_bytes=room)) as readers:
+            tracemalloc.start()
+            for id in ids:
+                store = await readers.view(id)
+                for view in VIEWS:
+                    await view(store)
+            made.clear()
+            results, misses = store.results, 0
+            for _ in range(300):
+                # Some stores are asked for much more often than others.
+                store, view = await readers.view(ids[min(int(chance.expovariate(0.1)), 99)]), chance.choice(VIEWS)
                 made.clear()
-                results, misses = store.results, 0
-                for _ in range(300):
-                    # Some stores are asked for much more often than others.
-                    store, view = await readers.view(ids[min(int(chance.expovariate(0.1)), 99)]), chance.choice(VIEWS)
-                    made.clear()
-                    await view(store)
-                    misses += bool(made)
-                    made.clear()
-                    await view(store)
-                    assert made == [], "the newest of a kind stays"
-                    own = sum(each for key, (_, each) in results._kept.items() if key[0] == store.manifest.row)
-                    assert results.weight <= max(room, own)
-                found.append((misses, results.weight, tracemalloc.get_traced_memory()[0]))
-                tracemalloc.stop()
-        (little, some, all_of_it), weights, memory = zip(*found, strict=True)
-        assert little > 1.4 * some > all_of_it == 0, "hits follow the bound"
-        for less, more in ((0, 1), (1, 2)):
-            # What the engine holds is weighed and not traced.
-            assert 0.2 < (memory[more] - memory[less]) / (weights[more] - weights[less]) < 2, found
-
-    in_memory(work)
+                await view(store)
+                misses += bool(made)
+                made.clear()
+                await view(store)
+                assert made == [], "the newest of a kind stays"
+                own = sum(each for key, (_, each) in results._kept.items() if key[0] == store.manifest.row)
+                assert results.weight <= max(room, own)
+            found.append((misses, results.weight, tracemalloc.get_traced_memory()[0]))
+            tracemalloc.stop()
+    (little, some, all_of_it), weights, memory = zip(*found, strict=True)
+    assert little > 1.4 * some > all_of_it == 0, "hits follow the bound"
+    for less, more in ((0, 1), (1, 2)):
+        # What the engine holds is weighed and not traced.
+        assert 0.2 < (memory[more] - memory[less]) / (weights[more] - weights[less]) < 2, found

@@ -22,40 +22,30 @@ LARGE = onnx(2 << 20)
 SHA256 = hashlib.sha256(LARGE).hexdigest()
 
 
-def test_a_whole_file_is_found_in_whatever_store() -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        store = (await upload(stores, {"a/model.onnx": LARGE, "b": b"b"})).store
-        await some(stores, 3)
-        wanted = {SHA256: len(LARGE), hashlib.sha256(b"b").hexdigest(): 1}
-        assert await stores.locate(wanted, None) == [PiecePlace(SHA256, len(LARGE), store.id, "a/model.onnx", 0)]
-        assert await stores.locate({SHA256: len(LARGE) + 1}, None) == []
-
-    in_memory(work)
+async def test_a_whole_file_is_found_in_whatever_store(stores: Stores) -> None:
+    store = (await upload(stores, {"a/model.onnx": LARGE, "b": b"b"})).store
+    await some(stores, 3)
+    wanted = {SHA256: len(LARGE), hashlib.sha256(b"b").hexdigest(): 1}
+    assert await stores.locate(wanted, None) == [PiecePlace(SHA256, len(LARGE), store.id, "a/model.onnx", 0)]
+    assert await stores.locate({SHA256: len(LARGE) + 1}, None) == []
 
 
-def test_a_file_is_found_in_an_older_store_when_the_newer_is_gone() -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        old = (await upload(stores, {"one": LARGE})).store
-        new = (await upload(stores, {"two": LARGE})).store
-        assert [place.store for place in await stores.locate({SHA256: len(LARGE)}, None)] == [new.id]
-        await stores.delete(new.id)
-        assert [place.store for place in await stores.locate({SHA256: len(LARGE)}, None)] == [old.id]
-        await stores.delete(old.id)
-        assert await stores.locate({SHA256: len(LARGE)}, None) == []
-
-    in_memory(work)
+async def test_a_file_is_found_in_an_older_store_when_the_newer_is_gone(stores: Stores) -> None:
+    old = (await upload(stores, {"one": LARGE})).store
+    new = (await upload(stores, {"two": LARGE})).store
+    assert [place.store for place in await stores.locate({SHA256: len(LARGE)}, None)] == [new.id]
+    await stores.delete(new.id)
+    assert [place.store for place in await stores.locate({SHA256: len(LARGE)}, None)] == [old.id]
+    await stores.delete(old.id)
+    assert await stores.locate({SHA256: len(LARGE)}, None) == []
 
 
-def test_the_largest_of_many_are_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_largest_of_many_are_looked_up(stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(search, "MOST_FILES", 1)
-
-    async def work(stores: Stores, _: Storage) -> None:
-        larger = onnx(3 << 20)
-        await upload(stores, {"one": LARGE, "two": larger})
-        wanted = {SHA256: len(LARGE), hashlib.sha256(larger).hexdigest(): len(larger)}
-        assert [place.file for place in await stores.locate(wanted, None)] == ["two"]
-
-    in_memory(work)
+    larger = onnx(3 << 20)
+    await upload(stores, {"one": LARGE, "two": larger})
+    wanted = {SHA256: len(LARGE), hashlib.sha256(larger).hexdigest(): len(larger)}
+    assert [place.file for place in await stores.locate(wanted, None)] == ["two"]
 
 
 @pytest.fixture(autouse=True)
@@ -82,28 +72,22 @@ def asked(seeds: Sequence[int]) -> dict[str, int]:
     return {hashlib.sha256(piece(seed)).hexdigest(): len(piece(seed)) for seed in seeds}
 
 
-def test_pieces_are_found_in_a_store_behind_any_number_of_newer_ones() -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        old = await with_pieces(stores, range(20))
-        for number in range(1, 20):
-            await with_pieces(stores, range(100 * number, 100 * number + 4))
-        found = await stores.locate(asked(range(10, 30)), None)
-        assert {place.store for place in found} == {old}
-        assert {place.sha256 for place in found} == asked(range(10, 20)).keys()
-
-    in_memory(work)
+async def test_pieces_are_found_in_a_store_behind_any_number_of_newer_ones(stores: Stores) -> None:
+    old = await with_pieces(stores, range(20))
+    for number in range(1, 20):
+        await with_pieces(stores, range(100 * number, 100 * number + 4))
+    found = await stores.locate(asked(range(10, 30)), None)
+    assert {place.store for place in found} == {old}
+    assert {place.sha256 for place in found} == asked(range(10, 20)).keys()
 
 
-def test_the_store_with_most_in_common_is_looked_in_first_and_others_for_what_it_lacks() -> None:
-    async def work(stores: Stores, _: Storage) -> None:
-        most = await with_pieces(stores, range(8))
-        rest = await with_pieces(stores, [*range(6, 12)])
-        await with_pieces(stores, [7, 8, 901, 902])
-        found = await stores.locate(asked(range(12)), None)
-        assert {place.sha256 for place in found} == asked(range(12)).keys()
-        assert [place.store for place in found] == [most] * 8 + [rest] * 4
-
-    in_memory(work)
+async def test_the_store_with_most_in_common_is_looked_in_first_and_others_for_what_it_lacks(stores: Stores) -> None:
+    most = await with_pieces(stores, range(8))
+    rest = await with_pieces(stores, [*range(6, 12)])
+    await with_pieces(stores, [7, 8, 901, 902])
+    found = await stores.locate(asked(range(12)), None)
+    assert {place.sha256 for place in found} == asked(range(12)).keys()
+    assert [place.store for place in found] == [most] * 8 + [rest] * 4
 
 
 async def transactions(storage: Storage, wanted: dict[str, int]) -> tuple[int, Counting]:
@@ -143,14 +127,12 @@ def test_any_number_of_stores_may_have_a_piece(stores: int) -> None:
     assert dict(counting.calls) == {}
 
 
-def test_more_pieces_than_are_looked_up_are_found_by_the_lowest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_pieces_than_are_looked_up_are_found_by_the_lowest(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(search, "ASKED", 6)
-
-    async def work(stores: Stores, _: Storage) -> None:
-        await with_pieces(stores, range(60))
-        assert len(await stores.locate(asked(range(70)), None)) == 60
-
-    in_memory(work)
+    await with_pieces(stores, range(60))
+    assert len(await stores.locate(asked(range(70)), None)) == 60
 
 
 def test_a_file_is_found_in_a_store_that_holds_much_more() -> None:

@@ -167,7 +167,9 @@ def test_statistics_stop_when_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> N
     on_metered(work, model())
 
 
-def test_tensors_are_found_once_and_built_once_for_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tensors_are_found_once_and_built_once_for_all_columns(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Summary, sorted lists and tree share them."""
     found, built = list[object](), list[int]()
 
@@ -181,18 +183,14 @@ def test_tensors_are_found_once_and_built_once_for_all_columns(monkeypatch: pyte
             found.append(self)
 
     monkeypatch.setattr(onnx, "Tensors", Counting)
-
-    async def work(stores: Stores, _: object) -> None:
-        store = await stores.view((await upload(stores, model())).store.id)
-        built.clear()
-        found.clear()
-        assert (await models.summary(store)).tensors == 31
-        assert built == [0, *range(31)], "the first also when the graph is read"
-        built.clear()
-        for sort in ("size", "-size", "shape", "dtype", "-dtype", "name"):
-            await tensors.page(store, name=None, dtype=None, limit=1, cursor=None, sort=sort)
-        assert (await tensors.tree(store, "", 0, 100, 100)).children
-        assert len(built) <= 31 + 2 * 6 + 31, "facts, a row of each page and the next, and tensors of the tree"
-        assert len(found) == 1
-
-    in_memory(work)
+    store = await stores.view((await upload(stores, model())).store.id)
+    built.clear()
+    found.clear()
+    assert (await models.summary(store)).tensors == 31
+    assert built == [0, *range(31)], "the first also when the graph is read"
+    built.clear()
+    for sort in ("size", "-size", "shape", "dtype", "-dtype", "name"):
+        await tensors.page(store, name=None, dtype=None, limit=1, cursor=None, sort=sort)
+    assert (await tensors.tree(store, "", 0, 100, 100)).children
+    assert len(built) <= 31 + 2 * 6 + 31, "facts, a row of each page and the next, and tensors of the tree"
+    assert len(found) == 1

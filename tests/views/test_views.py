@@ -79,31 +79,28 @@ def test_a_view_comes_in_pieces_and_no_byte_twice() -> None:
     in_files(work)
 
 
-def test_every_view_says_what_it_is() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        store = await store_of(stores)
-        file, merge, metadata = (
-            store.file("model.onnx"),
-            await documents.merge(store, "", None, None),
-            await chunks.metadata(store),
-        )
-        digest = hashlib.sha256(MODEL).digest()
-        assert (file.sha256, file.message_type, file.filename) == (digest, "onnx.ModelProto", "model.onnx")
-        assert (merge.sha256, merge.message_type, merge.kind) == (digest, "onnx.ModelProto", "message")
-        assert store.file("notes").message_type is None
-        assert metadata.message_type == "tensorflow.proto_splitter.ChunkMetadata"
-        assert metadata.sha256 == hashlib.sha256(await read(metadata)).digest()
-        name = await documents.merge(store, "graph.initializer[1].name", None, None)
-        assert (name.kind, await read(name), name.media_type) == ("string", b"weight-1", "text/plain; charset=utf-8")
-        raw = await documents.merge(store, "graph.initializer[1].raw_data", None, None)
-        assert (raw.kind, raw.size, raw.media_type) == ("bytes", 70_000, "application/octet-stream")
-        tensor = await documents.merge(store, 'graph.initializer[name="weight-3"]', None, None)
-        assert (tensor.kind, tensor.message_type) == ("message", "onnx.TensorProto")
-        number = await documents.merge(store, "ir_version", None, None)
-        assert (await read(number), number.media_type) == (b"8", "text/plain; charset=utf-8")
-        assert (await chunks.cpb(store)).filename == "model.cpb"
-
-    in_memory(work)
+async def test_every_view_says_what_it_is(stores: Stores) -> None:
+    store = await store_of(stores)
+    file, merge, metadata = (
+        store.file("model.onnx"),
+        await documents.merge(store, "", None, None),
+        await chunks.metadata(store),
+    )
+    digest = hashlib.sha256(MODEL).digest()
+    assert (file.sha256, file.message_type, file.filename) == (digest, "onnx.ModelProto", "model.onnx")
+    assert (merge.sha256, merge.message_type, merge.kind) == (digest, "onnx.ModelProto", "message")
+    assert store.file("notes").message_type is None
+    assert metadata.message_type == "tensorflow.proto_splitter.ChunkMetadata"
+    assert metadata.sha256 == hashlib.sha256(await read(metadata)).digest()
+    name = await documents.merge(store, "graph.initializer[1].name", None, None)
+    assert (name.kind, await read(name), name.media_type) == ("string", b"weight-1", "text/plain; charset=utf-8")
+    raw = await documents.merge(store, "graph.initializer[1].raw_data", None, None)
+    assert (raw.kind, raw.size, raw.media_type) == ("bytes", 70_000, "application/octet-stream")
+    tensor = await documents.merge(store, 'graph.initializer[name="weight-3"]', None, None)
+    assert (tensor.kind, tensor.message_type) == ("message", "onnx.TensorProto")
+    number = await documents.merge(store, "ir_version", None, None)
+    assert (await read(number), number.media_type) == (b"8", "text/plain; charset=utf-8")
+    assert (await chunks.cpb(store)).filename == "model.cpb"
 
 
 def test_a_merge_is_planned_once_for_all_of_its_ranges() -> None:
@@ -147,20 +144,15 @@ def test_a_validator_names_one_content() -> None:
     in_memory(work)
 
 
-def test_views_agree_with_the_library() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        store = await store_of(stores)
-        with protoslice.open(MODEL, type="onnx.ModelProto") as proto:
-            split = proto.split(min_chunk=50_000, max_chunk=1_000_000)
-            assert await read(await chunks.metadata(store)) == split.metadata
-            assert [await read(await chunks.chunk(store, n)) for n in range(len(split))] == [
-                bytes(c.rope) for c in split
-            ]
-            assert await read(await chunks.cpb(store)) == bytes(split.cpb())
-            for arguments in [("graph", ["name"], None), ("", None, 64), ("", ["graph.initializer[*].name"], 5)]:
-                assert await read(await documents.merge(store, *arguments)) == bytes(proto.merge(*arguments))
-
-    in_memory(work)
+async def test_views_agree_with_the_library(stores: Stores) -> None:
+    store = await store_of(stores)
+    with protoslice.open(MODEL, type="onnx.ModelProto") as proto:
+        split = proto.split(min_chunk=50_000, max_chunk=1_000_000)
+        assert await read(await chunks.metadata(store)) == split.metadata
+        assert [await read(await chunks.chunk(store, n)) for n in range(len(split))] == [bytes(c.rope) for c in split]
+        assert await read(await chunks.cpb(store)) == bytes(split.cpb())
+        for arguments in [("graph", ["name"], None), ("", None, 64), ("", ["graph.initializer[*].name"], 5)]:
+            assert await read(await documents.merge(store, *arguments)) == bytes(proto.merge(*arguments))
 
 
 def test_chunks_have_their_digests_now_and_later() -> None:
@@ -202,20 +194,17 @@ def test_what_is_known_of_chunks_is_made_anew_when_it_is_damaged() -> None:
     in_files(work)
 
 
-def test_tree() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        store = await store_of(stores)
-        top = await documents.tree(store, "", 1, 100, None)
-        assert [node.name for node in top.items] == ["ir_version", "producer_name", "graph", "opset_import"]
-        assert top.next is None
-        paged = [await documents.tree(store, "", 1, 1, cursor) for cursor in (None, "1", "2", "3")]
-        assert [page.items[0] for page in paged] == list(top.items)
-        assert [page.next for page in paged] == ["1", "2", "3", None]
-        deep = (await documents.tree(store, "", 4, 100, None)).items[2]
-        assert {child.name for child in deep.children} == {"name", "initializer"}
-        assert (await documents.tree(store, "", 1, 100, "4")).items == []
-
-    in_memory(work)
+async def test_tree(stores: Stores) -> None:
+    store = await store_of(stores)
+    top = await documents.tree(store, "", 1, 100, None)
+    assert [node.name for node in top.items] == ["ir_version", "producer_name", "graph", "opset_import"]
+    assert top.next is None
+    paged = [await documents.tree(store, "", 1, 1, cursor) for cursor in (None, "1", "2", "3")]
+    assert [page.items[0] for page in paged] == list(top.items)
+    assert [page.next for page in paged] == ["1", "2", "3", None]
+    deep = (await documents.tree(store, "", 4, 100, None)).items[2]
+    assert {child.name for child in deep.children} == {"name", "initializer"}
+    assert (await documents.tree(store, "", 1, 100, "4")).items == []
 
 
 @pytest.mark.parametrize(
@@ -239,35 +228,26 @@ def test_tree() -> None:
         (lambda store: chunks.chunks(store, limit=10, cursor="9" * 18), None),
     ],
 )
-def test_what_cannot_be_answered(call: object, error: type[Exception] | None) -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        store = await store_of(stores)
-        if error is None:
-            page = await call(store)  # type: ignore[operator]
-            assert (list(page.items), page.next) == ([], None)
-            return
-        with pytest.raises(error):
-            await call(store)  # type: ignore[operator]
-
-    in_memory(work)
+async def test_what_cannot_be_answered(stores: Stores, call: object, error: type[Exception] | None) -> None:
+    store = await store_of(stores)
+    if error is None:
+        page = await call(store)  # type: ignore[operator]
+        assert (list(page.items), page.next) == ([], None)
+        return
+    with pytest.raises(error):
+        await call(store)  # type: ignore[operator]
 
 
-def test_no_file_of_that_name() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        with pytest.raises(NotFound, match="no file 'model'"):
-            (await store_of(stores)).file("model")
-
-    in_memory(work)
+async def test_no_file_of_that_name(stores: Stores) -> None:
+    with pytest.raises(NotFound, match="no file 'model'"):
+        (await store_of(stores)).file("model")
 
 
-def test_reading_whole_has_a_limit() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        view = (await store_of(stores)).file("model.onnx")
-        assert await view.read(len(MODEL)) == MODEL
-        with pytest.raises(LimitExceeded, match="ask for a part"):
-            await view.read(len(MODEL) - 1)
-
-    in_memory(work)
+async def test_reading_whole_has_a_limit(stores: Stores) -> None:
+    view = (await store_of(stores)).file("model.onnx")
+    assert await view.read(len(MODEL)) == MODEL
+    with pytest.raises(LimitExceeded, match="ask for a part"):
+        await view.read(len(MODEL) - 1)
 
 
 def test_many_readers_of_one_store_open_it_once() -> None:
@@ -308,27 +288,23 @@ async def page_of_differences(store: OpenStore, empty: OpenStore, cursor: str | 
 
 
 @pytest.mark.parametrize("page_of", [page_of_tensors, page_of_matching, page_of_differences])
-def test_pages_are_bounded_by_bytes(page_of: Callable[..., Awaitable[ResultPage[Any]]]) -> None:
+async def test_pages_are_bounded_by_bytes(stores: Stores, page_of: Callable[..., Awaitable[ResultPage[Any]]]) -> None:
     """A thousand tensors whose names take 4 kB each."""
-
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        initializers = b"".join(field(5, b"\x10\x01" + field(8, b"%03d" % n + b"x" * 4000)) for n in range(1000))
-        files = b"\x08\x08" + field(7, initializers), onnx()
-        store, empty = [await stores.view((await upload(stores, data)).store.id) for data in files]
-        names: list[str] = []
-        cursor: str | None = None
-        while True:
-            page = await page_of(store, empty, cursor)
-            assert len(encode_items(page.items)) <= 3 << 19
-            names += [each.name if isinstance(each, TensorEntry) else each.path for each in page.items]
-            if (cursor := page.next) is None:
-                break
-        assert sorted(name[:3] for name in names if "x" * 4000 in name) == [f"{number:03}" for number in range(1000)]
-
-    in_memory(work)
+    initializers = b"".join(field(5, b"\x10\x01" + field(8, b"%03d" % n + b"x" * 4000)) for n in range(1000))
+    files = b"\x08\x08" + field(7, initializers), onnx()
+    store, empty = [await stores.view((await upload(stores, data)).store.id) for data in files]
+    names: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await page_of(store, empty, cursor)
+        assert len(encode_items(page.items)) <= 3 << 19
+        names += [each.name if isinstance(each, TensorEntry) else each.path for each in page.items]
+        if (cursor := page.next) is None:
+            break
+    assert sorted(name[:3] for name in names if "x" * 4000 in name) == [f"{number:03}" for number in range(1000)]
 
 
-def test_a_page_of_a_tree_whose_type_has_a_long_name() -> None:
+async def test_a_page_of_a_tree_whose_type_has_a_long_name(stores: Stores) -> None:
     from google.protobuf import descriptor_pb2
 
     name = "T" * 1000
@@ -337,19 +313,15 @@ def test_a_page_of_a_tree_whose_type_has_a_long_name() -> None:
     element.field.add(name="text", number=1, type=9, label=1)
     file.message_type.add(name="Root").field.add(name="each", number=1, type=11, label=3, type_name=f".long.{name}")
     schema = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
-
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        await stores.schemas.put("long", schema)
-        data = b"".join(field(1, field(1, b"%d" % number)) for number in range(3000))
-        store = await stores.view((await upload(stores, {"x": data}, IngestRequest(type="long.Root"))).store.id)
-        count = 0
-        cursor: str | None = None
-        while True:
-            page = await documents.tree(store, "each", 1, 3000, cursor)
-            assert len(encode_items(page.items)) <= 3 << 19
-            count += len(page.items)
-            if (cursor := page.next) is None:
-                break
-        assert count == 3000
-
-    in_memory(work)
+    await stores.schemas.put("long", schema)
+    data = b"".join(field(1, field(1, b"%d" % number)) for number in range(3000))
+    store = await stores.view((await upload(stores, {"x": data}, IngestRequest(type="long.Root"))).store.id)
+    count = 0
+    cursor: str | None = None
+    while True:
+        page = await documents.tree(store, "each", 1, 3000, cursor)
+        assert len(encode_items(page.items)) <= 3 << 19
+        count += len(page.items)
+        if (cursor := page.next) is None:
+            break
+    assert count == 3000

@@ -61,35 +61,29 @@ async def passed() -> None:
     await asyncio.sleep(0.001)
 
 
-def test_a_removed_store_is_kept_for_its_readers_and_goes_then() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, onnx(3_000_000))).store
-        view = (await stores.view(info.id)).file("model.onnx")
-        async with aclosing(view.pieces(0, view.size)) as pieces:
-            parts = [bytes(await anext(pieces))]
-            await stores.delete(info.id)
-            report = await collect_garbage(storage, grace_seconds=HOUR)
-            assert (report.objects, report.stores) == (0, 0)
-            parts.extend([bytes(piece) async for piece in pieces])
-        assert b"".join(parts) == onnx(3_000_000)
-        report = await collect_garbage(storage, grace_seconds=HOUR, clock=later(HOUR + 1))
-        assert (report.objects, report.stores, report.leftovers) == (1, 1, 0)
-        assert report.bytes >= 3_000_000
-        assert await keys_in(storage) == ["protoslice.json"]
-        await assert_tidy(storage)
-
-    in_memory(work)
+async def test_a_removed_store_is_kept_for_its_readers_and_goes_then(stores: Stores, storage: MemoryStorage) -> None:
+    info = (await upload(stores, onnx(3_000_000))).store
+    view = (await stores.view(info.id)).file("model.onnx")
+    async with aclosing(view.pieces(0, view.size)) as pieces:
+        parts = [bytes(await anext(pieces))]
+        await stores.delete(info.id)
+        report = await collect_garbage(storage, grace_seconds=HOUR)
+        assert (report.objects, report.stores) == (0, 0)
+        parts.extend([bytes(piece) async for piece in pieces])
+    assert b"".join(parts) == onnx(3_000_000)
+    report = await collect_garbage(storage, grace_seconds=HOUR, clock=later(HOUR + 1))
+    assert (report.objects, report.stores, report.leftovers) == (1, 1, 0)
+    assert report.bytes >= 3_000_000
+    assert await keys_in(storage) == ["protoslice.json"]
+    await assert_tidy(storage)
 
 
-def test_a_store_removed_twice_is_kept_for_the_readers_of_both() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        for _ in range(2):
-            info = (await upload(stores, DATA)).store
-            await stores.delete(info.id)
-        assert (await collect_garbage(storage, grace_seconds=HOUR, clock=later(HOUR / 2))).objects == 0
-        assert len(await objects_in(storage)) == 2
-
-    in_memory(work)
+async def test_a_store_removed_twice_is_kept_for_the_readers_of_both(stores: Stores, storage: MemoryStorage) -> None:
+    for _ in range(2):
+        info = (await upload(stores, DATA)).store
+        await stores.delete(info.id)
+    assert (await collect_garbage(storage, grace_seconds=HOUR, clock=later(HOUR / 2))).objects == 0
+    assert len(await objects_in(storage)) == 2
 
 
 def test_bytes_stay_for_the_delay_even_without_a_grace() -> None:
@@ -144,28 +138,22 @@ def test_bytes_that_were_never_published_are_deleted_twice() -> None:
     in_memory(work)
 
 
-def test_bytes_that_were_published_are_deleted_once() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        await stores.delete((await upload(stores, DATA)).store.id)
-        await passed()
-        await collect(storage, 0, grace_seconds=0)
-        assert (await collect(storage, DELETION_DELAY_SECONDS + 1, grace_seconds=0)).deleted == 1
-        assert await stores.database.read(lambda tx: tx.all("SELECT key FROM trash")) == []
-
-    in_memory(work)
+async def test_bytes_that_were_published_are_deleted_once(stores: Stores, storage: MemoryStorage) -> None:
+    await stores.delete((await upload(stores, DATA)).store.id)
+    await passed()
+    await collect(storage, 0, grace_seconds=0)
+    assert (await collect(storage, DELETION_DELAY_SECONDS + 1, grace_seconds=0)).deleted == 1
+    assert await stores.database.read(lambda tx: tx.all("SELECT key FROM trash")) == []
 
 
-def test_checksums_that_are_objects_go_with_what_they_belong_to() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, {"weights": bytes(17 << 20)})).store
-        keys = await keys_of(stores, info.id)
-        assert keys.keys() == {"file-0", "file-0.sums"}
-        await stores.delete(info.id)
-        await passed()
-        await collect_garbage(storage, grace_seconds=0)
-        assert await objects_in(storage) == []
-
-    in_memory(work)
+async def test_checksums_that_are_objects_go_with_what_they_belong_to(stores: Stores, storage: MemoryStorage) -> None:
+    info = (await upload(stores, {"weights": bytes(17 << 20)})).store
+    keys = await keys_of(stores, info.id)
+    assert keys.keys() == {"file-0", "file-0.sums"}
+    await stores.delete(info.id)
+    await passed()
+    await collect_garbage(storage, grace_seconds=0)
+    assert await objects_in(storage) == []
 
 
 def test_an_upload_under_way_is_left_alone() -> None:
@@ -261,90 +249,80 @@ def test_collections_while_others_upload_and_delete() -> None:
     in_files(work)
 
 
-def test_two_collectors_at_once_count_everything_once() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        for seed in range(20):
-            await stores.delete((await upload(stores, onnx(90_000, seed=seed))).store.id)
-        await passed()
-        reports = await asyncio.gather(*(collect_garbage(storage, grace_seconds=0) for _ in range(4)))
-        assert sum(report.stores for report in reports) == 20
-        assert sum(report.objects for report in reports) == 20
-        assert sum(report.deleted for report in reports) == 20
-        await stores.close()
-        await assert_tidy(storage)
-
-    in_memory(work)
+async def test_two_collectors_at_once_count_everything_once(stores: Stores, storage: MemoryStorage) -> None:
+    for seed in range(20):
+        await stores.delete((await upload(stores, onnx(90_000, seed=seed))).store.id)
+    await passed()
+    reports = await asyncio.gather(*(collect_garbage(storage, grace_seconds=0) for _ in range(4)))
+    assert sum(report.stores for report in reports) == 20
+    assert sum(report.objects for report in reports) == 20
+    assert sum(report.deleted for report in reports) == 20
+    await stores.close()
+    await assert_tidy(storage)
 
 
-def test_a_dry_run_tells_what_a_collection_would_do_and_does_nothing() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        large = onnx(2 << 20)
-        one = (await upload(stores, {"a": large, "b": onnx(90_000, seed=1)})).store
-        async with await stores.ingest(IngestRequest()) as ingest:
-            await ingest.take({"a": (await stores.files(one.id))["a"]})
-            await ingest.commit()
-        await stores.delete(one.id)
-        await passed()
-        assert (await collect_garbage(storage, dry_run=True)).stores == 0, "within the grace"
-        before = await keys_in(storage)
-        told = await collect_garbage(storage, grace_seconds=0, dry_run=True)
-        assert await keys_in(storage) == before
-        assert (told.stores, told.objects, told.deleted) == (1, 1, 0), "the other object is shared"
-        done = await collect_garbage(storage, grace_seconds=0)
-        assert (told.stores, told.objects, told.bytes) == (done.stores, done.objects, done.bytes)
+async def test_a_dry_run_tells_what_a_collection_would_do_and_does_nothing(
+    stores: Stores, storage: MemoryStorage
+) -> None:
+    large = onnx(2 << 20)
+    one = (await upload(stores, {"a": large, "b": onnx(90_000, seed=1)})).store
+    async with await stores.ingest(IngestRequest()) as ingest:
+        await ingest.take({"a": (await stores.files(one.id))["a"]})
+        await ingest.commit()
+    await stores.delete(one.id)
+    await passed()
+    assert (await collect_garbage(storage, dry_run=True)).stores == 0, "within the grace"
+    before = await keys_in(storage)
+    told = await collect_garbage(storage, grace_seconds=0, dry_run=True)
+    assert await keys_in(storage) == before
+    assert (told.stores, told.objects, told.deleted) == (1, 1, 0), "the other object is shared"
+    done = await collect_garbage(storage, grace_seconds=0)
+    assert (told.stores, told.objects, told.bytes) == (done.stores, done.objects, done.bytes)
 
-    in_memory(work)
 
-
-def test_a_removed_store_cannot_be_named_before_it_is_restored() -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, DATA)).store
-        made, ref = await Repositories(stores).create("m"), Ref("heads", "side", Commit(store=info.id))
-        await stores.delete(info.id)
-        with pytest.raises(Conflict, match="was removed in the meantime"):
-            await made.log.create(ref)
-        with pytest.raises(NotFound):
-            await stores.put_tag("a", info.id)
-        await stores.restore(info.id)
+async def test_a_removed_store_cannot_be_named_before_it_is_restored(stores: Stores, storage: MemoryStorage) -> None:
+    info = (await upload(stores, DATA)).store
+    made, ref = await Repositories(stores).create("m"), Ref("heads", "side", Commit(store=info.id))
+    await stores.delete(info.id)
+    with pytest.raises(Conflict, match="was removed in the meantime"):
         await made.log.create(ref)
-        await collect_garbage(storage, grace_seconds=0, clock=later(2 * HOUR))
-        await assert_whole(stores, info)
-
-    in_memory(work)
+    with pytest.raises(NotFound):
+        await stores.put_tag("a", info.id)
+    await stores.restore(info.id)
+    await made.log.create(ref)
+    await collect_garbage(storage, grace_seconds=0, clock=later(2 * HOUR))
+    await assert_whole(stores, info)
 
 
 @pytest.mark.parametrize("removed", [False, True])
-def test_a_manifest_that_cannot_be_read_keeps_its_objects_as_long_as_its_store_is_kept(removed: bool) -> None:
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, DATA)).store
-        await stores.database.write(lambda tx: tx.run("UPDATE stores SET manifest = :data", data=b"{}"))
-        if removed:
-            await stores.delete(info.id)
-        before = await keys_in(storage)
-        report = await collect_garbage(storage, grace_seconds=HOUR)
-        assert (report.objects, report.stores) == (0, 0)
-        assert await keys_in(storage) == before
-        report = await collect_garbage(storage, grace_seconds=HOUR, clock=later(2 * HOUR))
-        assert (report.objects, report.stores) == (removed, removed)
-
-    in_memory(work)
-
-
-def test_large_facts_about_a_store_go_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(derived, "LARGEST_ROW", 0)
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        info = (await upload(stores, {"model.onnx": DATA, "more": bytes(3 << 20)})).store
-        (await table_of(await stores.view(info.id))).page(1, None)
-        assert len(await objects_in(storage)) == 3, "two files, and the table of pieces"
-        await collect_garbage(storage, grace_seconds=0)
-        assert len(await objects_in(storage)) == 3
+async def test_a_manifest_that_cannot_be_read_keeps_its_objects_as_long_as_its_store_is_kept(
+    stores: Stores, storage: MemoryStorage, removed: bool
+) -> None:
+    info = (await upload(stores, DATA)).store
+    await stores.database.write(lambda tx: tx.run("UPDATE stores SET manifest = :data", data=b"{}"))
+    if removed:
         await stores.delete(info.id)
-        await passed()
-        await collect_garbage(storage, grace_seconds=0)
-        assert await objects_in(storage) == []
+    before = await keys_in(storage)
+    report = await collect_garbage(storage, grace_seconds=HOUR)
+    assert (report.objects, report.stores) == (0, 0)
+    assert await keys_in(storage) == before
+    report = await collect_garbage(storage, grace_seconds=HOUR, clock=later(2 * HOUR))
+    assert (report.objects, report.stores) == (removed, removed)
 
-    in_memory(work)
+
+async def test_large_facts_about_a_store_go_with_it(
+    stores: Stores, storage: MemoryStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(derived, "LARGEST_ROW", 0)
+    info = (await upload(stores, {"model.onnx": DATA, "more": bytes(3 << 20)})).store
+    (await table_of(await stores.view(info.id))).page(1, None)
+    assert len(await objects_in(storage)) == 3, "two files, and the table of pieces"
+    await collect_garbage(storage, grace_seconds=0)
+    assert len(await objects_in(storage)) == 3
+    await stores.delete(info.id)
+    await passed()
+    await collect_garbage(storage, grace_seconds=0)
+    assert await objects_in(storage) == []
 
 
 async def piece(data: bytes) -> AsyncIterator[bytes]:

@@ -1,0 +1,5 @@
+"""Fixtures of tests of views."""
+
+from tests.support.stores import storage, stores
+
+__all__ = ["storage", "stores"]
