@@ -1,17 +1,17 @@
-"""Defaults that stand at two edges are one number."""
+"""Defaults that a service and the library share are equal."""
 
 from __future__ import annotations
 
-import pytest
+from dataclasses import replace
 
 from protoslice import defaults
 from protoslice.server.bodies.new_store import DEFAULT_MAX_CHUNK, DEFAULT_MIN_CHUNK
+from protoslice.server.services import store_options
 from protoslice.server.settings import Settings
 from protoslice.serving import StoreOptions
 from protoslice.sizes import parse_size
 from protoslice.splitting import SplitPolicy
 from protoslice.stores import IngestRequest
-from protoslice.uploads import UploadOptions
 
 
 def test_chunks_are_cut_alike_at_every_door() -> None:
@@ -21,30 +21,9 @@ def test_chunks_are_cut_alike_at_every_door() -> None:
     assert (SplitPolicy().min_chunk, SplitPolicy().max_chunk) == here
 
 
-@pytest.mark.parametrize(
-    ("option", "setting"),
-    [
-        ("max_upload_bytes", "max_upload_bytes"),
-        ("verify_reads", "verify_reads"),
-        ("threads", "worker_threads"),
-        ("open_stores", "open_stores"),
-        ("open_stores_bytes", "open_stores_bytes"),
-        ("space_watermark_bytes", "space_watermark_bytes"),
-    ],
-)
-def test_stores_are_kept_alike_with_and_without_a_service(option: str, setting: str) -> None:
-    assert getattr(StoreOptions(), option) == Settings.model_fields[setting].default
-
-
-@pytest.mark.parametrize(
-    ("option", "setting"),
-    [
-        ("max_bytes", "max_upload_bytes"),
-        ("max_open", "max_open_uploads"),
-        ("begin_seconds", "upload_begin_seconds"),
-        ("lifetime_seconds", "upload_lifetime_seconds"),
-        ("part_bytes", "upload_checkpoint_bytes"),
-    ],
-)
-def test_uploads_are_kept_alike_with_and_without_a_service(option: str, setting: str) -> None:
-    assert getattr(UploadOptions(), option) == Settings.model_fields[setting].default
+def test_stores_have_the_same_defaults_with_and_without_a_service() -> None:
+    served, alone = store_options(Settings(storage="memory://")), StoreOptions()
+    # Replicas, clients and registered objects are the concern of a service alone.
+    uploads = replace(served.uploads, max_open_per_client=alone.uploads.max_open_per_client)
+    served = replace(served, uploads=uploads, trust_seconds=alone.trust_seconds, register_options={})
+    assert served == alone

@@ -136,7 +136,7 @@ class Services:
             database.observer = self.metrics.record_transaction
             storage = MeteredStorage(storage, self.metrics.record_call)
             hooks = await _webhooks(database, settings, stack) if settings.webhook_allow else None
-            opened = await Stores.open(storage, database, _store_options(settings), names=StoreNames())
+            opened = await Stores.open(storage, database, store_options(settings), names=StoreNames())
             await self._start_authenticator(database, stack)
             _log_start(database)
             await opened.quotas.refresh()
@@ -307,7 +307,8 @@ def _log_start(database: Database) -> None:
         log.warning("%s: no longer a setting, and refused from 0.3 on: remove it", ", ".join(removed))
 
 
-def _store_options(settings: Settings) -> StoreOptions:
+def store_options(settings: Settings) -> StoreOptions:
+    """Return the options of the stores of a service."""
     return StoreOptions(
         max_upload_bytes=settings.max_upload_bytes,
         verify_reads=settings.verify_reads,
