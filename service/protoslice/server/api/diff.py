@@ -169,4 +169,4 @@ async def _pair_answer(
     """Return a JSON view of two stores, kept with the later one; what two ids give lasts as long as the program."""
     old, store = await services.stores.view(before), await services.stores.view(ref)
     headers = {"cache-control": VERSIONED} if is_id(before) and is_id(ref) else {}
-    return await view_answer(request, services, store, make, headers, old.manifest.row)
+    return await view_answer(request, services, store, make, old.manifest.row, headers=headers)

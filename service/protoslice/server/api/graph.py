@@ -15,11 +15,10 @@ from protoslice.facts import (
 )
 from protoslice.graphs import MAX_HOPS, MAX_NODES, Ends, GraphQuery
 from protoslice.server.api.json_answers import (
-    lasting_headers,
     view_answer,
 )
+from protoslice.server.api.view_parameters import Viewed
 from protoslice.server.auth.permissions import READ_SIGNED
-from protoslice.server.auth.places import Ref
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.views import graphs
@@ -65,14 +64,13 @@ class _Asked:
     experimental=True,
     summary="List the nodes around a node of a graph",
 )
-async def get_graph(request: Request, services: Given, ref: Ref, asked: Annotated[_Asked, Depends()]) -> Response:
+async def get_graph(request: Request, services: Given, store: Viewed, asked: Annotated[_Asked, Depends()]) -> Response:
     """Return the nodes around a node, nearest first, with the values between them.
 
     Without `around`, return the graph's first nodes, or those that match `search`.
     """
-    store = await services.stores.view(ref)
-    query, headers = GraphQuery(**asdict(asked)), lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: graphs.part(store, query), headers)
+    query = GraphQuery(**asdict(asked))
+    return await view_answer(request, services, store, lambda: graphs.part(store, query))
 
 
 GraphPath = Annotated[
@@ -94,7 +92,7 @@ GraphPath = Annotated[
 async def get_graph_blocks(
     request: Request,
     services: Given,
-    ref: Ref,
+    store: Viewed,
     graph: GraphPath = None,
     block: Annotated[int, Query(ge=0, le=MOST_BLOCKS, description="Number of a block; 0 is the whole graph.")] = 0,
     node: Annotated[
@@ -106,9 +104,7 @@ async def get_graph_blocks(
     Blocks are groups of nodes whose names begin alike, and repeats: stretches that look the same. A level has at most
     64 parts.
     """
-    store = await services.stores.view(ref)
-    headers = lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: graphs.level(store, graph, block, node), headers)
+    return await view_answer(request, services, store, lambda: graphs.level(store, graph, block, node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +130,11 @@ class _Places:
     summary="List the nodes between two places of a graph",
 )
 async def get_graph_section(
-    request: Request, services: Given, ref: Ref, places: Annotated[_Places, Depends()], graph: GraphPath = None
+    request: Request, services: Given, store: Viewed, places: Annotated[_Places, Depends()], graph: GraphPath = None
 ) -> Response:
     """Return the nodes on all ways from one place to the other, their weights, and the values that go in and out.
 
     Of an ONNX model, `inputs` and `outputs` select the same part in `/onnx/model.onnx`.
     """
-    store = await services.stores.view(ref)
-    ends, headers = Ends(**asdict(places)), lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: graphs.section(store, graph, ends), headers)
+    ends = Ends(**asdict(places))
+    return await view_answer(request, services, store, lambda: graphs.section(store, graph, ends))

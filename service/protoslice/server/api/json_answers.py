@@ -205,15 +205,21 @@ async def view_answer(
     services: Services,
     store: OpenStore,
     make: Callable[[], Awaitable[object]],
-    headers: Mapping[str, str],
     *facts: object,
+    headers: Mapping[str, str] | None = None,
     strict: bool = False,
 ) -> Response:
     """Return a JSON view of a store, which `make` gives as a fact, a page of facts, or a `TextView`.
 
-    It is made once for all requests with the same path, query and `facts`, as long as it is in memory. With `strict`,
-    `Unsupported` if it leaves anything out.
+    It is made once for all requests with the same path, query and `facts`, as long as it is in memory. `headers` are by
+    default `Cache-Control` under the store's id, and `Content-Location`, the lasting URL, under another name. With
+    `strict`, `Unsupported` if it leaves anything out.
     """
+    if headers is None:
+        named = request.path_params["ref"] != store.info.id
+        headers = (
+            {"content-location": lasting_url(request.scope, store.info.id)} if named else {"cache-control": VERSIONED}
+        )
 
     async def made() -> TextView:
         found = await make()
@@ -289,13 +295,6 @@ def next_page(scope: Scope, after: str | None, *, name: str = "cursor", absolute
         return {}
     query = with_parameter(scope["query_string"], name, after)
     return {"link": f'<{asked_url(scope, absolute=absolute)}?{query}>; rel="next"'}
-
-
-def lasting_headers(request: Request, store: OpenStore, ref: str) -> dict[str, str]:
-    """Cache-Control under a store's id, Content-Location (the lasting URL) under another name."""
-    if ref == store.info.id:
-        return {"cache-control": VERSIONED}
-    return {"content-location": lasting_url(request.scope, store.info.id)}
 
 
 IfMatch = Annotated[

@@ -21,14 +21,12 @@ from protoslice.server.api.json_answers import (
     Limit,
     Start,
     json_answer,
-    lasting_headers,
     view_answer,
 )
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.requests import AskMissing
-from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP
+from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, Viewed
 from protoslice.server.auth.permissions import READ, READ_SIGNED
-from protoslice.server.auth.places import Ref
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.stores import ResultPage
@@ -65,7 +63,7 @@ async def list_chunks(
     request: Request,
     services: Given,
     cursor: Cursor,
-    ref: Ref,
+    store: Viewed,
     limit: Limit = 100,
     digests: Annotated[
         bool, Query(description="Include digests; chunks that were never read are read for this.")
@@ -73,14 +71,11 @@ async def list_chunks(
     plan: Annotated[str | None, Query(description=PLAN_HELP, examples=["policy"])] = None,
 ) -> Response:
     """Return a page of chunks, in order. For a large store, `digests=false` makes the response faster."""
-    store = await services.stores.view(ref)
-    headers = lasting_headers(request, store, ref)
     return await view_answer(
         request,
         services,
         store,
         lambda: chunks.chunks(store, limit=limit, cursor=cursor, digests=digests, plan=plan),
-        headers,
         chunks.digests_known(store),
     )
 
@@ -97,7 +92,7 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
     services: Given,
     cursor: Cursor,
-    ref: Ref,
+    store: Viewed,
     of: Annotated[_Document, Depends()],
     path: RootPath = "",
     depth: Annotated[int, Query(ge=1, le=16, description="Number of levels.")] = 1,
@@ -105,15 +100,12 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
     start: Start = 0,
 ) -> Response:
     """Return the children of a node with field, name, type, count and size, and whether they have children."""
-    store = await services.stores.view(ref)
-    headers = lasting_headers(request, store, ref)
     found = await documents.document_of(store, RecordsRequest(**asdict(of)))
     return await view_answer(
         request,
         services,
         store,
         lambda: documents.tree(store, path, depth, limit, cursor or str(start), found),
-        headers,
         *found.facts,
     )
 
@@ -130,7 +122,7 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
 async def get_treemap(
     request: Request,
     services: Given,
-    ref: Ref,
+    store: Viewed,
     path: RootPath = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
     min_share: Annotated[
@@ -141,11 +133,7 @@ async def get_treemap(
 
     `more` is a node's number of children that are not shown.
     """
-    store = await services.stores.view(ref)
-    headers = lasting_headers(request, store, ref)
-    return await view_answer(
-        request, services, store, lambda: documents.treemap(store, path, depth, min_share), headers
-    )
+    return await view_answer(request, services, store, lambda: documents.treemap(store, path, depth, min_share))
 
 
 @endpoint(
@@ -156,12 +144,9 @@ async def get_treemap(
     cached=True,
     summary="Summarize the model",
 )
-async def get_summary(request: Request, services: Given, ref: Ref) -> Response:
+async def get_summary(request: Request, services: Given, store: Viewed) -> Response:
     """Return tensors, elements and bytes by data type, missing files, and duplicate names."""
-    store = await services.stores.view(ref)
-    return await view_answer(
-        request, services, store, lambda: models.summary(store), lasting_headers(request, store, ref)
-    )
+    return await view_answer(request, services, store, lambda: models.summary(store))
 
 
 @endpoint(
@@ -178,16 +163,15 @@ async def list_signatures(
     request: Request,
     services: Given,
     cursor: Cursor,
-    ref: Ref,
+    store: Viewed,
     tags: Annotated[
         str | None, Query(description="Only the meta graph with exactly these tags.", examples=["serve,gpu"])
     ] = None,
     limit: Limit = 100,
 ) -> Response:
     """Return the signatures of a SavedModel, by meta graph, or the inputs and outputs of an ONNX graph as one."""
-    store = await services.stores.view(ref)
-    wanted, headers = tags_of(tags), lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: models.signatures(store, wanted, limit, cursor), headers)
+    wanted = tags_of(tags)
+    return await view_answer(request, services, store, lambda: models.signatures(store, wanted, limit, cursor))
 
 
 pieces = RouteGroup(tags=["chunks"])
@@ -229,17 +213,15 @@ async def list_pieces(
     request: Request,
     services: Given,
     cursor: Cursor,
-    ref: Ref,
+    store: Viewed,
     limit: Limit = 1000,
 ) -> Response:
     """Return a page of pieces (parts of a file of at most 4 MiB) that cover all files in order.
 
     The first request reads every file.
     """
-    store = await services.stores.view(ref)
-    headers = lasting_headers(request, store, ref)
 
     async def made() -> ResultPage[Piece]:
         return (await table_of(store)).page(limit, cursor)
 
-    return await view_answer(request, services, store, made, headers)
+    return await view_answer(request, services, store, made)

@@ -18,14 +18,13 @@ from protoslice.server.api.json_answers import (
     Limit,
     Start,
     bound,
-    lasting_headers,
     page_text,
     view_answer,
 )
 from protoslice.server.api.models import TensorPage
-from protoslice.server.api.view_parameters import STRICT_HELP, Tags
+from protoslice.server.api.view_parameters import STRICT_HELP, Tags, Viewed
 from protoslice.server.auth.permissions import READ_SIGNED
-from protoslice.server.auth.places import Ref, absolute_url
+from protoslice.server.auth.places import absolute_url
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.tensors.listing import tags_of
@@ -78,7 +77,7 @@ async def list_tensors(
     request: Request,
     services: Given,
     cursor: Cursor,
-    ref: Ref,
+    store: Viewed,
     chosen: Annotated[_Chosen, Depends()],
     tags: Tags = None,
     limit: Limit = 100,
@@ -88,7 +87,6 @@ async def list_tensors(
 
     A page may be empty and still have a next one, because each page only searches a limited number of names.
     """
-    store = await services.stores.view(ref)
     wanted = tags_of(tags)
 
     async def made() -> TextView:
@@ -98,7 +96,7 @@ async def list_tensors(
             PAGE_BYTES, lambda: TextView.of(page_text(page, total=total), next=page.next)
         )
 
-    return await view_answer(request, services, store, made, lasting_headers(request, store, ref))
+    return await view_answer(request, services, store, made)
 
 
 @endpoint(
@@ -113,7 +111,7 @@ async def list_tensors(
 async def get_tensor_tree(
     request: Request,
     services: Given,
-    ref: Ref,
+    store: Viewed,
     prefix: Annotated[
         str, Query(description="Only tensors whose names begin with this; default: all.", examples=["encoder.layer."])
     ] = "",
@@ -127,9 +125,8 @@ async def get_tensor_tree(
 
     Nodes are in natural order. Of a node with more than 256 groups, small neighbours are one node: a range.
     """
-    store = await services.stores.view(ref)
-    end, headers = start + tensors if tensors else sys.maxsize, lasting_headers(request, store, ref)
-    return await view_answer(request, services, store, lambda: tensor_tree(store, prefix, start, end, limit), headers)
+    end = start + tensors if tensors else sys.maxsize
+    return await view_answer(request, services, store, lambda: tensor_tree(store, prefix, start, end, limit))
 
 
 @endpoint(
@@ -142,14 +139,13 @@ async def get_tensor_tree(
     summary="Get references to the tensors",
 )
 async def get_references(
-    request: Request, services: Given, ref: Ref, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
+    request: Request, services: Given, store: Viewed, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
 ) -> Response:
     """Return kerchunk references for fsspec and zarr: each tensor is an array of byte ranges on this service."""
-    store = await services.stores.view(ref)
     base = absolute_url(request.scope, f"/v1/stores/{store.info.id}")
 
     async def made() -> TextView:
         body, omitted = await tensors.references(store, base)
         return await services.stores.worker.run(lambda: TextView.of(body, omitted=omitted))
 
-    return await view_answer(request, services, store, made, {}, base, strict=strict)
+    return await view_answer(request, services, store, made, base, headers={}, strict=strict)
