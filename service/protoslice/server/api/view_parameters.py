@@ -26,9 +26,9 @@ from protoslice.views.records import RecordsRequest
 
 T = TypeVar("T")
 
-SIZE: Final = WithJsonSchema({"type": "string"})
-"""In `Annotated`: the text of the parameter is a size, such as `64KiB`."""
-WHOLE: Final = WithJsonSchema({"type": "integer", "minimum": 0})
+SIZE: Final = WithJsonSchema({"type": "string", "examples": ["1MiB"]})
+"""In `Annotated`: the text of the parameter is a size, such as `1MiB`."""
+WHOLE: Final = WithJsonSchema({"type": "integer", "minimum": 0, "examples": [1000000]})
 """In `Annotated`: a size that is a plain number."""
 CLIENT: Final = Parameter(include_in_schema=False)
 """In `Annotated`: no parameter, but the key that the client counts under."""
@@ -255,7 +255,7 @@ class RecordsQuery(StreamQuery):
     ] = "delimited"
     summary: Annotated[
         str | None,
-        WithJsonSchema({"type": "boolean"}),
+        WithJsonSchema({"type": "boolean", "examples": [True]}),
         Parameter(
             description="Return a summary of the stream in JSON instead of records.",
             examples=[True],

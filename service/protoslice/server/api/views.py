@@ -105,12 +105,16 @@ TensorName = Annotated[
     str, Path(description="Name or address of the tensor; may contain slashes.", examples=["conv1.weight"])
 ]
 Number = Annotated[
-    str, WithJsonSchema({"type": "integer", "minimum": 0}), Path(description="Number, from 0.", examples=[0])
+    str,
+    WithJsonSchema({"type": "integer", "minimum": 0, "examples": [0]}),
+    Path(description="Number, from 0.", examples=[0]),
 ]
 Shard = Annotated[str, Path(description="Name of the file.", examples=["model-00001-of-00003.safetensors"])]
 OnnxFile = Annotated[
     str,
-    WithJsonSchema({"type": "string", "enum": ["model.onnx", "weights.bin", "single.onnx"]}),
+    WithJsonSchema(
+        {"type": "string", "enum": ["model.onnx", "weights.bin", "single.onnx"], "examples": ["model.onnx"]}
+    ),
     Path(description="File to compose.", examples=["model.onnx"]),
 ]
 
