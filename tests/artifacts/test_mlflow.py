@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
@@ -81,16 +80,13 @@ async def test_parts_come_in_any_order_and_twice(artifacts: MlflowArtifacts, sto
     assert await content(stores, await artifacts.table.get("r/m.onnx")) == LARGE
 
 
-def test_parts_that_have_come_count_for_no_limit_of_open_uploads() -> None:
-    async def run() -> None:
-        options = StoreOptions(uploads=UploadOptions(max_open=3, max_open_per_client=2))
-        async with opened(MemoryStorage(), options) as stores:
-            artifacts, session, sent = MlflowArtifacts(stores), new_session(), list[tuple[int, str]]()
-            for number in range(1, 8):
-                sent.append((number, await artifacts.put_part(session, number, pieces(b"%d" % number), "ann")))
-            assert await content(stores, await artifacts.join("r/f", session, sent)) == b"1234567"
-
-    asyncio.run(run())
+async def test_parts_that_have_come_count_for_no_limit_of_open_uploads() -> None:
+    options = StoreOptions(uploads=UploadOptions(max_open=3, max_open_per_client=2))
+    async with opened(MemoryStorage(), options) as stores:
+        artifacts, session, sent = MlflowArtifacts(stores), new_session(), list[tuple[int, str]]()
+        for number in range(1, 8):
+            sent.append((number, await artifacts.put_part(session, number, pieces(b"%d" % number), "ann")))
+        assert await content(stores, await artifacts.join("r/f", session, sent)) == b"1234567"
 
 
 async def test_a_part_belongs_to_its_session_and_number(artifacts: MlflowArtifacts) -> None:
@@ -201,33 +197,30 @@ async def test_a_writer_that_dies_leaves_the_file_that_was_there(artifacts: Mlfl
     assert await content(stores, await artifacts.table.get("r/f")) == b"old"
 
 
-def test_small_files_count_against_the_quota_of_their_space() -> None:
-    async def run() -> None:
-        options = StoreOptions(quota=Quota(stored_bytes=100_000))
-        async with opened(storage := MemoryStorage(), options) as stores:
-            artifacts = MlflowArtifacts(stores)
+async def test_small_files_count_against_the_quota_of_their_space() -> None:
+    options = StoreOptions(quota=Quota(stored_bytes=100_000))
+    async with opened(storage := MemoryStorage(), options) as stores:
+        artifacts = MlflowArtifacts(stores)
 
-            async def used() -> int:
-                """Bytes as they are counted, which are those that are there."""
-                counted = (await usage_of(storage)).stored_bytes
-                sql = "SELECT coalesce(sum(length(data)), 0) FROM kept_files"
-                assert await stores.database.read(lambda tx: tx.all(sql)) == [(counted,)]
-                return counted
+        async def used() -> int:
+            """Bytes as they are counted, which are those that are there."""
+            counted = (await usage_of(storage)).stored_bytes
+            sql = "SELECT coalesce(sum(length(data)), 0) FROM kept_files"
+            assert await stores.database.read(lambda tx: tx.all(sql)) == [(counted,)]
+            return counted
 
-            for _ in range(50):
-                await artifacts.put("0/run/artifacts/again", pieces(bytes(10_000)))
-            assert await used() == 10_000
-            for number in range(9):
-                await artifacts.put(f"0/run/artifacts/{number}", pieces(bytes(10_000)))
-            with pytest.raises(QuotaExceeded):
-                await artifacts.put("0/run/artifacts/9", pieces(bytes(10_000)))
-            assert await used() == 100_000
-            await artifacts.table.remove("0/run/artifacts/again")
-            assert await used() == 90_000
-            await artifacts.put("0/run/artifacts/more", pieces(bytes(10_000)))
-            await collect_garbage(storage)
-            assert await used() == 100_000
-            await artifacts.table.remove("0/run")
-            assert await used() == 0
-
-    asyncio.run(run())
+        for _ in range(50):
+            await artifacts.put("0/run/artifacts/again", pieces(bytes(10_000)))
+        assert await used() == 10_000
+        for number in range(9):
+            await artifacts.put(f"0/run/artifacts/{number}", pieces(bytes(10_000)))
+        with pytest.raises(QuotaExceeded):
+            await artifacts.put("0/run/artifacts/9", pieces(bytes(10_000)))
+        assert await used() == 100_000
+        await artifacts.table.remove("0/run/artifacts/again")
+        assert await used() == 90_000
+        await artifacts.put("0/run/artifacts/more", pieces(bytes(10_000)))
+        await collect_garbage(storage)
+        assert await used() == 100_000
+        await artifacts.table.remove("0/run")
+        assert await used() == 0

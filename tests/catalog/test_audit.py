@@ -8,7 +8,6 @@ from itertools import product
 from typing import Any
 
 import pytest
-from tests.support.catalogues import run_in
 
 from protoslice.catalog.audit import AuditQuery, AuditRow, AuditTable, Place, purge_audit, record
 from protoslice.catalog.spaces import SpaceTable
@@ -36,7 +35,9 @@ async def _pages(table: AuditTable, query: AuditQuery, limit: int) -> list[Audit
 
 
 @pytest.mark.parametrize("walked", [5000, 3])
-def test_changes_are_filtered_newest_first(catalogue: str, walked: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_changes_are_filtered_newest_first(
+    database: Database, walked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("protoslice.catalog.audit._WALKED", walked)
     chosen = random.Random(1)
     rows: list[dict[str, Any]] = [
@@ -44,75 +45,60 @@ def test_changes_are_filtered_newest_first(catalogue: str, walked: int, monkeypa
          "subject": chosen.choice(("s", "t")), "space": chosen.choice(("team", "other"))}
         for _ in range(80)
     ]  # fmt: skip
-
-    async def work(database: Database) -> None:
-        await database.write(partial(_insert, rows=rows))
-        options = product((None, "a"), (None, "x.y"), (None, "s", "none"), (None, 5), (None, 12))
-        for number, (who, what, subject, since, until) in enumerate(options):
-            query = AuditQuery(who=who, what=what, subject=subject, since=since, until=until)
-            found = await _pages(AuditTable(database, "team"), query, 1 + number % 7)
-            expected = [
-                (row["at"], row["who"], row["what"], row["subject"])
-                for row in sorted(rows, key=lambda row: row["at"], reverse=True)
-                if row["space"] == "team" and who in {None, row["who"]} and what in {None, row["what"]}
-                and subject in {None, row["subject"]} and (since or 0) <= row["at"] < (until or 99)
-            ]  # fmt: skip
-            assert sorted((each.at, each.who.name, each.what, each.subject) for each in found) == sorted(expected)
-            places: list[Place] = [(each.at, each.change, each.n) for each in found]
-            assert places == sorted(places, reverse=True)
-
-    run_in(catalogue, work)
+    await database.write(partial(_insert, rows=rows))
+    options = product((None, "a"), (None, "x.y"), (None, "s", "none"), (None, 5), (None, 12))
+    for number, (who, what, subject, since, until) in enumerate(options):
+        query = AuditQuery(who=who, what=what, subject=subject, since=since, until=until)
+        found = await _pages(AuditTable(database, "team"), query, 1 + number % 7)
+        expected = [
+            (row["at"], row["who"], row["what"], row["subject"])
+            for row in sorted(rows, key=lambda row: row["at"], reverse=True)
+            if row["space"] == "team" and who in {None, row["who"]} and what in {None, row["what"]}
+            and subject in {None, row["subject"]} and (since or 0) <= row["at"] < (until or 99)
+        ]  # fmt: skip
+        assert sorted((each.at, each.who.name, each.what, each.subject) for each in found) == sorted(expected)
+        places: list[Place] = [(each.at, each.change, each.n) for each in found]
+        assert places == sorted(places, reverse=True)
 
 
-def test_old_changes_are_deleted(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_old_changes_are_deleted(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protoslice.database.transactions.BATCH", 4)
-
-    async def work(database: Database) -> None:
-        now = await database.read(lambda tx: tx.now)
-        old = {"who": "", "what": "w", "subject": "s", "space": "team"}
-        ages = [9, 9, 9, 9, 9, 8, 1, 7, 0]
-        await database.write(partial(_insert, rows=[old | {"at": now - age * DAY - DAY // 2} for age in ages]))
-        await purge_audit(database, 0, 0)
-        rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
-        assert len(rows) == len(ages), "0 days keep all"
-        await purge_audit(database, 5 * 86_400, 0)
-        rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
-        assert [(now - row.at) // DAY for row in rows] == [0, 1]
-
-    run_in(catalogue, work)
+    now = await database.read(lambda tx: tx.now)
+    old = {"who": "", "what": "w", "subject": "s", "space": "team"}
+    ages = [9, 9, 9, 9, 9, 8, 1, 7, 0]
+    await database.write(partial(_insert, rows=[old | {"at": now - age * DAY - DAY // 2} for age in ages]))
+    await purge_audit(database, 0, 0)
+    rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
+    assert len(rows) == len(ages), "0 days keep all"
+    await purge_audit(database, 5 * 86_400, 0)
+    rows, _ = await AuditTable(database, "team").page(AuditQuery(), limit=99)
+    assert [(now - row.at) // DAY for row in rows] == [0, 1]
 
 
-def test_a_space_keeps_its_newest_changes(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_space_keeps_its_newest_changes(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protoslice.database.transactions.BATCH", 4)
-
-    async def work(database: Database) -> None:
-        now = await database.read(lambda tx: tx.now)
-        for space, count in (("full", 20), ("other", 3), ("*", 7)):
-            made = [{"who": "", "what": "w", "subject": str(n), "space": space, "at": now + n} for n in range(count)]
-            await database.write(partial(_insert, rows=made))
-        await purge_audit(database, 0, 5)
-        for space, kept in (("full", range(19, 14, -1)), ("other", range(2, -1, -1)), ("*", range(6, 1, -1))):
-            rows, _ = await AuditTable(database, space).page(AuditQuery(), limit=99)
-            assert [int(row.subject) for row in rows] == list(kept)
-
-    run_in(catalogue, work)
+    now = await database.read(lambda tx: tx.now)
+    for space, count in (("full", 20), ("other", 3), ("*", 7)):
+        made = [{"who": "", "what": "w", "subject": str(n), "space": space, "at": now + n} for n in range(count)]
+        await database.write(partial(_insert, rows=made))
+    await purge_audit(database, 0, 5)
+    for space, kept in (("full", range(19, 14, -1)), ("other", range(2, -1, -1)), ("*", range(6, 1, -1))):
+        rows, _ = await AuditTable(database, space).page(AuditQuery(), limit=99)
+        assert [int(row.subject) for row in rows] == list(kept)
 
 
-def test_change_that_is_rolled_back_is_not_recorded(catalogue: str) -> None:
+async def test_change_that_is_rolled_back_is_not_recorded(database: Database) -> None:
     def failing(tx: Transaction) -> None:
         record(tx, "team", "what", "subject", {})
         raise ZeroDivisionError
 
-    async def work(database: Database) -> None:
-        with pytest.raises(ZeroDivisionError):
-            await database.write(failing)
-        assert await SpaceTable(database).create("team")
-        assert not await SpaceTable(database).create("team")
-        everywhere, _ = await AuditTable(database, "*").page(AuditQuery(), limit=9)
-        assert [(row.what, row.subject) for row in everywhere] == [("space.created", "team")]
-        assert (await AuditTable(database, "team").page(AuditQuery(), limit=9))[0] == []
-
-    run_in(catalogue, work)
+    with pytest.raises(ZeroDivisionError):
+        await database.write(failing)
+    assert await SpaceTable(database).create("team")
+    assert not await SpaceTable(database).create("team")
+    everywhere, _ = await AuditTable(database, "*").page(AuditQuery(), limit=9)
+    assert [(row.what, row.subject) for row in everywhere] == [("space.created", "team")]
+    assert (await AuditTable(database, "team").page(AuditQuery(), limit=9))[0] == []
 
 
 def _load(tx: Transaction) -> None:
@@ -133,7 +119,7 @@ UNRECORDED: dict[str, Work[object]] = {
 
 
 @pytest.mark.parametrize("kind", UNRECORDED)
-def test_request_that_records_nothing_is_rolled_back(catalogue: str, kind: str) -> None:
+async def test_request_that_records_nothing_is_rolled_back(database: Database, kind: str) -> None:
     def names(tx: Transaction) -> list[Any]:
         return tx.all("SELECT name, created FROM spaces WHERE name IN ('old', 'new')")
 
@@ -141,26 +127,20 @@ def test_request_that_records_nothing_is_rolled_back(catalogue: str, kind: str) 
         record(tx, "default", "what", "subject", {})
         UNRECORDED[kind](tx)
 
-    async def work(database: Database) -> None:
-        await database.write(lambda tx: tx.run("INSERT INTO spaces (name, created) VALUES ('old', 1)"))
-        ACTOR.set(NOBODY)
-        with pytest.raises(RuntimeError, match="changed spaces and recorded nothing"):
-            await database.write(UNRECORDED[kind])
-        assert await database.read(names) == [("old", 1)]
-        await database.write(recorded)
-        assert await database.read(names) != [("old", 1)]
-
-    run_in(catalogue, work)
+    await database.write(lambda tx: tx.run("INSERT INTO spaces (name, created) VALUES ('old', 1)"))
+    ACTOR.set(NOBODY)
+    with pytest.raises(RuntimeError, match="changed spaces and recorded nothing"):
+        await database.write(UNRECORDED[kind])
+    assert await database.read(names) == [("old", 1)]
+    await database.write(recorded)
+    assert await database.read(names) != [("old", 1)]
 
 
-def test_request_that_changes_no_rows_records_nothing(catalogue: str) -> None:
-    async def work(database: Database) -> None:
-        ACTOR.set(NOBODY)
-        await database.write(lambda tx: tx.run("DELETE FROM spaces WHERE name = 'none'"))
-        await database.write(lambda tx: tx.all("SELECT 1 FROM spaces FOR UPDATE"))
-        await database.write(lambda tx: tx.run("DELETE FROM holds"))
-
-    run_in(catalogue, work)
+async def test_request_that_changes_no_rows_records_nothing(database: Database) -> None:
+    ACTOR.set(NOBODY)
+    await database.write(lambda tx: tx.run("DELETE FROM spaces WHERE name = 'none'"))
+    await database.write(lambda tx: tx.all("SELECT 1 FROM spaces FOR UPDATE"))
+    await database.write(lambda tx: tx.run("DELETE FROM holds"))
 
 
 def test_every_table_is_audited_or_not() -> None:

@@ -124,23 +124,19 @@ FACTS: Final[dict[str, list[tuple[Any, ...]]]] = {
 
 
 @pytest.mark.parametrize("batch", [1, 500])
-def test_all_that_leads_to_a_store_is_erased(catalogue: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_all_that_leads_to_a_store_is_erased(catalogue: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "BATCH", batch)
-
-    async def run() -> None:
-        async with open_database(catalogue, "memory://") as opened:
-            await fill(opened)
-            assert {"stores", "names", "commits", "manifests", "kept_files", "uploads"} <= await left(opened)
-            shown = await Eraser(opened, SPACE).look(ERASED)
-            assert (shown.stores, shown.objects, shown.sharing, shown.uploads) == (2, 3, [OTHER], 0)
-            assert {"gone:1", "gone:2", "ann/m@main", "ann/m@v1", "one:t"} <= {*shown.names}
-            await Eraser(opened, SPACE).erase(ERASED)
-            await check(opened)
-            said = await opened.read(lambda tx: tx.all("SELECT what FROM audit WHERE subject = :it", it=ERASED))
-            assert ("store.erased",) in said
-            assert await Eraser(opened, SPACE).starting_with(ERASED[:12]) == {ERASED}
-
-    asyncio.run(run())
+    async with open_database(catalogue, "memory://") as opened:
+        await fill(opened)
+        assert {"stores", "names", "commits", "manifests", "kept_files", "uploads"} <= await left(opened)
+        shown = await Eraser(opened, SPACE).look(ERASED)
+        assert (shown.stores, shown.objects, shown.sharing, shown.uploads) == (2, 3, [OTHER], 0)
+        assert {"gone:1", "gone:2", "ann/m@main", "ann/m@v1", "one:t"} <= {*shown.names}
+        await Eraser(opened, SPACE).erase(ERASED)
+        await check(opened)
+        said = await opened.read(lambda tx: tx.all("SELECT what FROM audit WHERE subject = :it", it=ERASED))
+        assert ("store.erased",) in said
+        assert await Eraser(opened, SPACE).starting_with(ERASED[:12]) == {ERASED}
 
 
 @pytest.mark.parametrize("answers", [False, True], ids=["before", "after"])

@@ -43,7 +43,9 @@ def test_ids_are_in_keys_and_sort_by_time() -> None:
     assert all(new_id() > each.id for each in made)
 
 
-def test_ids_sort_by_time_and_fit_into_columns_until_2077(catalogue: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_ids_sort_by_time_and_fit_into_columns_until_2077(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Ids of different processes: that of a later millisecond is larger, also where the random bits change."""
     change, millisecond = datetime(2027, 1, 1, tzinfo=UTC), timedelta(milliseconds=1)
     around = [change + number * millisecond for number in range(-300, 300)]
@@ -59,93 +61,71 @@ def test_ids_sort_by_time_and_fit_into_columns_until_2077(catalogue: str, monkey
         ids.append(new_id())
         assert now >= change or ids[-1] >> 22 == clock.time_ns() // 1_000_000, "earlier versions made larger ones"
     assert ids == sorted(set(ids))
-
-    async def work(database: Database) -> None:
-        (newest,) = await reserved(database, 1)
-        assert newest.id > ids[-1]
-        assert list(await _rows(database)) == [newest.id]
-
-    _run(catalogue, work)
+    (newest,) = await reserved(database, 1)
+    assert newest.id > ids[-1]
+    assert list(await _rows(database)) == [newest.id]
 
 
-def test_objects_are_reserved_once(catalogue: str) -> None:
-    async def work(database: Database) -> None:
-        objects = await reserved(database, 2)
-        with pytest.raises(UniqueViolation):
-            await ObjectTable(database).reserve(SPACE, [*new_objects(1), objects[1]])
-        assert set(await _rows(database)) == {each.id for each in objects}
-        assert await ObjectTable(database).count_unpublished(-1) == 2
-        assert await ObjectTable(database).count_unpublished(60) == 0
-
-    _run(catalogue, work)
+async def test_objects_are_reserved_once(database: Database) -> None:
+    objects = await reserved(database, 2)
+    with pytest.raises(UniqueViolation):
+        await ObjectTable(database).reserve(SPACE, [*new_objects(1), objects[1]])
+    assert set(await _rows(database)) == {each.id for each in objects}
+    assert await ObjectTable(database).count_unpublished(-1) == 2
+    assert await ObjectTable(database).count_unpublished(60) == 0
 
 
-def test_publish_takes_objects_over(catalogue: str) -> None:
-    async def work(database: Database) -> None:
-        one, two, other = await reserved(database, 3)
-        await put_store(database, "a", own=[*own([one], 30), *own([two], None)])
-        assert await _rows(database) == {
-            one.id: (False, False, 30), two.id: (False, False, None), other.id: (True, False, None),
-        }  # fmt: skip
-        assert await held(database) == (30, 1, 7)
-
-    _run(catalogue, work)
+async def test_publish_takes_objects_over(database: Database) -> None:
+    one, two, other = await reserved(database, 3)
+    await put_store(database, "a", own=[*own([one], 30), *own([two], None)])
+    assert await _rows(database) == {
+        one.id: (False, False, 30), two.id: (False, False, None), other.id: (True, False, None),
+    }  # fmt: skip
+    assert await held(database) == (30, 1, 7)
 
 
 @pytest.mark.parametrize("loss", ["expired", "dropped", "deleted", "published", "unknown"])
-def test_publish_of_an_object_that_is_lost_is_refused(catalogue: str, loss: str) -> None:
-    async def work(database: Database) -> None:
-        one, two = await reserved(database, 2)
-        table = ObjectTable(database)
-        wanted = own([one])
-        match loss:
-            case "expired":
-                await CollectorTable(database).expire_objects(-1)
-            case "dropped":
-                await table.drop(SPACE, [one])
-            case "deleted":
-                await table.delete([(SPACE, one)])
-            case "published":
-                await put_store(database, "before", own=wanted)
-            case "unknown":
-                wanted = [OwnObject(new_id(), 10)]
-        before = await held(database)
-        with pytest.raises(Collected):
-            await put_store(database, "a", own=[*wanted, *own([two])], tags=["t"])
-        assert await held(database) == before
-        assert await StoreTable(database, ACCOUNT).get("a") is None
-
-    _run(catalogue, work)
+async def test_publish_of_an_object_that_is_lost_is_refused(database: Database, loss: str) -> None:
+    one, two = await reserved(database, 2)
+    table = ObjectTable(database)
+    wanted = own([one])
+    match loss:
+        case "expired":
+            await CollectorTable(database).expire_objects(-1)
+        case "dropped":
+            await table.drop(SPACE, [one])
+        case "deleted":
+            await table.delete([(SPACE, one)])
+        case "published":
+            await put_store(database, "before", own=wanted)
+        case "unknown":
+            wanted = [OwnObject(new_id(), 10)]
+    before = await held(database)
+    with pytest.raises(Collected):
+        await put_store(database, "a", own=[*wanted, *own([two])], tags=["t"])
+    assert await held(database) == before
+    assert await StoreTable(database, ACCOUNT).get("a") is None
 
 
-def test_drop_leaves_what_was_published(catalogue: str) -> None:
-    async def work(database: Database) -> None:
-        kept, vain = await reserved(database, 2)
-        await put_store(database, "a", own=own([kept]))
-        await ObjectTable(database).drop(SPACE, [kept, vain])
-        assert await _rows(database) == {kept.id: (False, False, 10), vain.id: (False, True, None)}
-
-    _run(catalogue, work)
+async def test_drop_leaves_what_was_published(database: Database) -> None:
+    kept, vain = await reserved(database, 2)
+    await put_store(database, "a", own=own([kept]))
+    await ObjectTable(database).drop(SPACE, [kept, vain])
+    assert await _rows(database) == {kept.id: (False, False, 10), vain.id: (False, True, None)}
 
 
-def test_delete_leaves_what_was_published(catalogue: str) -> None:
-    async def work(database: Database) -> None:
-        unused, other, kept = await reserved(database, 3)
-        await put_store(database, "a", own=own([kept]))
-        await ObjectTable(database).delete([(SPACE, unused), (SPACE, kept)])
-        assert await _rows(database) == {other.id: (True, False, None), kept.id: (False, False, 10)}
-
-    _run(catalogue, work)
+async def test_delete_leaves_what_was_published(database: Database) -> None:
+    unused, other, kept = await reserved(database, 3)
+    await put_store(database, "a", own=own([kept]))
+    await ObjectTable(database).delete([(SPACE, unused), (SPACE, kept)])
+    assert await _rows(database) == {other.id: (True, False, None), kept.id: (False, False, 10)}
 
 
-def test_more_objects_than_a_few_blocks_are_taken_at_once(catalogue: str) -> None:
-    async def work(database: Database) -> None:
-        reservations = Reservations(database)
-        taken = await asyncio.gather(*(reservations.take(SPACE) for _ in range(8 * BLOCK)))
-        assert len({each.id for each in taken}) == 8 * BLOCK
-        await reservations.close()
-
-    _run(catalogue, work)
+async def test_more_objects_than_a_few_blocks_are_taken_at_once(database: Database) -> None:
+    reservations = Reservations(database)
+    taken = await asyncio.gather(*(reservations.take(SPACE) for _ in range(8 * BLOCK)))
+    assert len({each.id for each in taken}) == 8 * BLOCK
+    await reservations.close()
 
 
 async def test_objects_that_were_reserved_long_ago_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,21 +102,19 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "RETRY_SECONDS", 0.5)
 
 
-def test_lost_answer_to_commit_takes_effect_once(commits: _CommitProxy, tmp_path: Path, postgres: TestServer) -> None:
+async def test_lost_answer_to_commit_takes_effect_once(
+    commits: _CommitProxy, tmp_path: Path, postgres: TestServer
+) -> None:
     url = postgres.new_database().replace(str(postgres.socket.parent), str(tmp_path))
-
-    async def work() -> None:
-        db = await _prepared(url)
-        for _ in range(5):
-            commits.armed = True
-            assert await db.write(_insert) == 1
-        assert len(await db.read(lambda tx: tx.all(_LIVE))) == commits.broken == 5
-        await db.close()
-
-    asyncio.run(work())
+    db = await _prepared(url)
+    for _ in range(5):
+        commits.armed = True
+        assert await db.write(_insert) == 1
+    assert len(await db.read(lambda tx: tx.all(_LIVE))) == commits.broken == 5
+    await db.close()
 
 
-def test_terminated_backend_is_replaced(postgres: TestServer) -> None:
+async def test_terminated_backend_is_replaced(postgres: TestServer) -> None:
     ended = list[int]()
 
     def ends_itself_once(tx: Transaction) -> None:
@@ -125,17 +123,14 @@ def test_terminated_backend_is_replaced(postgres: TestServer) -> None:
             ended.append(1)
             tx.all("SELECT pg_terminate_backend(pg_backend_pid())")
 
-    async def work() -> None:
-        db = await _prepared(postgres.new_database())
-        await db.write(ends_itself_once)
-        assert ended
-        assert len(await db.read(lambda tx: tx.all(_LIVE))) == 1
-        await db.close()
-
-    asyncio.run(work())
+    db = await _prepared(postgres.new_database())
+    await db.write(ends_itself_once)
+    assert ended
+    assert len(await db.read(lambda tx: tx.all(_LIVE))) == 1
+    await db.close()
 
 
-def test_deadlock_is_repeated_until_both_succeed(postgres: TestServer) -> None:
+async def test_deadlock_is_repeated_until_both_succeed(postgres: TestServer) -> None:
     meeting, attempts = threading.Barrier(2, timeout=20), list[int]()
 
     def crosswise(first: int, second: int) -> Work[None]:
@@ -148,45 +143,35 @@ def test_deadlock_is_repeated_until_both_succeed(postgres: TestServer) -> None:
 
         return update
 
-    async def work() -> None:
-        db = await _prepared(postgres.new_database())
-        await db.write(lambda tx: tx.many("INSERT INTO spaces_of_tests VALUES (:id)", [{"id": 1}, {"id": 2}]))
-        await asyncio.gather(db.write(crosswise(1, 2)), db.write(crosswise(2, 1)))
-        assert len(attempts) >= 3
-        await db.close()
-
-    asyncio.run(work())
+    db = await _prepared(postgres.new_database())
+    await db.write(lambda tx: tx.many("INSERT INTO spaces_of_tests VALUES (:id)", [{"id": 1}, {"id": 2}]))
+    await asyncio.gather(db.write(crosswise(1, 2)), db.write(crosswise(2, 1)))
+    assert len(attempts) >= 3
+    await db.close()
 
 
-def test_crashed_server_loses_no_acknowledged_write(postgres: TestServer, impatient: None) -> None:
+async def test_crashed_server_loses_no_acknowledged_write(postgres: TestServer, impatient: None) -> None:
     url = postgres.new_database()
-
-    async def work() -> None:
-        db = await _prepared(url)
-        acknowledged = 0
-        for round in range(40):
-            if round % 10 == 5:
-                await asyncio.to_thread(postgres.stop)
-                with pytest.raises(DatabaseUnavailable):
-                    await db.write(_insert)
-                await asyncio.to_thread(postgres.start)
-            acknowledged += await db.write(_insert)
-        found = len(await db.read(lambda tx: tx.all(_LIVE)))
-        assert acknowledged == found == 40
-        await db.close()
-
-    asyncio.run(work())
+    db = await _prepared(url)
+    acknowledged = 0
+    for round in range(40):
+        if round % 10 == 5:
+            await asyncio.to_thread(postgres.stop)
+            with pytest.raises(DatabaseUnavailable):
+                await db.write(_insert)
+            await asyncio.to_thread(postgres.start)
+        acknowledged += await db.write(_insert)
+    found = len(await db.read(lambda tx: tx.all(_LIVE)))
+    assert acknowledged == found == 40
+    await db.close()
 
 
-def test_unreachable_server_is_unavailable_without_its_url(tmp_path: Path, impatient: None) -> None:
-    async def work() -> None:
-        db = connect(f"postgresql://me:secret@/x?host={tmp_path}", "memory://")
-        with pytest.raises(DatabaseUnavailable) as failure:
-            await db.read(lambda tx: tx.all("SELECT 1"))
-        assert "secret" not in str(failure.value)
-        await db.close()
-
-    asyncio.run(work())
+async def test_unreachable_server_is_unavailable_without_its_url(tmp_path: Path, impatient: None) -> None:
+    db = connect(f"postgresql://me:secret@/x?host={tmp_path}", "memory://")
+    with pytest.raises(DatabaseUnavailable) as failure:
+        await db.read(lambda tx: tx.all("SELECT 1"))
+    assert "secret" not in str(failure.value)
+    await db.close()
 
 
 USERS: Final = {
@@ -233,18 +218,15 @@ def test_refused_user_is_not_named_and_learns_what_to_correct(
 
 
 @pytest.mark.parametrize("prepare", ["on", "off"])
-def test_statements_work_prepared_or_not(postgres: TestServer, prepare: str) -> None:
-    async def work() -> None:
-        db = await _prepared(f"{postgres.new_database()}&prepare={prepare}")
-        for _ in range(20):
-            await db.write(_insert)
-        counts = [
-            (await db.read(lambda tx: tx.all("SELECT count(*) FROM pg_prepared_statements")))[0][0] for _ in range(40)
-        ]
-        assert (max(counts) > 0) == (prepare == "on")
-        await db.close()
-
-    asyncio.run(work())
+async def test_statements_work_prepared_or_not(postgres: TestServer, prepare: str) -> None:
+    db = await _prepared(f"{postgres.new_database()}&prepare={prepare}")
+    for _ in range(20):
+        await db.write(_insert)
+    counts = [
+        (await db.read(lambda tx: tx.all("SELECT count(*) FROM pg_prepared_statements")))[0][0] for _ in range(40)
+    ]
+    assert (max(counts) > 0) == (prepare == "on")
+    await db.close()
 
 
 @pytest.fixture
@@ -304,12 +286,9 @@ def test_unknown_value_of_prepare_is_refused() -> None:
         connect("postgresql:///x?prepare=maybe", "memory://")
 
 
-def test_statement_errors_are_not_hidden(postgres: TestServer) -> None:
-    async def work() -> None:
-        db = await _prepared(postgres.new_database())
-        with pytest.raises(Exception, match="no_such_column") as failure:
-            await db.read(lambda tx: tx.all("SELECT no_such_column FROM meta"))
-        assert not isinstance(failure.value, ProtosliceError)
-        await db.close()
-
-    asyncio.run(work())
+async def test_statement_errors_are_not_hidden(postgres: TestServer) -> None:
+    db = await _prepared(postgres.new_database())
+    with pytest.raises(Exception, match="no_such_column") as failure:
+        await db.read(lambda tx: tx.all("SELECT no_such_column FROM meta"))
+    assert not isinstance(failure.value, ProtosliceError)
+    await db.close()

@@ -51,32 +51,26 @@ def _unindexed(tx: Transaction, dialect: str) -> list[tuple[str, list[str]]]:
     ]
 
 
-def test_upgrade_once_for_all_programs_that_start(url: str) -> None:
-    async def work() -> None:
-        databases = [connect(url, "memory://") for _ in range(4)]
-        found = await asyncio.gather(*(upgrade(each) for each in databases))
-        assert {after for _, after in found} == {len(schema.migrations("sqlite"))}
-        ids = {(await each.read(lambda tx: tx.first("SELECT catalogue_id FROM meta"))) for each in databases}
-        assert len(ids) == 1
-        for each in databases:
-            await each.close()
-
-    asyncio.run(work())
+async def test_upgrade_once_for_all_programs_that_start(url: str) -> None:
+    databases = [connect(url, "memory://") for _ in range(4)]
+    found = await asyncio.gather(*(upgrade(each) for each in databases))
+    assert {after for _, after in found} == {len(schema.migrations("sqlite"))}
+    ids = {(await each.read(lambda tx: tx.first("SELECT catalogue_id FROM meta"))) for each in databases}
+    assert len(ids) == 1
+    for each in databases:
+        await each.close()
 
 
-def test_newer_schema_is_refused(url: str) -> None:
-    async def work() -> None:
-        db = connect(url, "memory://")
+async def test_newer_schema_is_refused(url: str) -> None:
+    db = connect(url, "memory://")
+    await upgrade(db)
+    await db.write(lambda tx: tx.run("UPDATE meta SET schema = 999"))
+    with pytest.raises(Unsupported, match=r"schema 999.*install a newer version"):
         await upgrade(db)
-        await db.write(lambda tx: tx.run("UPDATE meta SET schema = 999"))
-        with pytest.raises(Unsupported, match=r"schema 999.*install a newer version"):
-            await upgrade(db)
-        await db.close()
-        with pytest.raises(Unsupported, match="install a newer version"):
-            async with open_database(url, "memory://"):
-                pass
-
-    asyncio.run(work())
+    await db.close()
+    with pytest.raises(Unsupported, match="install a newer version"):
+        async with open_database(url, "memory://"):
+            pass
 
 
 def test_postgres_is_upgraded_by_command_only(url: str) -> None:
@@ -92,40 +86,31 @@ def test_postgres_is_upgraded_by_command_only(url: str) -> None:
     asyncio.run(work())
 
 
-def test_failing_migration_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failing_migration_changes_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     scripts = schema.migrations(url.partition(":")[0])
-
-    async def work() -> None:
-        db = connect(url, "memory://")
+    db = connect(url, "memory://")
+    await upgrade(db)
+    monkeypatch.setattr(schema, "migrations", lambda dialect: [*scripts, "CREATE TABLE newer (id bigint);\nNONSENSE"])
+    with pytest.raises(Exception, match="NONSENSE"):
         await upgrade(db)
-        monkeypatch.setattr(
-            schema, "migrations", lambda dialect: [*scripts, "CREATE TABLE newer (id bigint);\nNONSENSE"]
+    monkeypatch.setattr(schema, "migrations", lambda dialect: [*scripts, "CREATE TABLE newer (id bigint)"])
+    assert await upgrade(db) == (len(scripts), len(scripts) + 1)
+    await db.close()
+
+
+async def test_every_foreign_key_has_an_index(url: str) -> None:
+    db = connect(url, "memory://")
+    await upgrade(db)
+    assert await db.read(lambda tx: _unindexed(tx, db.dialect)) == []
+    await db.write(
+        lambda tx: tx.run(
+            "CREATE TABLE a (x bigint REFERENCES b (x))"
+            if db.dialect == "sqlite"
+            else "CREATE TABLE a (x bigint UNIQUE, y bigint REFERENCES a (x))"
         )
-        with pytest.raises(Exception, match="NONSENSE"):
-            await upgrade(db)
-        monkeypatch.setattr(schema, "migrations", lambda dialect: [*scripts, "CREATE TABLE newer (id bigint)"])
-        assert await upgrade(db) == (len(scripts), len(scripts) + 1)
-        await db.close()
-
-    asyncio.run(work())
-
-
-def test_every_foreign_key_has_an_index(url: str) -> None:
-    async def work() -> None:
-        db = connect(url, "memory://")
-        await upgrade(db)
-        assert await db.read(lambda tx: _unindexed(tx, db.dialect)) == []
-        await db.write(
-            lambda tx: tx.run(
-                "CREATE TABLE a (x bigint REFERENCES b (x))"
-                if db.dialect == "sqlite"
-                else "CREATE TABLE a (x bigint UNIQUE, y bigint REFERENCES a (x))"
-            )
-        )
-        assert len(await db.read(lambda tx: _unindexed(tx, db.dialect))) == 1
-        await db.close()
-
-    asyncio.run(work())
+    )
+    assert len(await db.read(lambda tx: _unindexed(tx, db.dialect))) == 1
+    await db.close()
 
 
 @pytest.mark.parametrize("wrong", ["mysql://x", "sqlite://x", "sqlite:///", "postgresql:", "catalog.sqlite", ""])
@@ -139,17 +124,13 @@ def test_bucket_without_a_database_is_refused() -> None:
         connect(None, "s3://bucket")
 
 
-def test_user_that_may_not_create_the_extension_learns_what_to_run(postgres: TestServer) -> None:
+async def test_user_that_may_not_create_the_extension_learns_what_to_run(postgres: TestServer) -> None:
     url = postgres.new_database()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("DROP EXTENSION IF EXISTS pg_trgm")
         connection.execute("CREATE ROLE tenant LOGIN")
         connection.execute("GRANT CREATE ON SCHEMA public TO tenant")
-
-    async def work() -> None:
-        db = connect(re.sub("//[^@]*@", "//tenant@", url), "memory://")
-        with pytest.raises(StorageDenied, match="run `CREATE EXTENSION pg_trgm` in this database as its owner"):
-            await upgrade(db)
-        await db.close()
-
-    asyncio.run(work())
+    db = connect(re.sub("//[^@]*@", "//tenant@", url), "memory://")
+    with pytest.raises(StorageDenied, match="run `CREATE EXTENSION pg_trgm` in this database as its owner"):
+        await upgrade(db)
+    await db.close()

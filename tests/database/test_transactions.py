@@ -44,45 +44,36 @@ def _ids(tx: Transaction) -> list[int]:
     return [row[0] for row in tx.all("SELECT id FROM parents ORDER BY id")]
 
 
-def test_write_read_back(url: str) -> None:
-    async def work() -> None:
-        async with _opened(url) as db:
-            assert await db.write(_insert(1 << 40)) == 1
-            assert await db.read(_ids) == [1 << 40]
-        async with _opened(url) as db:
-            assert await db.read(_ids) == [1 << 40]
-
-    asyncio.run(work())
+async def test_write_read_back(url: str) -> None:
+    async with _opened(url) as db:
+        assert await db.write(_insert(1 << 40)) == 1
+        assert await db.read(_ids) == [1 << 40]
+    async with _opened(url) as db:
+        assert await db.read(_ids) == [1 << 40]
 
 
-def test_write_rolls_back_when_the_work_raises(url: str) -> None:
+async def test_write_rolls_back_when_the_work_raises(url: str) -> None:
     def failing(tx: Transaction) -> None:
         tx.run("INSERT INTO parents (id) VALUES (1)")
         raise Conflict("no")
 
-    async def work() -> None:
-        async with _opened(url) as db:
-            with pytest.raises(Conflict, match="no"):
-                await db.write(failing)
-            assert await db.read(_ids) == []
-
-    asyncio.run(work())
+    async with _opened(url) as db:
+        with pytest.raises(Conflict, match="no"):
+            await db.write(failing)
+        assert await db.read(_ids) == []
 
 
-def test_write_reports_violated_constraints(url: str) -> None:
-    async def work() -> None:
-        async with _opened(url) as db:
+async def test_write_reports_violated_constraints(url: str) -> None:
+    async with _opened(url) as db:
+        await db.write(_insert(1))
+        with pytest.raises(UniqueViolation):
             await db.write(_insert(1))
-            with pytest.raises(UniqueViolation):
-                await db.write(_insert(1))
-            with pytest.raises(ForeignKeyViolation):
-                await db.write(lambda tx: tx.run("INSERT INTO children (id, parent) VALUES (1, 2)"))
-            await db.write(lambda tx: tx.run("INSERT INTO children (id, parent) VALUES (1, 1)"))
-            with pytest.raises(ForeignKeyViolation):
-                await db.write(lambda tx: tx.run("DELETE FROM parents"))
-            assert await db.read(_ids) == [1]
-
-    asyncio.run(work())
+        with pytest.raises(ForeignKeyViolation):
+            await db.write(lambda tx: tx.run("INSERT INTO children (id, parent) VALUES (1, 2)"))
+        await db.write(lambda tx: tx.run("INSERT INTO children (id, parent) VALUES (1, 1)"))
+        with pytest.raises(ForeignKeyViolation):
+            await db.write(lambda tx: tx.run("DELETE FROM parents"))
+        assert await db.read(_ids) == [1]
 
 
 @pytest.mark.parametrize("text", ["a\0b", "\ud800"])
@@ -99,16 +90,13 @@ def test_text_that_cannot_be_stored_is_invalid_input(url: str, text: str) -> Non
     asyncio.run(work())
 
 
-def test_write_many_at_once_fail_one_by_one(url: str) -> None:
-    async def work() -> None:
-        async with _opened(url) as db:
-            ids = [*range(40), *range(20)]
-            found = await asyncio.gather(*(db.write(_insert(id)) for id in ids), return_exceptions=True)
-            refused = [each for each in found if isinstance(each, UniqueViolation)]
-            assert len(refused) == 20, [each for each in found if each != 1]
-            assert await db.read(_ids) == list(range(40))
-
-    asyncio.run(work())
+async def test_write_many_at_once_fail_one_by_one(url: str) -> None:
+    async with _opened(url) as db:
+        ids = [*range(40), *range(20)]
+        found = await asyncio.gather(*(db.write(_insert(id)) for id in ids), return_exceptions=True)
+        refused = [each for each in found if isinstance(each, UniqueViolation)]
+        assert len(refused) == 20, [each for each in found if each != 1]
+        assert await db.read(_ids) == list(range(40))
 
 
 def test_write_of_a_cancelled_caller_is_committed_whole(url: str) -> None:
@@ -134,15 +122,12 @@ def test_write_of_a_cancelled_caller_is_committed_whole(url: str) -> None:
     asyncio.run(asyncio.wait_for(work(), 60))
 
 
-def test_read_sees_one_moment_and_writes_nothing(url: str) -> None:
-    async def work() -> None:
-        async with _opened(url) as db:
-            await db.write(_insert(1))
-            with pytest.raises(Exception, match=r"read-?only"):
-                await db.read(_insert(2))
-            assert await db.read(_ids) == [1]
-
-    asyncio.run(work())
+async def test_read_sees_one_moment_and_writes_nothing(url: str) -> None:
+    async with _opened(url) as db:
+        await db.write(_insert(1))
+        with pytest.raises(Exception, match=r"read-?only"):
+            await db.read(_insert(2))
+        assert await db.read(_ids) == [1]
 
 
 def test_read_sees_no_write_between_its_statements(url: str) -> None:
@@ -166,63 +151,50 @@ def test_read_sees_no_write_between_its_statements(url: str) -> None:
     asyncio.run(asyncio.wait_for(work(), 60))
 
 
-def test_read_without_end_is_interrupted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_read_without_end_is_interrupted(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     for engine in ("sqlite", "postgres"):
         monkeypatch.setattr(f"protoslice.database.{engine}.READ_SECONDS", 0.05)
-
-    async def work() -> None:
-        async with _opened(url) as db:
-            with pytest.raises(DatabaseUnavailable, match="too slow"):
-                await db.read(lambda tx: tx.all(endless))
-            assert await db.read(_ids) == []
-
-    asyncio.run(work())
+    async with _opened(url) as db:
+        with pytest.raises(DatabaseUnavailable, match="too slow"):
+            await db.read(lambda tx: tx.all(endless))
+        assert await db.read(_ids) == []
 
 
-def test_full_lane_refuses_and_background_work_continues(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_full_lane_refuses_and_background_work_continues(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transactions, "WAIT_SECONDS", 0.05)
     go = threading.Event()
 
     def waits(tx: Transaction) -> None:
         assert go.wait(20)
 
-    async def work() -> None:
-        async with _opened(url) as db:
-            reads = [asyncio.create_task(db.read(waits)) for _ in range(20)]
-            await asyncio.sleep(0)
-            with pytest.raises(DatabaseUnavailable, match="busy"):
-                await db.read(_ids)
-            assert await db.read(_ids, background=True) == []
-            go.set()
-            await asyncio.gather(*reads, return_exceptions=True)
-            assert await db.read(_ids) == []
-
-    asyncio.run(work())
-
-
-def test_closed_database_refuses(url: str) -> None:
-    async def work() -> None:
-        async with _opened(url) as db:
-            pass
-        with pytest.raises(DatabaseUnavailable):
-            await db.write(_insert(1))
-        with pytest.raises(DatabaseUnavailable):
+    async with _opened(url) as db:
+        reads = [asyncio.create_task(db.read(waits)) for _ in range(20)]
+        await asyncio.sleep(0)
+        with pytest.raises(DatabaseUnavailable, match="busy"):
             await db.read(_ids)
+        assert await db.read(_ids, background=True) == []
+        go.set()
+        await asyncio.gather(*reads, return_exceptions=True)
+        assert await db.read(_ids) == []
 
-    asyncio.run(work())
+
+async def test_closed_database_refuses(url: str) -> None:
+    async with _opened(url) as db:
+        pass
+    with pytest.raises(DatabaseUnavailable):
+        await db.write(_insert(1))
+    with pytest.raises(DatabaseUnavailable):
+        await db.read(_ids)
 
 
-def test_now_is_the_same_for_a_transaction(url: str) -> None:
-    async def work() -> None:
-        async with _opened(url) as db:
-            first, second = await db.write(lambda tx: (tx.now, tx.now))
-            assert first == second
-            if db.dialect == "postgresql":
-                assert await db.read(lambda tx: tx.first("SELECT max(at) FROM changes")) == (first,)
-            assert first > 1_790_000_000_000_000
-
-    asyncio.run(work())
+async def test_now_is_the_same_for_a_transaction(url: str) -> None:
+    async with _opened(url) as db:
+        first, second = await db.write(lambda tx: (tx.now, tx.now))
+        assert first == second
+        if db.dialect == "postgresql":
+            assert await db.read(lambda tx: tx.first("SELECT max(at) FROM changes")) == (first,)
+        assert first > 1_790_000_000_000_000
 
 
 class _Unreachable(Database):
@@ -264,7 +236,7 @@ async def test_nothing_waits_for_a_database_that_is_known_to_be_away(monkeypatch
     assert await attempts() > 1, "it was back: it may be so again in a moment"
 
 
-def test_each_method_of_a_transaction_raises_errors_of_the_package(url: str) -> None:
+async def test_each_method_of_a_transaction_raises_errors_of_the_package(url: str) -> None:
     """Work that runs in a transaction can distinguish errors on both engines."""
     twice = [{"id": 7}, {"id": 7}]
     insert, rowless = "INSERT INTO parents (id) VALUES (:id)", "INSERT INTO children (id, parent) VALUES (1, 99)"
@@ -282,22 +254,18 @@ def test_each_method_of_a_transaction_raises_errors_of_the_package(url: str) -> 
     }
     methods = {name for name, value in vars(Transaction).items() if callable(value) and not name.startswith("_")}
     assert methods - {"note"} == set(calls)
+    async with _opened(url) as db:
+        for name, call in calls.items():
+            raised: list[BaseException] = []
 
-    async def work() -> None:
-        async with _opened(url) as db:
-            for name, call in calls.items():
-                raised: list[BaseException] = []
+            def failing(tx: Transaction) -> None:
+                try:
+                    call(tx)  # noqa: B023
+                except BaseException as failure:
+                    raised.append(failure)  # noqa: B023
+                    raise
 
-                def failing(tx: Transaction) -> None:
-                    try:
-                        call(tx)  # noqa: B023
-                    except BaseException as failure:
-                        raised.append(failure)  # noqa: B023
-                        raise
-
-                with pytest.raises(Exception):  # noqa: B017, PT011 - it is looked at below
-                    await db.write(failing)
-                if name != "batches" or db.dialect == "postgresql":
-                    assert isinstance(raised[0], ProtosliceError), (name, raised)
-
-    asyncio.run(work())
+            with pytest.raises(Exception):  # noqa: B017, PT011 - it is looked at below
+                await db.write(failing)
+            if name != "batches" or db.dialect == "postgresql":
+                assert isinstance(raised[0], ProtosliceError), (name, raised)

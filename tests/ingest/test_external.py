@@ -187,15 +187,11 @@ def test_what_may_not_be_registered(tmp_path: Path, uri: str) -> None:
     registering(tmp_path, work)
 
 
-def test_nothing_may_be_registered_unless_somebody_says_so(tmp_path: Path) -> None:
+async def test_nothing_may_be_registered_unless_somebody_says_so(tmp_path: Path) -> None:
     uri = put(tmp_path, "model.onnx", MODEL)
-
-    async def run() -> None:
-        async with opened(MemoryStorage()) as stores:
-            with pytest.raises(StorageDenied):
-                await stores.register({"model.onnx": uri}, IngestRequest())
-
-    asyncio.run(run())
+    async with opened(MemoryStorage()) as stores:
+        with pytest.raises(StorageDenied):
+            await stores.register({"model.onnx": uri}, IngestRequest())
 
 
 def test_a_link_leads_nowhere_else(tmp_path: Path) -> None:
@@ -330,19 +326,16 @@ class Waits(MemoryStorage):
 
 
 @pytest.mark.parametrize("sizes", [[70_000] * 200, [400_000] * 100, [100_000, 3000, 300_000] * 40], ids=len)
-def test_parts_of_like_sizes_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
-    async def run() -> None:
-        bucket = Waits()
-        monkeypatch.setattr(external_objects, "open_source", lambda *_, **__: bucket)
-        await bucket.put(ObjectKey("model.onnx"), onnx(*sizes))
-        async with opened(MemoryStorage(), StoreOptions(register_prefixes=("s3://bucket",))) as stores:
-            info = (await stores.register({"model.onnx": "s3://bucket/model.onnx"}, IngestRequest())).store
-            assert bucket.waits < 40
-            bucket.waits = 0
-            await tensors.page(await stores.view(info.id), name=None, dtype=None, limit=1000, cursor=None)
-            assert bucket.waits < 25
-
-    asyncio.run(run())
+async def test_parts_of_like_sizes_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
+    bucket = Waits()
+    monkeypatch.setattr(external_objects, "open_source", lambda *_, **__: bucket)
+    await bucket.put(ObjectKey("model.onnx"), onnx(*sizes))
+    async with opened(MemoryStorage(), StoreOptions(register_prefixes=("s3://bucket",))) as stores:
+        info = (await stores.register({"model.onnx": "s3://bucket/model.onnx"}, IngestRequest())).store
+        assert bucket.waits < 40
+        bucket.waits = 0
+        await tensors.page(await stores.view(info.id), name=None, dtype=None, limit=1000, cursor=None)
+        assert bucket.waits < 25
 
 
 def test_a_source_that_refuses_is_told_from_the_storage_of_the_service() -> None:

@@ -192,13 +192,10 @@ async def test_a_report_is_made_all_the_same(stores: Stores) -> None:
     assert (await told(stores, MODEL, IngestRequest(report=True))).report is not None
 
 
-def test_a_wrong_digest_writes_nothing() -> None:
-    async def run() -> None:
-        counting = Counting(MemoryStorage())
-        async with opened(counting) as stores:
-            counting.calls.clear()
-            with pytest.raises(ChecksumMismatch):
-                await upload(stores, MODEL, expected_sha256=bytes(32))
-        assert counting.calls == {}
-
-    asyncio.run(run())
+async def test_a_wrong_digest_writes_nothing() -> None:
+    counting = Counting(MemoryStorage())
+    async with opened(counting) as stores:
+        counting.calls.clear()
+        with pytest.raises(ChecksumMismatch):
+            await upload(stores, MODEL, expected_sha256=bytes(32))
+    assert counting.calls == {}

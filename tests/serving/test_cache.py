@@ -240,27 +240,23 @@ def disk_bytes(directory: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
 
 
-def test_each_process_exceeds_the_size_by_a_sixteenth_at_most(tmp_path: Path) -> None:
+async def test_each_process_exceeds_the_size_by_a_sixteenth_at_most(tmp_path: Path) -> None:
     room = 16 << 20
     data = random.Random(2).randbytes(1 << 20)
     sums = sums_of(data)
-
-    async def run() -> None:
-        caches = [BlockCache(on_disk(tmp_path, room)) for _ in range(3)]
-        origin = Origin(data)
-        largest = 0
-        for number in range(14):
-            for kept in caches:
-                name = f"objects/{number}-{id(kept)}"
-                assert await CachedObject(kept, name, sums).fetch([(0, len(data))], origin.fetch) == [data]
-                await kept.written()
-                largest = max(largest, disk_bytes(tmp_path))
+    caches = [BlockCache(on_disk(tmp_path, room)) for _ in range(3)]
+    origin = Origin(data)
+    largest = 0
+    for number in range(14):
         for kept in caches:
-            await kept.close()
-        assert room // 2 < largest <= room + 3 * (room // 16 + len(data))
-        assert sum(kept.evicted for kept in caches) > 20
-
-    asyncio.run(run())
+            name = f"objects/{number}-{id(kept)}"
+            assert await CachedObject(kept, name, sums).fetch([(0, len(data))], origin.fetch) == [data]
+            await kept.written()
+            largest = max(largest, disk_bytes(tmp_path))
+    for kept in caches:
+        await kept.close()
+    assert room // 2 < largest <= room + 3 * (room // 16 + len(data))
+    assert sum(kept.evicted for kept in caches) > 20
 
 
 def test_a_segment_evicted_while_it_is_open_frees_its_room(tmp_path: Path) -> None:

@@ -110,10 +110,7 @@ def test_blocks_damaged_in_the_bucket_are_refused_and_not_kept(tmp_path: Path) -
         asyncio.run(work(bucket))
 
 
-def test_a_local_storage_has_no_cache(tmp_path: Path) -> None:
-    async def work() -> None:
-        for storage in (MemoryStorage(), FileStorage(str(tmp_path))):
-            async with opened(storage) as stores:
-                assert stores.shared.cache is None
-
-    asyncio.run(work())
+async def test_a_local_storage_has_no_cache(tmp_path: Path) -> None:
+    for storage in (MemoryStorage(), FileStorage(str(tmp_path))):
+        async with opened(storage) as stores:
+            assert stores.shared.cache is None

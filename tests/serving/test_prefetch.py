@@ -104,48 +104,41 @@ def test_what_was_kept_is_made_anew_when_it_is_damaged(tmp_path: Path, calls: li
     registered(tmp_path, work)
 
 
-def test_our_own_objects_far_away_are_read_once_too() -> None:
-    async def run() -> None:
-        calls: list[Call] = []
-        storage = MeteredStorage(MemoryStorage(), calls.append)
-        async with opened(storage) as stores:
-            store_id = (await upload(stores, MODEL)).store.id
-            first = await listed(stores, store_id)
-        calls.clear()
-        async with opened(storage) as stores:
-            await stores.view(store_id)
-            opening = len(reading(calls))
-            assert await listed(stores, store_id) == first
-        assert len(reading(calls)) == opening, "the memo alone was read"
-
-    asyncio.run(run())
+async def test_our_own_objects_far_away_are_read_once_too() -> None:
+    calls: list[Call] = []
+    storage = MeteredStorage(MemoryStorage(), calls.append)
+    async with opened(storage) as stores:
+        store_id = (await upload(stores, MODEL)).store.id
+        first = await listed(stores, store_id)
+    calls.clear()
+    async with opened(storage) as stores:
+        await stores.view(store_id)
+        opening = len(reading(calls))
+        assert await listed(stores, store_id) == first
+    assert len(reading(calls)) == opening, "the memo alone was read"
 
 
 @pytest.mark.parametrize(("count", "size"), [(150, 1000), (150, 20_000), (100, 70_000), (30, 300_000)])
-def test_a_list_reads_no_block_twice(count: int, size: int, tmp_path: Path, calls: list[Call]) -> None:
+async def test_a_list_reads_no_block_twice(count: int, size: int, tmp_path: Path, calls: list[Call]) -> None:
     """Bytes after a tensor and bytes before the next one lie side by side, often in one block."""
     model = onnx(*[size] * count)
     (tmp_path / "model.onnx").write_bytes(model)
     most = min(-(-len(model) // SUM_BLOCK), count) + 3
-
-    async def run() -> None:
-        storage, options = (
-            MeteredStorage(MemoryStorage(), calls.append),
-            StoreOptions(register_prefixes=(f"file://{tmp_path}",)),
-        )
+    storage, options = (
+        MeteredStorage(MemoryStorage(), calls.append),
+        StoreOptions(register_prefixes=(f"file://{tmp_path}",)),
+    )
+    async with opened(storage, options) as stores:
+        own = (await upload(stores, {"own.onnx": model})).store
+        placed = (await stores.register({"model.onnx": f"file://{tmp_path}/model.onnx"}, IngestRequest())).store
+    for info in (own, placed):
         async with opened(storage, options) as stores:
-            own = (await upload(stores, {"own.onnx": model})).store
-            placed = (await stores.register({"model.onnx": f"file://{tmp_path}/model.onnx"}, IngestRequest())).store
-        for info in (own, placed):
-            async with opened(storage, options) as stores:
-                await stores.view(info.id)
-                calls.clear()
-                assert (await listed(stores, info.id)).count(b'"name"') == count
-                reads = reading(calls)
-            assert len(reads) <= most
-            assert sum(call.bytes_read for call in reads) <= most * SUM_BLOCK
-
-    asyncio.run(run())
+            await stores.view(info.id)
+            calls.clear()
+            assert (await listed(stores, info.id)).count(b'"name"') == count
+            reads = reading(calls)
+        assert len(reads) <= most
+        assert sum(call.bytes_read for call in reads) <= most * SUM_BLOCK
 
 
 def test_nothing_is_kept_of_what_is_near() -> None:
@@ -156,21 +149,18 @@ def test_nothing_is_kept_of_what_is_near() -> None:
     in_files(work)
 
 
-def test_it_is_collected_with_its_store() -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-        async with opened(storage) as stores:
-            store_id = (await upload(stores, MODEL)).store.id
-            await listed(stores, store_id)
-            assert list(await derived_in(storage)) == [f"{store_id}/reads"]
-            await collect_garbage(storage, grace_seconds=0)
-            assert len(await derived_in(storage)) == 1
-            await stores.delete(store_id)
-            await asyncio.sleep(0.001)
-            await collect_garbage(storage, grace_seconds=0)
-            assert await derived_in(storage) == {}
-
-    asyncio.run(run())
+async def test_it_is_collected_with_its_store() -> None:
+    storage = MemoryStorage()
+    async with opened(storage) as stores:
+        store_id = (await upload(stores, MODEL)).store.id
+        await listed(stores, store_id)
+        assert list(await derived_in(storage)) == [f"{store_id}/reads"]
+        await collect_garbage(storage, grace_seconds=0)
+        assert len(await derived_in(storage)) == 1
+        await stores.delete(store_id)
+        await asyncio.sleep(0.001)
+        await collect_garbage(storage, grace_seconds=0)
+        assert await derived_in(storage) == {}
 
 
 def test_notes_are_bounded_and_come_back_as_they_were() -> None:

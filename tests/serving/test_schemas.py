@@ -105,32 +105,28 @@ async def test_what_is_bundled_means_what_it_means(stores: Stores) -> None:
     await stores.schemas.put("mine", one_type("google.protobuf.FieldOptions", "x"))
 
 
-def test_of_two_who_declare_a_type_at_the_same_time_one_is_refused(tmp_path: Path, catalogue: str) -> None:
+async def test_of_two_who_declare_a_type_at_the_same_time_one_is_refused(tmp_path: Path, catalogue: str) -> None:
     """Each of two replicas checks its schema before it sees the other."""
-
-    async def work() -> None:
-        async with AsyncExitStack() as stack:
-            replicas = []
-            for _ in range(2):
-                database = await stack.enter_async_context(open_database(catalogue, "memory://"))
-                stores = await Stores.open(FileStorage(str(tmp_path / "storage")), database)
-                stack.push_async_callback(stores.close)
-                replicas.append(stores)
-            ways = {"a": ("x", "y"), "b": ("y", "x")}
-            found = await asyncio.gather(
-                *(
-                    stores.schemas.put(name, one_type("mine.A", *ways[name]))
-                    for stores, name in zip(replicas, ways, strict=True)
-                ),
-                return_exceptions=True,
-            )
-            refused = [each for each in found if isinstance(each, Conflict)]
-            assert len(refused) == 1, found
-            assert "mine.A is declared differently by the schema" in str(refused[0])
-            assert len((await replicas[0].schemas.page()).items) == 1
-            await taken(replicas[1], "mine.A")
-
-    asyncio.run(work())
+    async with AsyncExitStack() as stack:
+        replicas = []
+        for _ in range(2):
+            database = await stack.enter_async_context(open_database(catalogue, "memory://"))
+            stores = await Stores.open(FileStorage(str(tmp_path / "storage")), database)
+            stack.push_async_callback(stores.close)
+            replicas.append(stores)
+        ways = {"a": ("x", "y"), "b": ("y", "x")}
+        found = await asyncio.gather(
+            *(
+                stores.schemas.put(name, one_type("mine.A", *ways[name]))
+                for stores, name in zip(replicas, ways, strict=True)
+            ),
+            return_exceptions=True,
+        )
+        refused = [each for each in found if isinstance(each, Conflict)]
+        assert len(refused) == 1, found
+        assert "mine.A is declared differently by the schema" in str(refused[0])
+        assert len((await replicas[0].schemas.page()).items) == 1
+        await taken(replicas[1], "mine.A")
 
 
 async def test_an_extension_that_one_schema_knows_is_no_matter_of_names(stores: Stores) -> None:

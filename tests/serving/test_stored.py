@@ -46,29 +46,25 @@ async def streamed(file: StoredFile, start: int, end: int) -> bytes:
 
 
 @pytest.mark.parametrize("copied", [False, True])
-def test_reads_that_lie_apart_are_not_preceded_by_a_look(copied: bool) -> None:
+async def test_reads_that_lie_apart_are_not_preceded_by_a_look(copied: bool) -> None:
     """Entity tags are others in a storage that was copied: one refused read tells so."""
-
-    async def run() -> None:
-        bucket = CountedBucket()
-        async with opened(bucket) as stores:
-            made = (await upload(stores, DATA)).store.id
-            if copied:
-                for key in await keys_in(bucket.objects):
-                    found = await bucket.objects.get(ObjectKey(key))
-                    await bucket.objects.put(found.stat.key, found.data)
-        async with opened(bucket) as stores:
-            (source,) = (await stores.view(made)).file("model.onnx").sources
-            file: StoredFile = source  # type: ignore[assignment]
-            for turn in range(2):
-                spans = [file.covering((at, at + 1)) for at in range(turn * SUM_BLOCK, len(DATA), 2 * MIB)]
-                bucket.requests.clear()
-                assert await file.fetch(spans) == [DATA[start:end] for start, end in spans]
-                asked = [method for method, _ in bucket.requests]
-                assert asked.count("stat") == copied
-                assert turn == 0 or asked.count("get") == len(spans)
-
-    asyncio.run(run())
+    bucket = CountedBucket()
+    async with opened(bucket) as stores:
+        made = (await upload(stores, DATA)).store.id
+        if copied:
+            for key in await keys_in(bucket.objects):
+                found = await bucket.objects.get(ObjectKey(key))
+                await bucket.objects.put(found.stat.key, found.data)
+    async with opened(bucket) as stores:
+        (source,) = (await stores.view(made)).file("model.onnx").sources
+        file: StoredFile = source  # type: ignore[assignment]
+        for turn in range(2):
+            spans = [file.covering((at, at + 1)) for at in range(turn * SUM_BLOCK, len(DATA), 2 * MIB)]
+            bucket.requests.clear()
+            assert await file.fetch(spans) == [DATA[start:end] for start, end in spans]
+            asked = [method for method, _ in bucket.requests]
+            assert asked.count("stat") == copied
+            assert turn == 0 or asked.count("get") == len(spans)
 
 
 def test_any_span_is_streamed() -> None:
@@ -154,37 +150,31 @@ class Streams(InterceptedStorage):
         return await call()
 
 
-def test_a_large_read_of_a_distant_object_is_one_stream() -> None:
-    async def run() -> None:
-        storage = Streams()
-        async with opened(storage) as stores:
-            view = (await stores.view((await upload(stores, DATA)).store.id)).file("model.onnx")
-            storage.seen.clear()
-            async with aclosing(view.pieces(0, view.size)) as pieces:
-                assert b"".join([bytes(piece) async for piece in pieces]) == DATA
-            assert {name for name, _ in storage.seen} == {"stream"}
-            storage.seen.clear()
-            async with aclosing(view.pieces(0, MIB)) as pieces:
-                assert b"".join([bytes(piece) async for piece in pieces]) == DATA[:MIB]
-            assert {name for name, _ in storage.seen} == {"get_ranges"}
-
-    asyncio.run(run())
+async def test_a_large_read_of_a_distant_object_is_one_stream() -> None:
+    storage = Streams()
+    async with opened(storage) as stores:
+        view = (await stores.view((await upload(stores, DATA)).store.id)).file("model.onnx")
+        storage.seen.clear()
+        async with aclosing(view.pieces(0, view.size)) as pieces:
+            assert b"".join([bytes(piece) async for piece in pieces]) == DATA
+        assert {name for name, _ in storage.seen} == {"stream"}
+        storage.seen.clear()
+        async with aclosing(view.pieces(0, MIB)) as pieces:
+            assert b"".join([bytes(piece) async for piece in pieces]) == DATA[:MIB]
+        assert {name for name, _ in storage.seen} == {"get_ranges"}
 
 
-def test_of_many_readers_who_come_at_once_few_get_streams() -> None:
-    async def run() -> None:
-        storage, windows = Streams(), Windows()
-        async with opened(storage) as stores:
-            view = (await stores.view((await upload(stores, DATA)).store.id)).file("model.onnx")
-            storage.seen.clear()
-            readers = [view.pieces(0, view.size, windows.open(view.size, "per client")) for _ in range(64)]
-            await asyncio.gather(*(anext(reader) for reader in readers))
-            assert sum(name == "get_ranges" for name, _ in storage.seen) >= 40
-            for reader in readers:
-                await reader.aclose()
-        assert windows.free == Windows().free
-
-    asyncio.run(run())
+async def test_of_many_readers_who_come_at_once_few_get_streams() -> None:
+    storage, windows = Streams(), Windows()
+    async with opened(storage) as stores:
+        view = (await stores.view((await upload(stores, DATA)).store.id)).file("model.onnx")
+        storage.seen.clear()
+        readers = [view.pieces(0, view.size, windows.open(view.size, "per client")) for _ in range(64)]
+        await asyncio.gather(*(anext(reader) for reader in readers))
+        assert sum(name == "get_ranges" for name, _ in storage.seen) >= 40
+        for reader in readers:
+            await reader.aclose()
+    assert windows.free == Windows().free
 
 
 async def test_files_of_several_objects_are_streamed_part_by_part(stores: Stores, storage: MemoryStorage) -> None:

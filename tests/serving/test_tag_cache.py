@@ -34,50 +34,41 @@ async def two_stores() -> AsyncIterator[tuple[Stores, InlineDatabase, str, str]]
         yield stores, catalogue_of(storage), one, two
 
 
-def test_a_second_read_by_a_tag_asks_for_nothing() -> None:
-    async def run() -> None:
-        async with two_stores() as (stores, catalogue, one, _):
-            first = await stores.view("a")
-            catalogue.transactions.clear()
-            assert await stores.view("a") is first
-            assert first.info.id == one
-            assert catalogue.transactions == {}
-
-    asyncio.run(run())
+async def test_a_second_read_by_a_tag_asks_for_nothing() -> None:
+    async with two_stores() as (stores, catalogue, one, _):
+        first = await stores.view("a")
+        catalogue.transactions.clear()
+        assert await stores.view("a") is first
+        assert first.info.id == one
+        assert catalogue.transactions == {}
 
 
-def test_trust_ends() -> None:
-    async def run() -> None:
-        async with two_stores() as (stores, _, one, two):
+async def test_trust_ends() -> None:
+    async with two_stores() as (stores, _, one, two):
+        await stores.view("a")
+        async with opened(stores.storage) as others:
+            await others.put_tag("a", two)
+        assert (await stores.view("a")).info.id == one, "told in the docs"
+        assert (await stores.tags.get("a")).store == (await stores.get("a")).id == two, "read from the database"
+        loop = asyncio.get_running_loop()
+        time = loop.time
+        loop.time = lambda: time() + TRUSTING.trust_seconds  # type: ignore[method-assign]
+        assert (await stores.view("a")).info.id == two
+
+
+async def test_own_changes_are_seen_at_once() -> None:
+    async with two_stores() as (stores, _, one, two):
+        assert (await stores.view("a")).info.id == one
+        await stores.put_tag("a", two)
+        assert (await stores.view("a")).info.id == two
+        await stores.tags.remove("a")
+        with pytest.raises(NotFound):
             await stores.view("a")
-            async with opened(stores.storage) as others:
-                await others.put_tag("a", two)
-            assert (await stores.view("a")).info.id == one, "told in the docs"
-            assert (await stores.tags.get("a")).store == (await stores.get("a")).id == two, "read from the database"
-            loop = asyncio.get_running_loop()
-            time = loop.time
-            loop.time = lambda: time() + TRUSTING.trust_seconds  # type: ignore[method-assign]
-            assert (await stores.view("a")).info.id == two
-
-    asyncio.run(run())
-
-
-def test_own_changes_are_seen_at_once() -> None:
-    async def run() -> None:
-        async with two_stores() as (stores, _, one, two):
-            assert (await stores.view("a")).info.id == one
-            await stores.put_tag("a", two)
-            assert (await stores.view("a")).info.id == two
-            await stores.tags.remove("a")
-            with pytest.raises(NotFound):
-                await stores.view("a")
-            await stores.put_tag("a", two)
-            assert (await stores.view("a")).info.id == two
-            await stores.delete(two)
-            with pytest.raises(NotFound):
-                await stores.view("a")
-
-    asyncio.run(run())
+        await stores.put_tag("a", two)
+        assert (await stores.view("a")).info.id == two
+        await stores.delete(two)
+        with pytest.raises(NotFound):
+            await stores.view("a")
 
 
 class Overtaken(InterceptedDatabase):
@@ -95,18 +86,15 @@ class Overtaken(InterceptedDatabase):
         return found
 
 
-def test_a_read_that_a_change_overtook_is_not_trusted() -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-        database = Overtaken(catalogue_of(storage))
-        async with opened(storage, TRUSTING, database) as stores:
-            one, two = await some(stores, 2)
-            await stores.put_tag("a", one)
-            database.then.append(lambda: stores.put_tag("a", two))
-            assert (await stores.view("a")).info.id == one, "read before it was moved"
-            assert (await stores.view("a")).info.id == two
-
-    asyncio.run(run())
+async def test_a_read_that_a_change_overtook_is_not_trusted() -> None:
+    storage = MemoryStorage()
+    database = Overtaken(catalogue_of(storage))
+    async with opened(storage, TRUSTING, database) as stores:
+        one, two = await some(stores, 2)
+        await stores.put_tag("a", one)
+        database.then.append(lambda: stores.put_tag("a", two))
+        assert (await stores.view("a")).info.id == one, "read before it was moved"
+        assert (await stores.view("a")).info.id == two
 
 
 async def test_a_tag_is_set_to_what_a_reference_names(stores: Stores) -> None:

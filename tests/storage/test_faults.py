@@ -40,26 +40,20 @@ def test_every_call_fails_once_and_then_none() -> None:
 
 
 @pytest.mark.parametrize(("after", "there"), [(False, False), (True, True)])
-def test_a_fault_comes_before_the_work_or_after_it(after: bool, there: bool) -> None:
-    async def run() -> None:
-        inner = MemoryStorage()
+async def test_a_fault_comes_before_the_work_or_after_it(after: bool, there: bool) -> None:
+    inner = MemoryStorage()
+    with pytest.raises(InjectedFault):
+        await FaultyStorage(inner, 1, after=after).put(KEY, b"x")
+    assert bool((await inner.list()).items) == there
+
+
+async def test_a_storage_may_stay_down() -> None:
+    for stays_down, second in ((True, InjectedFault), (False, NotFound)):
+        storage = FaultyStorage(MemoryStorage(), 1, stays_down=stays_down)
         with pytest.raises(InjectedFault):
-            await FaultyStorage(inner, 1, after=after).put(KEY, b"x")
-        assert bool((await inner.list()).items) == there
-
-    asyncio.run(run())
-
-
-def test_a_storage_may_stay_down() -> None:
-    async def run() -> None:
-        for stays_down, second in ((True, InjectedFault), (False, NotFound)):
-            storage = FaultyStorage(MemoryStorage(), 1, stays_down=stays_down)
-            with pytest.raises(InjectedFault):
-                await storage.stat(KEY)
-            with pytest.raises(second):
-                await storage.stat(KEY)
-
-    asyncio.run(run())
+            await storage.stat(KEY)
+        with pytest.raises(second):
+            await storage.stat(KEY)
 
 
 def test_calls_are_told_with_what_they_gave_and_how_they_failed() -> None:

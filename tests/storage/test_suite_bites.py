@@ -174,10 +174,7 @@ def test_the_probe_refuses_a_storage_that_deletes_nothing() -> None:
         asyncio.run(probe(DeletesNothing()))
 
 
-def test_the_probe_lets_an_honest_storage_pass_and_leaves_nothing() -> None:
-    async def work() -> None:
-        storage = MemoryStorage()
-        await probe(storage)
-        assert (await storage.list()).items == ()
-
-    asyncio.run(work())
+async def test_the_probe_lets_an_honest_storage_pass_and_leaves_nothing() -> None:
+    storage = MemoryStorage()
+    await probe(storage)
+    assert (await storage.list()).items == ()

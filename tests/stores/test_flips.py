@@ -3,7 +3,6 @@
 `PROTOSLICE_FLIPS=500` makes it the long version (`make soak`).
 """
 
-import asyncio
 import os
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -85,45 +84,41 @@ async def flip_manifest(database: Database, store: str, random: Random) -> bytes
     return await database.write(work)
 
 
-def test_every_flipped_bit_is_noticed_and_none_is_served(tmp_path: Path) -> None:
+async def test_every_flipped_bit_is_noticed_and_none_is_served(tmp_path: Path) -> None:
     random = Random(FLIPS)
-
-    async def run() -> None:
-        async with FileStorage(str(tmp_path)) as storage:
-            async with opened(storage) as stores:
-                request = IngestRequest(min_chunk=5000, max_chunk=50_000)
-                tags = {}
-                for number, files in enumerate(UPLOADS):
-                    tags[f"t{number}"] = (await upload(stores, files, request)).store.id
-                    await stores.put_tag(f"t{number}", tags[f"t{number}"])
-                truth = await everything(stores, tags)
-                sql = "SELECT o.key FROM objects o JOIN derived d ON d.space = o.space AND d.object = o.id"
-                facts = {key for (key,) in await stores.database.read(lambda tx: tx.all(sql))}
-            paths = [tmp_path / key for key in await keys_in(storage)]
-            paths = [path for path in paths if path.stat().st_size]
-            assert len(paths) >= 5
-            noticed = anew = 0
-            while noticed < FLIPS:
-                path = random.choice(paths)
-                original = path.read_bytes()
-                flip(path, random)
-                try:
-                    async with opened(storage) as fresh:
-                        assert await everything(fresh, tags, truth) == truth
-                    # Derived facts can be computed again.
-                    assert path.relative_to(tmp_path).as_posix() in facts, f"a flip in {path} was not noticed"
-                    anew += 1
-                except IntegrityError:
-                    noticed += 1
-                except Unsupported:
-                    noticed += path.name == "protoslice.json"
-                    assert path.name == "protoslice.json"
-                path.write_bytes(original)
-            async with opened(storage) as fresh:
-                assert await everything(fresh, tags) == truth
-            print(f"{noticed} flips noticed, and {anew} in facts that are made anew")
-
-    asyncio.run(run())
+    async with FileStorage(str(tmp_path)) as storage:
+        async with opened(storage) as stores:
+            request = IngestRequest(min_chunk=5000, max_chunk=50_000)
+            tags = {}
+            for number, files in enumerate(UPLOADS):
+                tags[f"t{number}"] = (await upload(stores, files, request)).store.id
+                await stores.put_tag(f"t{number}", tags[f"t{number}"])
+            truth = await everything(stores, tags)
+            sql = "SELECT o.key FROM objects o JOIN derived d ON d.space = o.space AND d.object = o.id"
+            facts = {key for (key,) in await stores.database.read(lambda tx: tx.all(sql))}
+        paths = [tmp_path / key for key in await keys_in(storage)]
+        paths = [path for path in paths if path.stat().st_size]
+        assert len(paths) >= 5
+        noticed = anew = 0
+        while noticed < FLIPS:
+            path = random.choice(paths)
+            original = path.read_bytes()
+            flip(path, random)
+            try:
+                async with opened(storage) as fresh:
+                    assert await everything(fresh, tags, truth) == truth
+                # Derived facts can be computed again.
+                assert path.relative_to(tmp_path).as_posix() in facts, f"a flip in {path} was not noticed"
+                anew += 1
+            except IntegrityError:
+                noticed += 1
+            except Unsupported:
+                noticed += path.name == "protoslice.json"
+                assert path.name == "protoslice.json"
+            path.write_bytes(original)
+        async with opened(storage) as fresh:
+            assert await everything(fresh, tags) == truth
+        print(f"{noticed} flips noticed, and {anew} in facts that are made anew")
 
 
 async def test_every_flipped_bit_of_a_manifest_is_noticed(stores: Stores, storage: MemoryStorage) -> None:
@@ -166,36 +161,32 @@ def _flipped(data: bytes) -> bytes:
     return data[:-1] + bytes([data[-1] ^ 1])
 
 
-def test_damage_is_told_before_the_first_byte_and_in_the_middle() -> None:
+async def test_damage_is_told_before_the_first_byte_and_in_the_middle() -> None:
     model = onnx(12_000_000)
-
-    async def run() -> None:
-        storage = Lying()
-        async with opened(storage) as stores:
-            info = (await upload(stores, model)).store
-            store = await stores.view(info.id)
-            cpb = await chunks.cpb(store)
-            for view in (
-                store.file("model.onnx"),
-                await documents.merge(store, "graph", None, None),
-                await chunks.chunk(store, 0),
-                cpb,
-            ):
-                storage.lies = True
-                async with aclosing(view.pieces(0, view.size)) as pieces:
-                    with pytest.raises(IntegrityError, match=r"objects/\w\w/\w+-\w+"):
-                        await anext(pieces)
-                storage.lies = False
-                assert len(await read(view)) == view.size
-            pieces = cpb.pieces(0, cpb.size)
-            served = bytes(await anext(pieces))
+    storage = Lying()
+    async with opened(storage) as stores:
+        info = (await upload(stores, model)).store
+        store = await stores.view(info.id)
+        cpb = await chunks.cpb(store)
+        for view in (
+            store.file("model.onnx"),
+            await documents.merge(store, "graph", None, None),
+            await chunks.chunk(store, 0),
+            cpb,
+        ):
             storage.lies = True
-            with pytest.raises(IntegrityError):
-                served += b"".join([bytes(piece) async for piece in pieces])
+            async with aclosing(view.pieces(0, view.size)) as pieces:
+                with pytest.raises(IntegrityError, match=r"objects/\w\w/\w+-\w+"):
+                    await anext(pieces)
             storage.lies = False
-            assert (await read(cpb)).startswith(served)
-
-    asyncio.run(run())
+            assert len(await read(view)) == view.size
+        pieces = cpb.pieces(0, cpb.size)
+        served = bytes(await anext(pieces))
+        storage.lies = True
+        with pytest.raises(IntegrityError):
+            served += b"".join([bytes(piece) async for piece in pieces])
+        storage.lies = False
+        assert (await read(cpb)).startswith(served)
 
 
 @pytest.mark.parametrize("name", ["file-0", "file-0.sums", "index", "plan", "image", "schema", "side", "side.sums"])

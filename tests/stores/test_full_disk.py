@@ -104,12 +104,9 @@ async def empty(stores: Stores, disk: Path, ids: list[str]) -> None:
         await stores.restore(ids[0])
 
 
-def test_a_full_disk_is_emptied(disk: Path) -> None:
-    async def run() -> None:
-        async with service(disk) as stores:
-            await empty(stores, disk, await filled(stores, disk))
-
-    asyncio.run(run())
+async def test_a_full_disk_is_emptied(disk: Path) -> None:
+    async with service(disk) as stores:
+        await empty(stores, disk, await filled(stores, disk))
 
 
 async def test_a_full_disk_of_the_database_takes_nothing_in(disk: Path) -> None:
@@ -132,16 +129,13 @@ async def test_a_full_disk_of_the_database_takes_nothing_in(disk: Path) -> None:
     await database.close()
 
 
-def test_a_full_disk_is_emptied_after_a_restart(disk: Path) -> None:
-    async def run() -> None:
-        async with service(disk) as stores:
-            ids = await filled(stores, disk)
-        free(disk)  # SQLite needs some of it to open the database
-        async with service(disk) as stores:
-            assert set(await visible(stores)) == {*ids}
-            for info in (await visible(stores)).values():
-                await assert_whole(stores, info)
-            fill(disk)
-            await empty(stores, disk, ids)
-
-    asyncio.run(run())
+async def test_a_full_disk_is_emptied_after_a_restart(disk: Path) -> None:
+    async with service(disk) as stores:
+        ids = await filled(stores, disk)
+    free(disk)  # SQLite needs some of it to open the database
+    async with service(disk) as stores:
+        assert set(await visible(stores)) == {*ids}
+        for info in (await visible(stores)).values():
+            await assert_whole(stores, info)
+        fill(disk)
+        await empty(stores, disk, ids)

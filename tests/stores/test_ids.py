@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import count
 from types import SimpleNamespace
 
@@ -25,21 +24,20 @@ def test_ids_of_one_process_differ_and_grow(monkeypatch: pytest.MonkeyPatch) -> 
     assert 0 < ids[-1] < 1 << 63
 
 
-def test_objects_of_another_process_that_have_the_same_ids_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-        async with opened(storage) as ours, opened(storage) as theirs:
-            ids = count(1)
-            monkeypatch.setattr(objects, "new_id", lambda: next(ids))
-            await upload(ours, onnx(9000, seed=1))
-            ids = count(BLOCK)  # the last of theirs, and the next ones
-            for seed in (2, 3):
-                await upload(theirs, onnx(9000, seed=seed))
-            for info in (await visible(ours)).values():
-                await assert_whole(ours, info)
-            assert len(await visible(ours)) == 3
-
-    asyncio.run(run())
+async def test_objects_of_another_process_that_have_the_same_ids_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    storage = MemoryStorage()
+    async with opened(storage) as ours, opened(storage) as theirs:
+        ids = count(1)
+        monkeypatch.setattr(objects, "new_id", lambda: next(ids))
+        await upload(ours, onnx(9000, seed=1))
+        ids = count(BLOCK)  # the last of theirs, and the next ones
+        for seed in (2, 3):
+            await upload(theirs, onnx(9000, seed=seed))
+        for info in (await visible(ours)).values():
+            await assert_whole(ours, info)
+        assert len(await visible(ours)) == 3
 
 
 def test_a_store_of_another_process_that_has_the_same_id_is_no_conflict(monkeypatch: pytest.MonkeyPatch) -> None:

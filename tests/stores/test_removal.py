@@ -65,54 +65,47 @@ async def test_a_store_deleted_elsewhere_and_sent_again_is_read_where_it_lies_no
         assert set(await visible(stores)) == {info.id}
 
 
-def test_an_upload_whose_commit_is_not_answered_made_the_store() -> None:
+async def test_an_upload_whose_commit_is_not_answered_made_the_store() -> None:
     """The same transaction is run again, and sees that it has taken effect."""
+    storage = MemoryStorage()
+    faulty = FaultyStorage(storage, 1 << 40, after=True)
+    async with opened(storage, database=FaultyDatabase(catalogue_of(storage), faulty)) as stores:
+        await upload(stores, onnx(90_000, seed=1))
+        faulty.calls.clear()
+        await upload(stores, onnx(90_000, seed=2))
+        (commit,) = [number for number, name in enumerate(faulty.calls, 1) if name == "write"]
+        faulty.calls.clear()
+        faulty._fail_at = commit
+        created = await upload(stores, onnx(90_000, seed=3), IngestRequest(tags=("a",)))
+        assert faulty.failed
+        assert created.created
+        assert created.store.tags == ("a",)
+        await assert_whole(stores, created.store)
+        assert len(await visible(stores)) == 3
 
-    async def run() -> None:
+
+async def test_an_upload_whose_double_is_deleted_meanwhile_makes_the_store() -> None:
+    made = []
+
+    async def at(number: int) -> bool:
         storage = MemoryStorage()
-        faulty = FaultyStorage(storage, 1 << 40, after=True)
-        async with opened(storage, database=FaultyDatabase(catalogue_of(storage), faulty)) as stores:
-            await upload(stores, onnx(90_000, seed=1))
-            faulty.calls.clear()
-            await upload(stores, onnx(90_000, seed=2))
-            (commit,) = [number for number, name in enumerate(faulty.calls, 1) if name == "write"]
-            faulty.calls.clear()
-            faulty._fail_at = commit
-            created = await upload(stores, onnx(90_000, seed=3), IngestRequest(tags=("a",)))
-            assert faulty.failed
-            assert created.created
-            assert created.store.tags == ("a",)
-            await assert_whole(stores, created.store)
-            assert len(await visible(stores)) == 3
+        async with opened(storage) as theirs:
+            info = (await upload(theirs, onnx(90_000))).store
+            interruption = Interruption(lambda: theirs.delete(info.id))
+            database = InterruptedDatabase(catalogue_of(storage), interruption)
+            async with opened(InterruptedStorage(storage, interruption), database=database) as ours:
+                interruption.arm(number)
+                again = await upload(ours, onnx(90_000), IngestRequest(tags=("t",)))
+                assert again.store.id == info.id
+                if again.created:
+                    await assert_whole(ours, again.store)
+                    assert (await ours.tags.get("t")).store == info.id
+                made.append(again.created)
+        return interruption.reached
 
-    asyncio.run(run())
-
-
-def test_an_upload_whose_double_is_deleted_meanwhile_makes_the_store() -> None:
-    async def run() -> None:
-        made = []
-
-        async def at(number: int) -> bool:
-            storage = MemoryStorage()
-            async with opened(storage) as theirs:
-                info = (await upload(theirs, onnx(90_000))).store
-                interruption = Interruption(lambda: theirs.delete(info.id))
-                database = InterruptedDatabase(catalogue_of(storage), interruption)
-                async with opened(InterruptedStorage(storage, interruption), database=database) as ours:
-                    interruption.arm(number)
-                    again = await upload(ours, onnx(90_000), IngestRequest(tags=("t",)))
-                    assert again.store.id == info.id
-                    if again.created:
-                        await assert_whole(ours, again.store)
-                        assert (await ours.tags.get("t")).store == info.id
-                    made.append(again.created)
-            return interruption.reached
-
-        await at_every_call(at, 5)
-        assert made[0]
-        assert not made[-1], "it was removed after the upload had ended"
-
-    asyncio.run(run())
+    await at_every_call(at, 5)
+    assert made[0]
+    assert not made[-1], "it was removed after the upload had ended"
 
 
 async def test_a_store_cut_down_twice_at_once(stores: Stores, storage: MemoryStorage) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import json
 from collections.abc import Awaitable, Callable
@@ -125,15 +124,12 @@ async def test_the_reason_points_to_the_records_of_a_stream(stores: Stores, stre
     assert "records" not in str(without.why)
 
 
-def test_the_reason_outlives_the_process() -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-        async with opened(storage) as stores:
-            first = (await upload(stores, TREE)).store
-        async with opened(storage) as stores:
-            assert await stores.get(first.id) == first
-
-    asyncio.run(run())
+async def test_the_reason_outlives_the_process() -> None:
+    storage = MemoryStorage()
+    async with opened(storage) as stores:
+        first = (await upload(stores, TREE)).store
+    async with opened(storage) as stores:
+        assert await stores.get(first.id) == first
 
 
 @pytest.mark.parametrize(
@@ -168,17 +164,14 @@ async def test_the_one_proto_of_a_tree_is_its_root(stores: Stores, proto: bytes)
     assert (info.root, info.why) == ("a", None)
 
 
-def test_objects_in_place_need_no_proto_either(tmp_path: Path) -> None:
-    async def run() -> None:
-        for path, data in TREE.items():
-            (tmp_path / path).write_bytes(data)
-        options = StoreOptions(register_prefixes=(f"file://{tmp_path}",))
-        async with opened(MemoryStorage(), options) as stores:
-            files = {path: f"file://{tmp_path}/{path}" for path in TREE}
-            info = (await stores.register(files, IngestRequest())).store
-            assert (info.root, info.type, info.source) == (None, None, "register")
-            assert await assert_whole(stores, info) == {f"file {path}": data for path, data in TREE.items()}
-            with pytest.raises(CorruptModel):
-                await stores.register(files, IngestRequest(root="weights.bin"))
-
-    asyncio.run(run())
+async def test_objects_in_place_need_no_proto_either(tmp_path: Path) -> None:
+    for path, data in TREE.items():
+        (tmp_path / path).write_bytes(data)
+    options = StoreOptions(register_prefixes=(f"file://{tmp_path}",))
+    async with opened(MemoryStorage(), options) as stores:
+        files = {path: f"file://{tmp_path}/{path}" for path in TREE}
+        info = (await stores.register(files, IngestRequest())).store
+        assert (info.root, info.type, info.source) == (None, None, "register")
+        assert await assert_whole(stores, info) == {f"file {path}": data for path, data in TREE.items()}
+        with pytest.raises(CorruptModel):
+            await stores.register(files, IngestRequest(root="weights.bin"))

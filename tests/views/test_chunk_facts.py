@@ -114,23 +114,19 @@ def test_two_who_ask_for_a_digest_read_the_chunk_once() -> None:
     on_store(work)
 
 
-def test_a_page_writes_the_digests_that_it_made_and_not_those_of_all_chunks() -> None:
+async def test_a_page_writes_the_digests_that_it_made_and_not_those_of_all_chunks() -> None:
     many, storage = onnx(*[64] * 1600), MemoryStorage()
     cursors = [str(first) for first in range(0, 1600, 100)]
-
-    async def run() -> None:
-        async with opened(storage) as stores:
-            store = await stores.view((await upload(stores, many, IngestRequest(min_chunk=1))).store.id)
-            assert len((await chunks.planned(store)).plan) > 1600
-            pages = [await chunks.chunks(store, limit=100, cursor=cursor) for cursor in cursors[:-1]]
-            before = await derived_in(storage)
-            pages.append(await chunks.chunks(store, limit=100, cursor=cursors[-1]))
-            after = await derived_in(storage)
-            wrote = sum(len(data) for name, data in after.items() if data != before.get(name))
-            assert 100 * 32 <= wrote <= 34_000  # at most two groups of 512 digests
-        async with opened(storage) as stores:
-            again = await stores.view(store.info.id)
-            assert [await chunks.chunks(again, limit=100, cursor=cursor) for cursor in cursors] == pages
-        assert await derived_in(storage) == after
-
-    asyncio.run(run())
+    async with opened(storage) as stores:
+        store = await stores.view((await upload(stores, many, IngestRequest(min_chunk=1))).store.id)
+        assert len((await chunks.planned(store)).plan) > 1600
+        pages = [await chunks.chunks(store, limit=100, cursor=cursor) for cursor in cursors[:-1]]
+        before = await derived_in(storage)
+        pages.append(await chunks.chunks(store, limit=100, cursor=cursors[-1]))
+        after = await derived_in(storage)
+        wrote = sum(len(data) for name, data in after.items() if data != before.get(name))
+        assert 100 * 32 <= wrote <= 34_000  # at most two groups of 512 digests
+    async with opened(storage) as stores:
+        again = await stores.view(store.info.id)
+        assert [await chunks.chunks(again, limit=100, cursor=cursor) for cursor in cursors] == pages
+    assert await derived_in(storage) == after

@@ -107,28 +107,25 @@ async def test_a_large_table_is_an_object_and_made_anew_when_that_is_damaged(
     assert len(await objects_in(storage)) == before - 2, "the damaged ones"
 
 
-def test_a_table_that_cannot_be_kept_is_told_all_the_same() -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
+async def test_a_table_that_cannot_be_kept_is_told_all_the_same() -> None:
+    storage = MemoryStorage()
+    async with opened(storage) as stores:
+        store = (await upload(stores, FILES["raw"], REQUEST)).store
+    told = 0
+    for fail_at in range(1, 40):
+        faulty = FaultyStorage(storage, 10_000)
+        async with opened(faulty, database=FaultyDatabase(catalogue_of(storage), faulty)) as stores:
+            await stores.view(store.id)
+            faulty._fail_at = len(faulty.calls) + fail_at
+            with suppress(InjectedFault, DatabaseUnavailable):  # and nothing half made is kept
+                assert len(await pieces_of(stores, store.id)) > 5
+                told += 1
+            if not faulty.failed:
+                break
         async with opened(storage) as stores:
-            store = (await upload(stores, FILES["raw"], REQUEST)).store
-        told = 0
-        for fail_at in range(1, 40):
-            faulty = FaultyStorage(storage, 10_000)
-            async with opened(faulty, database=FaultyDatabase(catalogue_of(storage), faulty)) as stores:
-                await stores.view(store.id)
-                faulty._fail_at = len(faulty.calls) + fail_at
-                with suppress(InjectedFault, DatabaseUnavailable):  # and nothing half made is kept
-                    assert len(await pieces_of(stores, store.id)) > 5
-                    told += 1
-                if not faulty.failed:
-                    break
-            async with opened(storage) as stores:
-                assert sum(piece.size for piece in await pieces_of(stores, store.id)) == store.size
-                await stores.database.write(lambda tx: tx.run("DELETE FROM derived"))
-        assert told > 1
-
-    asyncio.run(run())
+            assert sum(piece.size for piece in await pieces_of(stores, store.id)) == store.size
+            await stores.database.write(lambda tx: tx.run("DELETE FROM derived"))
+    assert told > 1
 
 
 def test_who_stops_waiting_does_not_stop_it() -> None:
@@ -224,24 +221,21 @@ def test_without_a_name_a_store_removed_meanwhile_is_passed_over() -> None:
     assert found == {True, False}
 
 
-def test_a_table_is_digested_once_for_all_of_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-        async with opened(storage) as stores:
-            store = (await upload(stores, FILES["raw"], REQUEST)).store
-            pieces = await pieces_of(stores, store.id)
-        loaded = list[str]()
+async def test_a_table_is_digested_once_for_all_of_its_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = MemoryStorage()
+    async with opened(storage) as stores:
+        store = (await upload(stores, FILES["raw"], REQUEST)).store
+        pieces = await pieces_of(stores, store.id)
+    loaded = list[str]()
 
-        def noting(sealed: bytes, name: str) -> bytes:
-            loaded.append(name)
-            return unseal(sealed, name)
+    def noting(sealed: bytes, name: str) -> bytes:
+        loaded.append(name)
+        return unseal(sealed, name)
 
-        monkeypatch.setattr(derived, "unseal", noting)
-        async with opened(storage) as stores:
-            assert await pieces_of(stores, store.id, limit=1) == pieces
-            assert loaded == [f"pieces-{PIECES}"]
-
-    asyncio.run(run())
+    monkeypatch.setattr(derived, "unseal", noting)
+    async with opened(storage) as stores:
+        assert await pieces_of(stores, store.id, limit=1) == pieces
+        assert loaded == [f"pieces-{PIECES}"]
 
 
 def test_a_file_that_is_one_piece_is_not_read_again() -> None:

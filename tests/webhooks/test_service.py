@@ -125,95 +125,85 @@ async def put(hooks: Webhooks, receiver: Receiver, *events: str, space: str = "d
 
 
 @pytest.mark.parametrize("slash", ["", "/"])
-def test_a_url_that_is_an_allowed_prefix_itself_is_taken(receiver: Receiver, slash: str) -> None:
-    async def work() -> None:
-        async with shared_catalogue(_CATALOGUE.get()) as database:
-            hooks = await Webhooks.open(database, [receiver.url + slash], LOOPBACK)
-            try:
-                async with opened(MemoryStorage(), database=database) as stores:
-                    await put(hooks, receiver, "store.created")
-                    for beyond in (receiver.url + "2", receiver.url.rpartition("/")[0]):
-                        with pytest.raises(InvalidInput, match="does not allow"):
-                            await hooks.put("default", NewWebhook("beyond", beyond, ()))
-                    store = await make(stores, b"model")
-                    await deliver(hooks)
-                    assert receiver.events() == [("store.created", store)]
-            finally:
-                await hooks.close()
-
-    asyncio.run(work())
+async def test_a_url_that_is_an_allowed_prefix_itself_is_taken(receiver: Receiver, slash: str) -> None:
+    async with shared_catalogue(_CATALOGUE.get()) as database:
+        hooks = await Webhooks.open(database, [receiver.url + slash], LOOPBACK)
+        try:
+            async with opened(MemoryStorage(), database=database) as stores:
+                await put(hooks, receiver, "store.created")
+                for beyond in (receiver.url + "2", receiver.url.rpartition("/")[0]):
+                    with pytest.raises(InvalidInput, match="does not allow"):
+                        await hooks.put("default", NewWebhook("beyond", beyond, ()))
+                store = await make(stores, b"model")
+                await deliver(hooks)
+                assert receiver.events() == [("store.created", store)]
+        finally:
+            await hooks.close()
 
 
-def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
-    async def work() -> None:
-        async with replica(receiver) as (hooks, stores):
-            secret = (await put(hooks, receiver)).secret_text
-            store = await make(stores, b"model")
-            await make(stores, b"model")  # is there
-            await stores.put_tag("resnet:4", store)
-            await stores.tags.remove("resnet:4")
-            repository = await Repositories(stores).create("ann/resnet")
-            first = await change(repository, {"a": b"1"}, title="first")
-            await repository.create("tags", "v1")
-            await repository.remove("tags", "v1")
-            artifacts = ArtifactRepository(stores, RepositoryName("lib/net"))
-            pushed, _, _ = await artifacts.put_manifest("4", b'{"layers": []}', "application/json")
-            await artifacts.delete_manifest("4")
-            await artifacts.put_manifest("5", pushed.data, "application/json", tags=["6"])
-            await artifacts.delete_manifest(pushed.digest.text)
-            await stores.delete(store)
-            await deliver(hooks)
-            assert sorted(receiver.events()) == sorted(
-                [
-                    ("store.created", store),
-                    ("tag.set", "resnet:4"),
-                    ("tag.removed", "resnet:4"),
-                    ("store.created", first.store),
-                    ("ref.set", "ann/resnet@main"),
-                    ("ref.set", "ann/resnet@v1"),
-                    ("ref.removed", "ann/resnet@v1"),
-                    ("artifact.tagged", "lib/net:4"),
-                    ("artifact.untagged", "lib/net:4"),
-                    *((event, f"lib/net:{tag}") for event in ("artifact.tagged", "artifact.untagged") for tag in "56"),
-                    ("store.removed", store),
-                ]
-            )
-            assert all(receiver.is_signed(number, secret) for number in range(len(receiver.posts)))
-            bodies = {body["type"]: body for body in (json.loads(body) for _, body in receiver.posts)}
-            assert bodies["protoslice.ref.removed"]["data"] == {
-                "repository": "ann/resnet", "ref": "refs/tags/v1", "commit": first.id, "store": first.store,
-                "title": "first", "user": "",
-            }  # fmt: skip
-            assert {body["specversion"] for body in bodies.values()} == {"1.0"}
-            assert {body["source"] for body in bodies.values()} == {"/spaces/default"}
-            assert await pending(hooks) == []
-
-    asyncio.run(work())
+async def test_every_change_is_told_and_signed(receiver: Receiver) -> None:
+    async with replica(receiver) as (hooks, stores):
+        secret = (await put(hooks, receiver)).secret_text
+        store = await make(stores, b"model")
+        await make(stores, b"model")  # is there
+        await stores.put_tag("resnet:4", store)
+        await stores.tags.remove("resnet:4")
+        repository = await Repositories(stores).create("ann/resnet")
+        first = await change(repository, {"a": b"1"}, title="first")
+        await repository.create("tags", "v1")
+        await repository.remove("tags", "v1")
+        artifacts = ArtifactRepository(stores, RepositoryName("lib/net"))
+        pushed, _, _ = await artifacts.put_manifest("4", b'{"layers": []}', "application/json")
+        await artifacts.delete_manifest("4")
+        await artifacts.put_manifest("5", pushed.data, "application/json", tags=["6"])
+        await artifacts.delete_manifest(pushed.digest.text)
+        await stores.delete(store)
+        await deliver(hooks)
+        assert sorted(receiver.events()) == sorted(
+            [
+                ("store.created", store),
+                ("tag.set", "resnet:4"),
+                ("tag.removed", "resnet:4"),
+                ("store.created", first.store),
+                ("ref.set", "ann/resnet@main"),
+                ("ref.set", "ann/resnet@v1"),
+                ("ref.removed", "ann/resnet@v1"),
+                ("artifact.tagged", "lib/net:4"),
+                ("artifact.untagged", "lib/net:4"),
+                *((event, f"lib/net:{tag}") for event in ("artifact.tagged", "artifact.untagged") for tag in "56"),
+                ("store.removed", store),
+            ]
+        )
+        assert all(receiver.is_signed(number, secret) for number in range(len(receiver.posts)))
+        bodies = {body["type"]: body for body in (json.loads(body) for _, body in receiver.posts)}
+        assert bodies["protoslice.ref.removed"]["data"] == {
+            "repository": "ann/resnet", "ref": "refs/tags/v1", "commit": first.id, "store": first.store,
+            "title": "first", "user": "",
+        }  # fmt: skip
+        assert {body["specversion"] for body in bodies.values()} == {"1.0"}
+        assert {body["source"] for body in bodies.values()} == {"/spaces/default"}
+        assert await pending(hooks) == []
 
 
 @pytest.mark.parametrize("most", [1, 6, 500])
-def test_a_repository_is_removed_with_an_event_for_each_ref(
+async def test_a_repository_is_removed_with_an_event_for_each_ref(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     monkeypatch.setattr(transactions, "BATCH", most)
-
-    async def work() -> None:
-        async with replica(receiver) as (hooks, stores):
-            catalogue = Repositories(stores)
-            repository = await catalogue.create("ann/resnet")
-            await change(repository, {"a": b"1"})
-            for name in ("v1", "v2", "v3"):
-                await repository.create("tags", name)
-            await deliver(hooks)
-            await put(hooks, receiver, "ref.removed")
-            await catalogue.remove("ann/resnet")
-            await deliver(hooks)
-            refs = ["ann/resnet@main", *(f"ann/resnet@v{number}" for number in (1, 2, 3))]
-            assert sorted(receiver.events()) == [("ref.removed", ref) for ref in refs]
-            await collect_garbage(MemoryStorage(), hooks.database, grace_seconds=0)
-            assert await held(hooks.database) == 0
-
-    asyncio.run(work())
+    async with replica(receiver) as (hooks, stores):
+        catalogue = Repositories(stores)
+        repository = await catalogue.create("ann/resnet")
+        await change(repository, {"a": b"1"})
+        for name in ("v1", "v2", "v3"):
+            await repository.create("tags", name)
+        await deliver(hooks)
+        await put(hooks, receiver, "ref.removed")
+        await catalogue.remove("ann/resnet")
+        await deliver(hooks)
+        refs = ["ann/resnet@main", *(f"ann/resnet@v{number}" for number in (1, 2, 3))]
+        assert sorted(receiver.events()) == [("ref.removed", ref) for ref in refs]
+        await collect_garbage(MemoryStorage(), hooks.database, grace_seconds=0)
+        assert await held(hooks.database) == 0
 
 
 async def held(database: Database) -> int:
@@ -221,22 +211,19 @@ async def held(database: Database) -> int:
     return (await SpaceTable(database).totals())[0].entries
 
 
-def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Receiver) -> None:
-    async def work() -> None:
-        async with replica(receiver) as (hooks, stores):
-            spaces = Spaces(stores)
-            await spaces.create("team")
-            await put(hooks, receiver, "tag.set", space="team")
-            await put(hooks, receiver, "ref.set")  # listens in the default space, to something else
-            for place in (stores, await spaces.get("team")):
-                store = await make(place, b"model")
-                await place.put_tag("t", store)
-                await place.tags.remove("t")
-            await deliver(hooks)
-            assert receiver.events() == [("tag.set", "t")]
-            assert json.loads(receiver.posts[0][1])["source"] == "/spaces/team"
-
-    asyncio.run(work())
+async def test_a_webhook_hears_of_its_space_and_its_events_alone(receiver: Receiver) -> None:
+    async with replica(receiver) as (hooks, stores):
+        spaces = Spaces(stores)
+        await spaces.create("team")
+        await put(hooks, receiver, "tag.set", space="team")
+        await put(hooks, receiver, "ref.set")  # listens in the default space, to something else
+        for place in (stores, await spaces.get("team")):
+            store = await make(place, b"model")
+            await place.put_tag("t", store)
+            await place.tags.remove("t")
+        await deliver(hooks)
+        assert receiver.events() == [("tag.set", "t")]
+        assert json.loads(receiver.posts[0][1])["source"] == "/spaces/team"
 
 
 @dataclass
@@ -317,62 +304,53 @@ def test_a_replica_that_dies_at_any_call_loses_no_event(
     asyncio.run(at_every_call(dies_at, 2))
 
 
-def test_two_replicas_seldom_send_the_same(receiver: Receiver, clock: Clock) -> None:
-    async def work() -> None:
-        async with webhooks(receiver) as one, webhooks(receiver) as other:
-            await put(one, receiver)
-            for number in range(20):
-                await one.database.write(lambda tx: emit(tx, "default", "tag.set", str(number), {}))  # noqa: B023
-            await asyncio.gather(one._dispatcher.look(), other._dispatcher.look())
-            assert sorted(int(subject) for _, subject in receiver.events()) == [*range(20)]
-
-    asyncio.run(work())
+async def test_two_replicas_seldom_send_the_same(receiver: Receiver, clock: Clock) -> None:
+    async with webhooks(receiver) as one, webhooks(receiver) as other:
+        await put(one, receiver)
+        for number in range(20):
+            await one.database.write(lambda tx: emit(tx, "default", "tag.set", str(number), {}))  # noqa: B023
+        await asyncio.gather(one._dispatcher.look(), other._dispatcher.look())
+        assert sorted(int(subject) for _, subject in receiver.events()) == [*range(20)]
 
 
-def test_a_refused_event_is_tried_again_until_it_is_dead(receiver: Receiver, clock: Clock) -> None:
-    async def work() -> None:
-        async with replica(receiver) as (hooks, stores):
-            hook, receiver.status = await put(hooks, receiver, "store.created"), 503
-            store = await make(stores, b"model")
-            await deliver(hooks)
-            for attempts, wait in enumerate(delivery.WAITS, 1):
-                deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
-                assert [(each.attempts, each.error) for each in deliveries] == [(attempts, "status 503")]
-                assert len(receiver.posts) == attempts
-                clock.later += wait - 1
-                await hooks._dispatcher.look()
-                assert len(receiver.posts) == attempts, "too early"
-                clock.later += 2
-                await hooks._dispatcher.look()
-            assert not (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
-            dead = (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
-            assert [(json.loads(each.event)["subject"], each.attempts) for each in dead] == [
-                (store, len(delivery.WAITS) + 1)
-            ]
+async def test_a_refused_event_is_tried_again_until_it_is_dead(receiver: Receiver, clock: Clock) -> None:
+    async with replica(receiver) as (hooks, stores):
+        hook, receiver.status = await put(hooks, receiver, "store.created"), 503
+        store = await make(stores, b"model")
+        await deliver(hooks)
+        for attempts, wait in enumerate(delivery.WAITS, 1):
+            deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
+            assert [(each.attempts, each.error) for each in deliveries] == [(attempts, "status 503")]
+            assert len(receiver.posts) == attempts
+            clock.later += wait - 1
+            await hooks._dispatcher.look()
+            assert len(receiver.posts) == attempts, "too early"
+            clock.later += 2
+            await hooks._dispatcher.look()
+        assert not (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
+        dead = (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
+        assert [(json.loads(each.event)["subject"], each.attempts) for each in dead] == [
+            (store, len(delivery.WAITS) + 1)
+        ]
 
-            receiver.status = 200
-            receiver.posts.clear()
-            assert await hooks.redeliver("default", "ci") == 1
-            await idle(hooks)
-            assert receiver.events() == [("store.created", store)]
-            assert receiver.posts[0][0]["webhook-id"] == dead[0].id
-            assert not (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
-            assert not (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
-
-    asyncio.run(work())
+        receiver.status = 200
+        receiver.posts.clear()
+        assert await hooks.redeliver("default", "ci") == 1
+        await idle(hooks)
+        assert receiver.events() == [("store.created", store)]
+        assert receiver.posts[0][0]["webhook-id"] == dead[0].id
+        assert not (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
+        assert not (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
 
 
-def test_a_receiver_that_is_gone_is_not_asked_again(receiver: Receiver) -> None:
-    async def work() -> None:
-        async with replica(receiver) as (hooks, stores):
-            hook, receiver.status = await put(hooks, receiver, "store.created"), 410
-            await make(stores, b"model")
-            await deliver(hooks)
-            assert [each.error for each in (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items] == [
-                "status 410"
-            ]
-
-    asyncio.run(work())
+async def test_a_receiver_that_is_gone_is_not_asked_again(receiver: Receiver) -> None:
+    async with replica(receiver) as (hooks, stores):
+        hook, receiver.status = await put(hooks, receiver, "store.created"), 410
+        await make(stores, b"model")
+        await deliver(hooks)
+        assert [each.error for each in (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items] == [
+            "status 410"
+        ]
 
 
 async def test_a_damaged_event_becomes_dead_and_stops_no_other(receiver: Receiver) -> None:
@@ -391,21 +369,17 @@ async def test_a_damaged_event_becomes_dead_and_stops_no_other(receiver: Receive
         assert [(found.type, found.subject) for found in map(_undelivered, dead)] == [("protoslice.damaged", "")] * 3
 
 
-def test_dead_deliveries_are_bounded(receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_dead_deliveries_are_bounded(receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "MOST_DEAD", 2)
-
-    async def work() -> None:
-        async with replica(receiver) as (hooks, stores):
-            hook, receiver.status = await put(hooks, receiver, "store.created"), 410
-            made = []
-            for number in range(4):
-                made.append(await make(stores, b"model %d" % number))
-                await deliver(hooks)
-            dead = (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
-            assert {json.loads(each.event)["subject"] for each in dead} <= set(made)
-            assert len(dead) == 2
-
-    asyncio.run(work())
+    async with replica(receiver) as (hooks, stores):
+        hook, receiver.status = await put(hooks, receiver, "store.created"), 410
+        made = []
+        for number in range(4):
+            made.append(await make(stores, b"model %d" % number))
+            await deliver(hooks)
+        dead = (await hooks.deliveries(hook, dead=True, limit=9, cursor=None)).items
+        assert {json.loads(each.event)["subject"] for each in dead} <= set(made)
+        assert len(dead) == 2
 
 
 def test_deliveries_are_written_in_the_transaction_of_the_change(receiver: Receiver) -> None:
@@ -434,47 +408,37 @@ def test_deliveries_are_written_in_the_transaction_of_the_change(receiver: Recei
     assert asyncio.run(work("default")) == (without, 3), "a store, a tag that is set, and one that is removed"
 
 
-def test_events_are_delivered_in_the_background(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_events_are_delivered_in_the_background(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "DUE_SECONDS", 0.01)
+    async with replica(receiver) as (hooks, stores):
+        await put(hooks, receiver, "store.created")
+        store = await make(stores, b"model")
+        async with asyncio.timeout(60):
+            while not receiver.posts:
+                await asyncio.sleep(0.01)
+        assert receiver.events() == [("store.created", store)]
 
-    async def work() -> None:
+
+async def test_no_redirect_is_followed(receiver: Receiver) -> None:
+    with running_receiver() as inside:
+        receiver.status, receiver.location = 307, inside.url
         async with replica(receiver) as (hooks, stores):
-            await put(hooks, receiver, "store.created")
-            store = await make(stores, b"model")
-            async with asyncio.timeout(60):
-                while not receiver.posts:
-                    await asyncio.sleep(0.01)
-            assert receiver.events() == [("store.created", store)]
-
-    asyncio.run(work())
-
-
-def test_no_redirect_is_followed(receiver: Receiver) -> None:
-    async def work() -> None:
-        with running_receiver() as inside:
-            receiver.status, receiver.location = 307, inside.url
-            async with replica(receiver) as (hooks, stores):
-                hook = await put(hooks, receiver, "store.created")
-                await make(stores, b"model")
-                await deliver(hooks)
-                deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
-                assert [each.error for each in deliveries] == ["status 307"]
-            assert not inside.posts
-
-    asyncio.run(work())
-
-
-def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
-    async def work() -> None:
-        async with replica(receiver, ()) as (hooks, stores):
             hook = await put(hooks, receiver, "store.created")
             await make(stores, b"model")
             await deliver(hooks)
             deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
-            assert [each.error for each in deliveries] == ["no response (StorageDenied)"]
-        assert not receiver.posts
+            assert [each.error for each in deliveries] == ["status 307"]
+        assert not inside.posts
 
-    asyncio.run(work())
+
+async def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
+    async with replica(receiver, ()) as (hooks, stores):
+        hook = await put(hooks, receiver, "store.created")
+        await make(stores, b"model")
+        await deliver(hooks)
+        deliveries = (await hooks.deliveries(hook, dead=False, limit=9, cursor=None)).items
+        assert [each.error for each in deliveries] == ["no response (StorageDenied)"]
+    assert not receiver.posts
 
 
 @pytest.mark.parametrize(
@@ -488,29 +452,23 @@ def test_a_private_address_is_not_visited(receiver: Receiver) -> None:
         (NewWebhook("ci", "http://elsewhere.example/" + "a" * 3000), InvalidInput),
     ],
 )
-def test_terms_that_no_webhook_may_have(wanted: NewWebhook, error: type[Exception], receiver: Receiver) -> None:
-    async def work() -> None:
-        async with webhooks(receiver) as hooks:
-            with pytest.raises(error):
-                await hooks.put("default", wanted)
-
-    asyncio.run(work())
+async def test_terms_that_no_webhook_may_have(wanted: NewWebhook, error: type[Exception], receiver: Receiver) -> None:
+    async with webhooks(receiver) as hooks:
+        with pytest.raises(error):
+            await hooks.put("default", wanted)
 
 
-def test_a_space_has_few_webhooks_and_a_removed_one_gets_nothing(receiver: Receiver) -> None:
-    async def work() -> None:
-        async with replica(receiver) as (hooks, stores):
-            for number in range(MOST_HOOKS):
-                await put(hooks, receiver, name=f"h{number}")
-            with pytest.raises(LimitExceeded):
-                await put(hooks, receiver, name="more")
-            await put(hooks, receiver, name="h0")  # replaced
-            for number in range(MOST_HOOKS):
-                await hooks.remove("default", f"h{number}")
-            await make(stores, b"model")
-            await deliver(hooks)
-            assert not receiver.posts
-            with pytest.raises(NotFound):
-                await hooks.remove("default", "h0")
-
-    asyncio.run(work())
+async def test_a_space_has_few_webhooks_and_a_removed_one_gets_nothing(receiver: Receiver) -> None:
+    async with replica(receiver) as (hooks, stores):
+        for number in range(MOST_HOOKS):
+            await put(hooks, receiver, name=f"h{number}")
+        with pytest.raises(LimitExceeded):
+            await put(hooks, receiver, name="more")
+        await put(hooks, receiver, name="h0")  # replaced
+        for number in range(MOST_HOOKS):
+            await hooks.remove("default", f"h{number}")
+        await make(stores, b"model")
+        await deliver(hooks)
+        assert not receiver.posts
+        with pytest.raises(NotFound):
+            await hooks.remove("default", "h0")

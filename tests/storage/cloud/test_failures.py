@@ -99,32 +99,26 @@ class Target(CloudStorage):
     ("size", "parts"), [(0, [0]), (9, [9]), (10, [10]), (11, [10, 1]), (20, [10, 10]), (35, [10, 10, 10, 5])]
 )
 @pytest.mark.parametrize("step", [1, 7, 100])
-def test_parts_are_full_but_the_last(size: int, parts: list[int], step: int) -> None:
-    async def work() -> None:
-        target = Target()
-        data = bytes(range(size))
-        async with CloudWriter(target, KEY) as writer:
-            for at in range(0, size, step):
-                await writer.write(data[at : at + step])
-            assert await writer.commit() == ("many" if len(parts) > 1 else "one")
-        assert [len(part) for part in target.made[KEY.text]] == parts
-        assert b"".join(target.made[KEY.text]) == data
-
-    asyncio.run(work())
+async def test_parts_are_full_but_the_last(size: int, parts: list[int], step: int) -> None:
+    target = Target()
+    data = bytes(range(size))
+    async with CloudWriter(target, KEY) as writer:
+        for at in range(0, size, step):
+            await writer.write(data[at : at + step])
+        assert await writer.commit() == ("many" if len(parts) > 1 else "one")
+    assert [len(part) for part in target.made[KEY.text]] == parts
+    assert b"".join(target.made[KEY.text]) == data
 
 
 @pytest.mark.parametrize("fail_at", [1, 2, 3])
-def test_an_upload_that_breaks_ends_the_writer(fail_at: int) -> None:
-    async def work() -> None:
-        target = Target(fail_at=fail_at)
-        async with asyncio.timeout(20), CloudWriter(target, KEY) as writer:
-            with pytest.raises(StorageUnavailable, match="broke"):
-                await _finish(writer)
-            with pytest.raises(InvalidInput):
-                await writer.write(b"more")
-        assert target.made == {}
-
-    asyncio.run(work())
+async def test_an_upload_that_breaks_ends_the_writer(fail_at: int) -> None:
+    target = Target(fail_at=fail_at)
+    async with asyncio.timeout(20), CloudWriter(target, KEY) as writer:
+        with pytest.raises(StorageUnavailable, match="broke"):
+            await _finish(writer)
+        with pytest.raises(InvalidInput):
+            await writer.write(b"more")
+    assert target.made == {}
 
 
 async def _finish(writer: CloudWriter) -> None:
@@ -134,29 +128,23 @@ async def _finish(writer: CloudWriter) -> None:
     await writer.commit()
 
 
-def test_an_abort_in_the_middle_makes_nothing() -> None:
-    async def work() -> None:
-        for size in (0, 5, 15, 95):
-            target = Target()
-            writer = CloudWriter(target, KEY)
-            await writer.write(bytes(size))
-            async with asyncio.timeout(20):
-                await writer.abort()
-            assert target.made == {}
-
-    asyncio.run(work())
-
-
-def test_more_parts_than_a_bucket_takes_are_refused_at_once() -> None:
-    async def work() -> None:
+async def test_an_abort_in_the_middle_makes_nothing() -> None:
+    for size in (0, 5, 15, 95):
         target = Target()
-        async with CloudWriter(target, KEY) as writer:
-            await writer.write(bytes(90_000))
-            with pytest.raises(LimitExceeded):
-                await writer.write(bytes(10_001))
+        writer = CloudWriter(target, KEY)
+        await writer.write(bytes(size))
+        async with asyncio.timeout(20):
+            await writer.abort()
         assert target.made == {}
 
-    asyncio.run(work())
+
+async def test_more_parts_than_a_bucket_takes_are_refused_at_once() -> None:
+    target = Target()
+    async with CloudWriter(target, KEY) as writer:
+        await writer.write(bytes(90_000))
+        with pytest.raises(LimitExceeded):
+            await writer.write(bytes(10_001))
+    assert target.made == {}
 
 
 @pytest.mark.parametrize(

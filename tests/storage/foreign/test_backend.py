@@ -101,24 +101,20 @@ def test_the_library_reads_a_slice_by_range(dav: WebDav) -> None:
     assert read < 1 << 20
 
 
-def test_listing_goes_page_by_page_in_key_order(dav: WebDav) -> None:
+async def test_listing_goes_page_by_page_in_key_order(dav: WebDav) -> None:
     names = ["a/b", "a-b", "a/c/d", "a0", "models/model.onnx", "z"]
     for name in names:
         path = dav.root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x") if not path.exists() else None
-
-    async def work() -> None:
-        async with open_storage(f"fsspec+webdav://{dav.address}", PLAIN) as storage:
-            for limit in (1, 2, 1000):
-                assert [str(item.key) async for item in storage.iterate(limit=limit)] == sorted(names)
-            below = [item async for item in storage.iterate(ObjectKey("a"), limit=1)]
-            assert [str(item.key) for item in below] == ["a/b", "a/c/d"]
-            assert below[0] == await storage.stat(below[0].key)
-            with pytest.raises(Unsupported, match="read-only"):
-                await storage.put(ObjectKey("a/b"), b"y")
-
-    asyncio.run(work())
+    async with open_storage(f"fsspec+webdav://{dav.address}", PLAIN) as storage:
+        for limit in (1, 2, 1000):
+            assert [str(item.key) async for item in storage.iterate(limit=limit)] == sorted(names)
+        below = [item async for item in storage.iterate(ObjectKey("a"), limit=1)]
+        assert [str(item.key) for item in below] == ["a/b", "a/c/d"]
+        assert below[0] == await storage.stat(below[0].key)
+        with pytest.raises(Unsupported, match="read-only"):
+            await storage.put(ObjectKey("a/b"), b"y")
 
 
 def test_a_file_is_registered_in_place_and_a_replaced_one_is_told(dav: WebDav, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,11 +156,8 @@ def test_mistakes_are_told_before_anything_is_asked(uri: str, options: dict[str,
         open_storage(uri, options)
 
 
-def test_a_server_that_is_not_there_is_unavailable() -> None:
-    async def work() -> None:
-        async with open_storage("fsspec+webdav://127.0.0.1:9", PLAIN) as storage:
-            with pytest.raises(StorageUnavailable) as refused:
-                await storage.stat(ObjectKey("a"))
-            assert "127.0.0.1" not in str(refused.value)
-
-    asyncio.run(work())
+async def test_a_server_that_is_not_there_is_unavailable() -> None:
+    async with open_storage("fsspec+webdav://127.0.0.1:9", PLAIN) as storage:
+        with pytest.raises(StorageUnavailable) as refused:
+            await storage.stat(ObjectKey("a"))
+        assert "127.0.0.1" not in str(refused.value)

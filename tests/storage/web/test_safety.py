@@ -99,20 +99,17 @@ def test_a_server_that_ignores_the_condition_is_found_out() -> None:
     asked(GOOD, work)
 
 
-def test_what_is_not_public_is_not_visited() -> None:
-    async def work() -> None:
-        with web_server() as raw:
-            raw.objects["a.pb"] = b"secret"
-            for host in ("localhost", "127.0.0.1", "0x7f000001", "[::1]", "[::ffff:127.0.0.1]"):
-                for storage in (
-                    open_storage(f"http://{host}:{raw.port}/files"),
-                    open_source(f"http://{host}:{raw.port}/files"),
-                ):
-                    async with storage:
-                        with pytest.raises((StorageDenied, StorageUnavailable)):
-                            await storage.stat(KEY)
-
-    asyncio.run(work())
+async def test_what_is_not_public_is_not_visited() -> None:
+    with web_server() as raw:
+        raw.objects["a.pb"] = b"secret"
+        for host in ("localhost", "127.0.0.1", "0x7f000001", "[::1]", "[::ffff:127.0.0.1]"):
+            for storage in (
+                open_storage(f"http://{host}:{raw.port}/files"),
+                open_source(f"http://{host}:{raw.port}/files"),
+            ):
+                async with storage:
+                    with pytest.raises((StorageDenied, StorageUnavailable)):
+                        await storage.stat(KEY)
 
 
 def test_writing_and_listing_are_told_to_be_impossible() -> None:
@@ -130,18 +127,14 @@ def test_writing_and_listing_are_told_to_be_impossible() -> None:
 
 
 @pytest.mark.parametrize(("name", "good"), [("localhost", True), ("other.example", False)])
-def test_tls_is_checked_against_the_name_of_the_host(tmp_path: Path, name: str, good: bool) -> None:
+async def test_tls_is_checked_against_the_name_of_the_host(tmp_path: Path, name: str, good: bool) -> None:
     server, trusted = certificate(tmp_path, name)
     client = ssl.create_default_context(cafile=trusted)
-
-    async def work() -> None:
-        with web_server(server) as raw:
-            raw.objects["a.pb"] = b"0123456789"
-            async with WebStorage(f"https://localhost:{raw.port}/files", networks=HERE, tls=client) as storage:
-                if good:
-                    assert await storage.get_range(KEY, 2, 5) == b"234"
-                else:
-                    with pytest.raises(StorageUnavailable):
-                        await storage.get_range(KEY, 2, 5)
-
-    asyncio.run(work())
+    with web_server(server) as raw:
+        raw.objects["a.pb"] = b"0123456789"
+        async with WebStorage(f"https://localhost:{raw.port}/files", networks=HERE, tls=client) as storage:
+            if good:
+                assert await storage.get_range(KEY, 2, 5) == b"234"
+            else:
+                with pytest.raises(StorageUnavailable):
+                    await storage.get_range(KEY, 2, 5)

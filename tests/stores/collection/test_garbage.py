@@ -207,15 +207,12 @@ async def test_upload_that_lasts_longer_than_a_day_stores_nothing() -> None:
     await assert_tidy(storage)
 
 
-def test_a_process_that_ends_leaves_no_rows_behind() -> None:
-    async def run() -> None:
-        storage = MemoryStorage()
-        async with opened(storage) as stores:
-            await upload(stores, DATA)
-        database = catalogue_of(storage)
-        assert len(await database.read(lambda tx: tx.all("SELECT id FROM objects"))) == 1
-
-    asyncio.run(run())
+async def test_a_process_that_ends_leaves_no_rows_behind() -> None:
+    storage = MemoryStorage()
+    async with opened(storage) as stores:
+        await upload(stores, DATA)
+    database = catalogue_of(storage)
+    assert len(await database.read(lambda tx: tx.all("SELECT id FROM objects"))) == 1
 
 
 def test_collections_while_others_upload_and_delete() -> None:
