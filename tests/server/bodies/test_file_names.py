@@ -14,6 +14,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import pytest
+from tests.server.bodies import ways
 from tests.support.asgi import Asked, ask
 from tests.support.calls import RULES
 from tests.support.hub import header, inline, lines_of
@@ -22,7 +23,6 @@ from tests.support.xet import shard_of, xorb_of
 
 from protoslice import file_names
 from protoslice.recipes import MEDIA_TYPE as RECIPE
-from protoslice.recipes import RecipeWriter
 from protoslice.server.app import Application
 
 Send = Callable[[Application, str], Awaitable[Asked]]
@@ -73,18 +73,11 @@ def form_of(path: str) -> bytes:
 
 
 def tar_of(path: str) -> bytes:
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        entry = tarfile.TarInfo(path)
-        entry.size = len(DATA)
-        tar.addfile(entry, io.BytesIO(DATA))
-    return archive.getvalue()
+    return ways.tar_of({path: DATA})
 
 
 def recipe_of(path: str) -> bytes:
-    writer = RecipeWriter()
-    said = writer.file(path) + writer.literal(len(DATA)) + DATA
-    return said + writer.end(len(DATA), sha256(DATA)) + writer.done()
+    return ways.recipe_of({path: DATA})
 
 
 async def uploaded(app: Application, data: bytes) -> str:
