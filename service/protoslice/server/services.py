@@ -41,10 +41,10 @@ from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields
 from protoslice.server.http.security import OriginPolicy
 from protoslice.server.problems import DRAINING, HttpProblem
+from protoslice.server.registry_names import StoreNames, repositories_of
 from protoslice.server.rendering import Renderer
 from protoslice.server.request.clients import Clients, pseudonym
 from protoslice.server.settings import Settings, removed_settings
-from protoslice.server.store_names import StoreNames, repositories_of
 from protoslice.server.telemetry.logs import START
 from protoslice.server.telemetry.metrics import Metrics
 from protoslice.server.telemetry.workers import WorkerMetrics

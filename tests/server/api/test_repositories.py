@@ -17,7 +17,7 @@ from tests.support.stores import onnx, opened
 from protoslice.client import Client
 from protoslice.errors import NotFound
 from protoslice.repositories import Repositories
-from protoslice.server.repository_pages import RepositoryPages
+from protoslice.server.registry_names import RepositoryPages
 from protoslice.storage import MemoryStorage
 
 OLD, NEW = onnx(1000, 2000), onnx(1000, 3000)

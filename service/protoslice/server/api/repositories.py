@@ -11,7 +11,7 @@ from protoslice.facts import RepositorySummary, RepositoryVersion
 from protoslice.server.api.json_answers import Cursor, Limit, page_answer
 from protoslice.server.api.models import PageOf
 from protoslice.server.auth.permissions import READ
-from protoslice.server.repository_pages import RepositoryPages
+from protoslice.server.registry_names import RepositoryPages
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 

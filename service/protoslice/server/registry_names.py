@@ -1,0 +1,333 @@
+"""Names of stores in registries: find the store of a name, the names of a store, and all names, page by page.
+
+A name is `owner/name@revision` of a repository, `name:tag` of an OCI artifact, or `mlflow-artifacts:/folder`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import ClassVar, Final, NamedTuple, Protocol
+
+from protoslice.artifacts import ArtifactRepository, repository_names
+from protoslice.artifacts.commits import ArtifactCommits
+from protoslice.artifacts.exports import ExportedRepository
+from protoslice.catalog.labels import FOLDERS, MLFLOW, shown_name
+from protoslice.catalog.repositories import NamesOfStores
+from protoslice.catalog.syntax import listed_name
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.errors import IntegrityError, InvalidInput, NotFound, StillNamed
+from protoslice.facts import RepositorySummary, RepositoryVersion, Store, StoreName
+from protoslice.mlflow import ArtifactFolder, MlflowArtifacts
+from protoslice.repositories import MAIN, NoRepository, Ref, Repositories
+from protoslice.stores import ResultPage, Stores
+
+_LONGEST: Final = 200
+"""Characters of a prefix: longer ones begin no name."""
+_LONGEST_CURSOR: Final = 1024
+MOST_NAMES: Final = 100
+"""Names shown with a store, or with the refusal to remove it."""
+
+_log = logging.getLogger(__name__)
+
+
+class StoreNames:
+    """Resolver of references with a slash.
+
+    Concurrent callers for a folder of MLflow's share the making of its store.
+    """
+
+    def __init__(self) -> None:
+        self._making: SingleFlight[tuple[Stores, str], str] = SingleFlight()
+
+    async def __call__(self, stores: Stores, ref: str) -> str:
+        """Id of the store that a reference names; `NotFound` when it names none."""
+        if ref.startswith(FOLDERS):
+            folder = _folder_of(ref)
+            making = self._making.get(
+                (stores, folder), lambda: MlflowArtifacts(stores).freeze(folder), cancellable=True
+            )
+            return await making
+        name, _, revision = ref.partition("@")
+        head, colon, tag = name.rpartition(":")
+        if colon or revision.startswith(("sha256:", "sha512:")):
+            repository = ExportedRepository(stores, ArtifactRepository(stores, listed_name(head or name)))
+            found = (await repository.manifest(revision or tag)).store
+        else:
+            history = await repositories_of(stores).find(name, moved=True)
+            found = (await history.commit(revision)).store
+        if found is None:
+            raise NotFound(f"{ref[:200]} has no files")
+        return found
+
+
+def repositories_of(stores: Stores) -> Repositories:
+    """Repositories over stores, with the tags that were pushed to them as OCI artifacts."""
+    return Repositories(stores, pushed=lambda name: ArtifactCommits(stores, name))
+
+
+def _folder_of(uri: str) -> str:
+    """Folder that a URI of MLflow names; the host of `mlflow-artifacts://host/folder` is this one.
+
+    `NotFound` for all artifacts at once.
+    """
+    path = uri.removeprefix(FOLDERS)
+    folder = (path[1:].partition("/")[2] if path.startswith("/") else path).strip("/")
+    if not folder:
+        raise NotFound(f"{uri[:200]} does not name a folder of artifacts: use mlflow-artifacts:/FOLDER")
+    return folder
+
+
+class StoreReferences:
+    """Names that refer to the stores of one space."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+        self._named = NamesOfStores(stores.database, stores.space)
+        self._mlflow = MlflowArtifacts(stores)
+
+    async def named(self, stores: Sequence[Store]) -> list[Store]:
+        """Return the stores with their names, at most `MOST_NAMES` for each."""
+        if not stores:
+            return []
+        found = await self._names([store.id for store in stores])
+        return [_with_names(store, found.get(store.id, ())) for store in stores]
+
+    async def check(self, forced: Collection[str], store_id: str, tags: Collection[str]) -> None:
+        """Raise `StillNamed` if names refer to a store that are not among `forced`.
+
+        A name that is made after this has looked for it is not seen: it breaks, as it would if the store had been
+        removed just before.
+        """
+        try:
+            await self._stores.manifests.get(store_id)
+        except NotFound:
+            return
+        except IntegrityError:
+            pass  # a damaged store has names too
+        found = await self._names([store_id], most=MOST_NAMES + len(forced))
+        names = [*(StoreName("tag", tag) for tag in sorted(tags)), *found.get(store_id, ())]
+        left = [each for each in names if each.name not in forced]
+        if left:
+            raise _still_named(store_id, left)
+
+    async def _names(self, ids: Sequence[str], *, most: int = MOST_NAMES) -> Mapping[str, list[StoreName]]:
+        """Return names of stores by their ids, of repositories at most `most` and one more."""
+        found: dict[str, set[StoreName]] = {}
+        names = await self._named.naming(ids, most + 1)
+        for each in names:
+            if each.protocol != MLFLOW:
+                name = StoreName(each.protocol, shown_name(each.protocol, each.repository, each.name))
+                found.setdefault(each.store, set()).add(name)
+        for store, folder in await self._mlflow.naming([each for each in names if each.protocol == MLFLOW]):
+            found.setdefault(store, set()).add(StoreName(MLFLOW, shown_name(MLFLOW, "", folder)))
+        return {store: sorted(names, key=_order) for store, names in found.items()}
+
+
+def _order(name: StoreName) -> tuple[str, str]:
+    return name.protocol, name.name
+
+
+def _with_names(store: Store, names: Collection[StoreName]) -> Store:
+    tags = [StoreName("tag", tag) for tag in store.tags]
+    return replace(store, names=(*tags, *names)[:MOST_NAMES])
+
+
+def _still_named(store_id: str, left: Sequence[StoreName]) -> StillNamed:
+    shown = ", ".join(f"{each.name} ({each.protocol})" for each in left[:10])
+    others = f" and {len(left) - 10} more" if len(left) > 10 else ""
+    error = StillNamed(
+        f"Store {store_id[:12]} is referenced by {shown}{others}: remove these names first, or list them in `force`"
+    )
+    error.names = tuple((each.protocol, each.name) for each in left[:MOST_NAMES])
+    error.more = len(left) > MOST_NAMES
+    return error
+
+
+class _Entry(NamedTuple):
+    """A repository in a list: its name as it is shown, its place in a cursor, and what makes its summary."""
+
+    name: str
+    place: str
+    summary: Callable[[], Awaitable[RepositorySummary | None]]
+
+
+class _Registry(Protocol):
+    """Repositories of one protocol."""
+
+    protocol: ClassVar[str]
+
+    async def entries(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[_Entry], bool]:
+        """Return a page of the repositories whose names may begin with `prefix`, and True if there are more."""
+
+    async def refs(self, name: str, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
+        """Return a page of the branches and tags of a repository, and the place of the next page."""
+
+
+class _Hub:
+    protocol: ClassVar = "hub"
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores, self._repositories = stores, repositories_of(stores)
+
+    async def entries(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[_Entry], bool]:
+        names, more = await self._repositories.names(prefix, limit=limit, after=after)
+        return [_Entry(name, name, partial(self._summary, name)) for name in names], more
+
+    async def refs(self, name: str, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
+        return await (await self._repositories.get(name)).log.page(limit, after)
+
+    async def _summary(self, name: str) -> RepositorySummary:
+        repository = await self._repositories.get(name)
+        plain = RepositorySummary(name, "hub", None, None, None, None, None, repository.created)
+        main = await repository.log.ref("heads", MAIN)
+        if main.commit.store is not None:
+            return await _sized(self._stores, plain, _version(name, "hub", main))
+        pushed = await ArtifactCommits(self._stores, name).head()
+        return plain if pushed is None else await _sized(self._stores, plain, _version(name, "oci", pushed))
+
+
+class _Oci:
+    protocol: ClassVar = "oci"
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores, self._repositories = stores, repositories_of(stores)
+
+    async def entries(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[_Entry], bool]:
+        names, more = await repository_names(self._stores, limit=limit, after=after, prefix=prefix)
+        return [_Entry(name, name, partial(self._summary, name)) for name in names], more
+
+    async def refs(self, name: str, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
+        return await ArtifactCommits(self._stores, name).page(limit=limit, after=after)
+
+    async def _summary(self, name: str) -> RepositorySummary | None:
+        with suppress(NoRepository, InvalidInput):  # names of OCI may be longer than those of the hub
+            if (await self._repositories.current(name)).name.lower() == name:
+                return None  # one of the hub too, which has been listed
+        head = await ArtifactCommits(self._stores, name).head()
+        if head is None:
+            return None
+        plain = RepositorySummary(name, "oci", None, None, None, None, None, head.commit.time)
+        return await _sized(self._stores, plain, _version(name, "oci", head))
+
+
+class _Mlflow:
+    protocol: ClassVar = "mlflow"
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores, self._table = stores, MlflowArtifacts(stores).table
+
+    async def entries(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[_Entry], bool]:
+        if not (prefix.startswith(FOLDERS) or FOLDERS.startswith(prefix)):
+            return [], False
+        below, _, _ = prefix.removeprefix(FOLDERS).rpartition("/") if prefix.startswith(FOLDERS) else ("", "", "")
+        found, more = await self._table.folders(below, limit=limit, after=after)
+        return [_Entry(FOLDERS + each.path, each.path, partial(self._summary, each)) for each in found], more
+
+    async def refs(self, name: str, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
+        return [], None
+
+    async def _summary(self, folder: ArtifactFolder) -> RepositorySummary:
+        uri = FOLDERS + folder.path
+        plain = RepositorySummary(uri, "mlflow", uri, None, None, None, None, folder.updated)
+        frozen = await self._table.last_frozen(folder.path)
+        if frozen is None:
+            return plain
+        return await _sized(self._stores, plain, RepositoryVersion("", "", uri, frozen[0], folder.updated))
+
+
+class RepositoryPages:
+    """Pages of the repositories of one space, and of their versions, at a cost that depends on the page alone.
+
+    Repositories of the hub come first, then those that only OCI clients have filled, then folders of MLflow's
+    artifacts; each by name. A page may be empty, and yet be followed by another.
+    """
+
+    def __init__(self, stores: Stores) -> None:
+        self._repositories = repositories_of(stores)
+        self._registries: Sequence[_Registry] = _Hub(stores), _Oci(stores), _Mlflow(stores)
+
+    async def page(self, prefix: str, *, limit: int, cursor: str | None) -> ResultPage[RepositorySummary]:
+        """Return a page of the repositories whose names begin with `prefix`.
+
+        Raise `InvalidInput` for a cursor of another call.
+        """
+        registries, after = self._place(cursor)
+        if len(prefix) > _LONGEST:
+            return ResultPage(())
+        found, next_cursor = list[_Entry](), None
+        for each in registries:
+            if len(found) == limit:
+                next_cursor = f"{each.protocol} "
+                break
+            entries, more = await each.entries(prefix, limit=limit - len(found), after=after)
+            # The last folder of a prefix of MLflow may be spelled in part.
+            found += [entry for entry in entries if entry.name.startswith(prefix)]
+            after = None
+            if more:
+                next_cursor = f"{each.protocol} {entries[-1].place}"
+                break
+        summaries = await map_concurrently(_summary, found)
+        return ResultPage([each for each in summaries if each is not None], next_cursor)
+
+    async def versions(self, name: str, *, limit: int, cursor: str | None) -> ResultPage[RepositoryVersion]:
+        """Return a page of the branches and tags that have files: those of the hub, then those of OCI.
+
+        Raise `NoRepository` if there is none of that name.
+        """
+        name = (await self._repositories.find(name, moved=True)).name
+        (registry, *others), after = self._place(cursor)
+        refs, following = await registry.refs(name, limit=limit, after=after)
+        next_cursor = None if following is None else f"{registry.protocol} {following}"
+        if following is None and registry.protocol == _Hub.protocol:
+            next_cursor = f"{others[0].protocol} "
+        versions = [_version(name, registry.protocol, ref) for ref in refs if ref.commit.store is not None]
+        return ResultPage(versions, next_cursor)
+
+    def _place(self, cursor: str | None) -> tuple[Sequence[_Registry], str | None]:
+        """Return the registries from the one in a cursor on, and the last name of the page before, if any."""
+        protocol, _, after = (cursor or "hub ").partition(" ")
+        for number, each in enumerate(self._registries):
+            if each.protocol == protocol and len(after) <= _LONGEST_CURSOR:
+                return self._registries[number:], after or None
+        raise InvalidInput("this cursor was not given by this service")
+
+
+async def _summary(entry: _Entry) -> RepositorySummary | None:
+    """Return the summary of a repository; None if it is gone, damaged, or listed under another protocol."""
+    try:
+        return await entry.summary()
+    except NotFound:
+        return None
+    except IntegrityError:
+        _log.exception("repository %r omitted from a list, its records are damaged", entry.name)
+        return None
+
+
+async def _sized(stores: Stores, plain: RepositorySummary, head: RepositoryVersion) -> RepositorySummary:
+    """With its head and the facts of that store, unless it has been removed."""
+    try:
+        store = (await stores.manifests.get(head.store)).as_store()
+    except NotFound:
+        return plain
+    return replace(
+        plain,
+        ref=head.ref,
+        store=store.id,
+        type=store.type,
+        size=store.size,
+        files=len(store.files),
+        updated=head.updated,
+    )
+
+
+def _version(name: str, protocol: str, ref: Ref) -> RepositoryVersion:
+    store = ref.commit.store
+    assert store is not None, "versions have files"
+    # A name without a slash is taken for a tag of a store.
+    named = f"{name}{':' if protocol == 'oci' else '@'}{ref.name}" if "/" in name else store
+    return RepositoryVersion(ref.name, "branch" if ref.kind == "heads" else "tag", named, store, ref.commit.time)
