@@ -45,13 +45,12 @@ def test_small_files_are_no_objects_and_are_read_from_the_manifest(on: object) -
 
 
 @pytest.mark.parametrize(("size", "objects"), [(LARGEST_HELD, 0), (LARGEST_HELD + 1, 1)])
-def test_the_bytes_of_all_files_together_decide(size: int, objects: int) -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        info = (await upload(stores, files_of(size))).store
-        assert len(await objects_in(storage)) == objects
-        await assert_whole(stores, info)
-
-    in_memory(work)
+async def test_the_bytes_of_all_files_together_decide(
+    stores: Stores, storage: Storage, size: int, objects: int
+) -> None:
+    info = (await upload(stores, files_of(size))).store
+    assert len(await objects_in(storage)) == objects
+    await assert_whole(stores, info)
 
 
 def test_where_bytes_lie_is_no_part_of_a_stores_identity(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,35 +62,31 @@ def test_where_bytes_lie_is_no_part_of_a_stores_identity(monkeypatch: pytest.Mon
     assert in_memory(made) == held
 
 
-def test_files_of_many_manifests_do_not_gather_in_one() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        taken = {}
-        for number in range(3):
-            info = (await upload(stores, {"a": bytes([number]) * (LARGEST_HELD // 2)})).store
-            taken[f"f{number}"] = (await stores.files(info.id))["a"]
-        async with await stores.ingest(IngestRequest()) as ingest:
-            await ingest.take(taken)
-            together = (await ingest.commit()).store
-        assert len(await objects_in(storage)) == 1
-        whole = await assert_whole(stores, together)
-        assert whole["file f1"] == bytes([1]) * (LARGEST_HELD // 2)
-
-    in_memory(work)
+async def test_files_of_many_manifests_do_not_gather_in_one(stores: Stores, storage: Storage) -> None:
+    taken = {}
+    for number in range(3):
+        info = (await upload(stores, {"a": bytes([number]) * (LARGEST_HELD // 2)})).store
+        taken[f"f{number}"] = (await stores.files(info.id))["a"]
+    async with await stores.ingest(IngestRequest()) as ingest:
+        await ingest.take(taken)
+        together = (await ingest.commit()).store
+    assert len(await objects_in(storage)) == 1
+    whole = await assert_whole(stores, together)
+    assert whole["file f1"] == bytes([1]) * (LARGEST_HELD // 2)
 
 
-def test_a_collection_without_grace_leaves_a_held_store_and_takes_a_removed_one_whole() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        stays, goes = [(await upload(stores, {"a": text})).store for text in (b"stays", b"goes")]
-        await stores.delete(goes.id)
-        await collect_garbage(storage, grace_seconds=-1)
-        assert set(await visible(stores)) == {stays.id}
-        await assert_whole(stores, stays)
-        rows = await stores.database.read(lambda tx: tx.all("SELECT digest FROM stores"))
-        assert rows == [(stays.id,)], "with its row the bytes of the other are gone"
-        with pytest.raises(NotFound):
-            await stores.restore(goes.id)
-
-    in_memory(work)
+async def test_a_collection_without_grace_leaves_a_held_store_and_takes_a_removed_one_whole(
+    stores: Stores, storage: Storage
+) -> None:
+    stays, goes = [(await upload(stores, {"a": text})).store for text in (b"stays", b"goes")]
+    await stores.delete(goes.id)
+    await collect_garbage(storage, grace_seconds=-1)
+    assert set(await visible(stores)) == {stays.id}
+    await assert_whole(stores, stays)
+    rows = await stores.database.read(lambda tx: tx.all("SELECT digest FROM stores"))
+    assert rows == [(stays.id,)], "with its row the bytes of the other are gone"
+    with pytest.raises(NotFound):
+        await stores.restore(goes.id)
 
 
 def test_held_files_are_sent_again_and_exist() -> None:

@@ -14,7 +14,6 @@ from tests.support.stores import (
     assert_whole,
     collect_a_day_later,
     collect_garbage,
-    in_memory,
     keys_in,
     objects_in,
     onnx,
@@ -38,15 +37,12 @@ async def told(stores: Stores, data: bytes | dict[str, bytes], request: IngestRe
     return await upload(stores, data, request, expected_sha256=hashlib.sha256(content).digest())
 
 
-def test_nothing_is_written_of_what_is_there() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        first = await upload(stores, MODEL)
-        before = await keys_in(storage)
-        again = await told(stores, MODEL)
-        assert (again.store, again.created) == (first.store, False)
-        assert await keys_in(storage) == before
-
-    in_memory(work)
+async def test_nothing_is_written_of_what_is_there(stores: Stores, storage: Storage) -> None:
+    first = await upload(stores, MODEL)
+    before = await keys_in(storage)
+    again = await told(stores, MODEL)
+    assert (again.store, again.created) == (first.store, False)
+    assert await keys_in(storage) == before
 
 
 @pytest.mark.parametrize(
@@ -73,55 +69,43 @@ async def test_the_store_is_the_one_that_is_made_without_a_digest(
     assert (again.store, again.created) == (first.store, False)
 
 
-def test_a_large_file_that_is_there_is_read_and_not_written() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        first = await told(stores, LARGE)
-        before = await keys_in(storage)
-        again = await told(stores, LARGE)
-        assert (again.store, again.created) == (first.store, False)
-        assert await keys_in(storage) == before
-
-    in_memory(work)
+async def test_a_large_file_that_is_there_is_read_and_not_written(stores: Stores, storage: Storage) -> None:
+    first = await told(stores, LARGE)
+    before = await keys_in(storage)
+    again = await told(stores, LARGE)
+    assert (again.store, again.created) == (first.store, False)
+    assert await keys_in(storage) == before
 
 
-def test_another_store_of_a_large_file_shares_its_object() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        first = await told(stores, LARGE)
-        objects = await objects_in(storage)
-        other = await told(stores, {"other.onnx": LARGE}, IngestRequest(max_chunk=1 << 20))
-        assert other.created
-        assert other.store.id != first.store.id
-        assert await objects_in(storage) == objects
-        await stores.delete(first.store.id)
-        await collect_a_day_later(storage)
-        await assert_whole(stores, other.store)
-
-    in_memory(work)
+async def test_another_store_of_a_large_file_shares_its_object(stores: Stores, storage: Storage) -> None:
+    first = await told(stores, LARGE)
+    objects = await objects_in(storage)
+    other = await told(stores, {"other.onnx": LARGE}, IngestRequest(max_chunk=1 << 20))
+    assert other.created
+    assert other.store.id != first.store.id
+    assert await objects_in(storage) == objects
+    await stores.delete(first.store.id)
+    await collect_a_day_later(storage)
+    await assert_whole(stores, other.store)
 
 
-def test_the_digest_of_another_large_file_gives_nobody_its_bytes() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        await told(stores, LARGE)
-        before = await keys_in(storage)
-        with pytest.raises(ChecksumMismatch):
-            await upload(stores, onnx(2 << 20, seed=2), expected_sha256=hashlib.sha256(LARGE).digest())
-        with pytest.raises(ChecksumMismatch):
-            await upload(stores, LARGE[:-1], expected_sha256=hashlib.sha256(LARGE).digest())
-        assert await keys_in(storage) == before
-
-    in_memory(work)
+async def test_the_digest_of_another_large_file_gives_nobody_its_bytes(stores: Stores, storage: Storage) -> None:
+    await told(stores, LARGE)
+    before = await keys_in(storage)
+    with pytest.raises(ChecksumMismatch):
+        await upload(stores, onnx(2 << 20, seed=2), expected_sha256=hashlib.sha256(LARGE).digest())
+    with pytest.raises(ChecksumMismatch):
+        await upload(stores, LARGE[:-1], expected_sha256=hashlib.sha256(LARGE).digest())
+    assert await keys_in(storage) == before
 
 
-def test_a_large_file_of_a_removed_store_is_written() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        first = (await told(stores, LARGE)).store
-        lost = (await stores.view(first.id)).manifest.object_ids
-        await stores.delete(first.id)
-        made = await told(stores, {"other.onnx": LARGE})
-        async with opened(storage) as fresh:
-            assert not lost & (await fresh.view(made.store.id)).manifest.object_ids
-
-    in_memory(work)
+async def test_a_large_file_of_a_removed_store_is_written(stores: Stores, storage: Storage) -> None:
+    first = (await told(stores, LARGE)).store
+    lost = (await stores.view(first.id)).manifest.object_ids
+    await stores.delete(first.id)
+    made = await told(stores, {"other.onnx": LARGE})
+    async with opened(storage) as fresh:
+        assert not lost & (await fresh.view(made.store.id)).manifest.object_ids
 
 
 def test_a_large_file_whose_store_goes_while_it_is_sent_again_is_written_or_refused() -> None:
@@ -157,19 +141,18 @@ def test_a_large_file_whose_store_goes_while_it_is_sent_again_is_written_or_refu
 
 
 @pytest.mark.parametrize("left", [None, b"half of it"])
-def test_a_large_file_whose_object_is_lost_is_written(left: bytes | None) -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        await told(stores, LARGE)
-        (lost,) = await objects_in(storage)
-        if left is None:
-            await storage.delete(ObjectKey(lost))
-        else:
-            await storage.put(ObjectKey(lost), left)
-        made = await told(stores, LARGE)
-        async with opened(storage) as fresh:
-            await assert_whole(fresh, made.store)
-
-    in_memory(work)
+async def test_a_large_file_whose_object_is_lost_is_written(
+    stores: Stores, storage: Storage, left: bytes | None
+) -> None:
+    await told(stores, LARGE)
+    (lost,) = await objects_in(storage)
+    if left is None:
+        await storage.delete(ObjectKey(lost))
+    else:
+        await storage.put(ObjectKey(lost), left)
+    made = await told(stores, LARGE)
+    async with opened(storage) as fresh:
+        await assert_whole(fresh, made.store)
 
 
 async def test_tags_are_set_and_others_told(stores: Stores) -> None:

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import pytest
-from tests.support.stores import collect_a_day_later, in_memory, in_time, keys_in, keys_of, read, upload, written
+from tests.support.stores import collect_a_day_later, in_time, keys_in, keys_of, read, upload, written
 
 from protoslice.catalog.manifest import Manifest, ObjectExtent, ObjectLocation
 from protoslice.errors import Conflict
@@ -72,79 +72,67 @@ async def the_manifest(stores: Stores, store: str) -> Manifest:
     return (await stores.view(store)).manifest
 
 
-def test_twenty_versions_take_the_room_of_what_is_new() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        ids, contents = await chain(stores, 20)
-        assert sum((await written(storage)).values()) <= 1.35 * len(contents[0])
-        for store, content in zip(ids, contents, strict=True):
-            assert await read((await stores.view(store)).file(FILE)) == content
-        last, content = (await stores.view(ids[-1])).file(FILE), contents[-1]
-        size = len(content)
-        for start, end in ((0, 1), (TENSOR - 1, TENSOR + 9), (3, 30 * TENSOR + 7), (size - 1, size), (17, size - 17)):
-            assert await read(last, start, end) == content[start:end]
-
-    in_memory(work)
+async def test_twenty_versions_take_the_room_of_what_is_new(stores: Stores, storage: Storage) -> None:
+    ids, contents = await chain(stores, 20)
+    assert sum((await written(storage)).values()) <= 1.35 * len(contents[0])
+    for store, content in zip(ids, contents, strict=True):
+        assert await read((await stores.view(store)).file(FILE)) == content
+    last, content = (await stores.view(ids[-1])).file(FILE), contents[-1]
+    size = len(content)
+    for start, end in ((0, 1), (TENSOR - 1, TENSOR + 9), (3, 30 * TENSOR + 7), (size - 1, size), (17, size - 17)):
+        assert await read(last, start, end) == content[start:end]
 
 
-def test_versions_stay_when_those_before_them_are_removed_and_collected() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        ids, contents = await chain(stores, 6)
-        for store in ids[:-1]:
-            await stores.delete(store)
-        for _ in range(3):
-            await collect_a_day_later(storage)
-        assert await read((await stores.view(ids[-1])).file(FILE)) == contents[-1]
-        assert sum((await written(storage)).values()) <= 1.35 * len(contents[0])
-        assert await in_time(storage) == [ids[-1]]
-        await stores.delete(ids[-1])
-        for _ in range(3):
-            await collect_a_day_later(storage)
-        assert await keys_in(storage) == ["protoslice.json"]
-
-    in_memory(work)
+async def test_versions_stay_when_those_before_them_are_removed_and_collected(stores: Stores, storage: Storage) -> None:
+    ids, contents = await chain(stores, 6)
+    for store in ids[:-1]:
+        await stores.delete(store)
+    for _ in range(3):
+        await collect_a_day_later(storage)
+    assert await read((await stores.view(ids[-1])).file(FILE)) == contents[-1]
+    assert sum((await written(storage)).values()) <= 1.35 * len(contents[0])
+    assert await in_time(storage) == [ids[-1]]
+    await stores.delete(ids[-1])
+    for _ in range(3):
+        await collect_a_day_later(storage)
+    assert await keys_in(storage) == ["protoslice.json"]
 
 
-def test_a_long_chain_names_a_bounded_number_of_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_long_chain_names_a_bounded_number_of_objects(
+    stores: Stores, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Occasionally, a version writes the bytes of the lightest objects again."""
     monkeypatch.setattr(f"{SHARING}.MOST_LIGHT", 8)
-
-    async def work(stores: Stores, storage: Storage) -> None:
-        ids, contents = await chain(stores, 40)
-        for store, content in zip(ids, contents, strict=True):
-            manifest = await the_manifest(stores, store)
-            assert len(manifest.object_ids) <= 8 + 2
-            assert await read((await stores.view(store)).file(FILE)) == content
-        assert sum((await written(storage)).values()) <= len(contents[0]) + 2.5 * 39 * TENSOR, (
-            "each byte is written twice, about"
-        )
-
-    in_memory(work)
+    ids, contents = await chain(stores, 40)
+    for store, content in zip(ids, contents, strict=True):
+        manifest = await the_manifest(stores, store)
+        assert len(manifest.object_ids) <= 8 + 2
+        assert await read((await stores.view(store)).file(FILE)) == content
+    assert sum((await written(storage)).values()) <= len(contents[0]) + 2.5 * 39 * TENSOR, (
+        "each byte is written twice, about"
+    )
 
 
-def test_heavy_objects_are_shared_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_heavy_objects_are_shared_however_many(
+    stores: Stores, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(f"{SHARING}.MOST_LIGHT", 2)
     monkeypatch.setattr(f"{SHARING}.HEAVY", TENSOR)
-
-    async def work(stores: Stores, storage: Storage) -> None:
-        _, contents = await chain(stores, 20)
-        assert sum((await written(storage)).values()) <= 1.35 * len(contents[0])
-
-    in_memory(work)
+    _, contents = await chain(stores, 20)
+    assert sum((await written(storage)).values()) <= 1.35 * len(contents[0])
 
 
-def test_so_many_parts_are_shared_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_so_many_parts_are_shared_and_no_more(
+    stores: Stores, storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(f"{SHARING}.MOST_EXTENTS", 3)
-
-    async def work(stores: Stores, storage: Storage) -> None:
-        old = bytes(range(250)) * 400
-        first = (await upload(stores, {FILE: old})).store.id
-        steps = [Copy(first, FILE, at, 2000) for at in range(0, 60_000, 3000)]
-        new = b"".join(old[step.offset : step.offset + step.length] for step in steps)
-        second = await pushed(stores, {FILE: steps}, {FILE: new})
-        assert sum((await written(storage)).values()) - len(old) == len(new) - 3 * 2000
-        assert await read((await stores.view(second)).file(FILE)) == new
-
-    in_memory(work)
+    old = bytes(range(250)) * 400
+    first = (await upload(stores, {FILE: old})).store.id
+    steps = [Copy(first, FILE, at, 2000) for at in range(0, 60_000, 3000)]
+    new = b"".join(old[step.offset : step.offset + step.length] for step in steps)
+    second = await pushed(stores, {FILE: steps}, {FILE: new})
+    assert sum((await written(storage)).values()) - len(old) == len(new) - 3 * 2000
+    assert await read((await stores.view(second)).file(FILE)) == new
 
 
 async def test_small_parts_are_written_anew(stores: Stores) -> None:
@@ -158,15 +146,12 @@ async def test_small_parts_are_written_anew(stores: Stores) -> None:
     assert await read((await stores.view(second)).file(FILE)) == new
 
 
-def test_a_damaged_part_is_not_shared() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        old = bytes(range(250)) * 400
-        first = (await upload(stores, {FILE: old})).store.id
-        await storage.put((await keys_of(stores, first))["file-0"], old[:-1] + b"?")
-        with pytest.raises(Conflict, match="missing or damaged"):
-            await pushed(stores, {FILE: [b"new", Copy(first, FILE, 0, len(old))]}, {FILE: b"new" + old})
-
-    in_memory(work)
+async def test_a_damaged_part_is_not_shared(stores: Stores, storage: Storage) -> None:
+    old = bytes(range(250)) * 400
+    first = (await upload(stores, {FILE: old})).store.id
+    await storage.put((await keys_of(stores, first))["file-0"], old[:-1] + b"?")
+    with pytest.raises(Conflict, match="missing or damaged"):
+        await pushed(stores, {FILE: [b"new", Copy(first, FILE, 0, len(old))]}, {FILE: b"new" + old})
 
 
 A, B = (ObjectLocation(size, key=f"objects/0-{name}/file-0") for name, size in (("a", 10), ("b", 20)))

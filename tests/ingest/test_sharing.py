@@ -100,20 +100,17 @@ async def half_removed(stores: Stores) -> dict[str, FileRef]:
     return refs
 
 
-def test_a_commit_of_many_files_writes_the_one_that_is_new() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        old = {f"{n}.bin": bytes([n]) * n for n in range(100)}
-        first = (await upload(stores, {"model.onnx": MODEL, "notes.txt": NOTES, **old})).store.id
-        before = sum((await written(storage)).values())
-        files = {path: ref for path, ref in (await stores.files(first)).items() if path != "notes.txt"}
-        second = await taken(stores, files, {"notes.txt": b"new"})
-        assert sum((await written(storage)).values()) - before == 3
-        info = (await visible(stores))[second]
-        await assert_whole(stores, info)
-        assert info.root == "model.onnx"
-        assert info.chunks == (await visible(stores))[first].chunks
-
-    in_memory(work)
+async def test_a_commit_of_many_files_writes_the_one_that_is_new(stores: Stores, storage: Storage) -> None:
+    old = {f"{n}.bin": bytes([n]) * n for n in range(100)}
+    first = (await upload(stores, {"model.onnx": MODEL, "notes.txt": NOTES, **old})).store.id
+    before = sum((await written(storage)).values())
+    files = {path: ref for path, ref in (await stores.files(first)).items() if path != "notes.txt"}
+    second = await taken(stores, files, {"notes.txt": b"new"})
+    assert sum((await written(storage)).values()) - before == 3
+    info = (await visible(stores))[second]
+    await assert_whole(stores, info)
+    assert info.root == "model.onnx"
+    assert info.chunks == (await visible(stores))[first].chunks
 
 
 async def test_a_store_of_taken_files_is_the_store_of_the_same_files_sent(stores: Stores) -> None:
@@ -126,51 +123,49 @@ async def test_a_store_of_taken_files_is_the_store_of_the_same_files_sent(stores
 
 
 @pytest.mark.parametrize("restored", [False, True])
-def test_files_stay_when_the_store_that_they_came_with_is_removed(restored: bool) -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        first = (await upload(stores, {"model.onnx": MODEL, "big": BIG, "notes.txt": NOTES})).store.id
-        refs = await stores.files(first)
-        second = await taken(stores, {"big": refs["big"]}, {"new": b"new"})
+async def test_files_stay_when_the_store_that_they_came_with_is_removed(
+    stores: Stores, storage: Storage, restored: bool
+) -> None:
+    first = (await upload(stores, {"model.onnx": MODEL, "big": BIG, "notes.txt": NOTES})).store.id
+    refs = await stores.files(first)
+    second = await taken(stores, {"big": refs["big"]}, {"new": b"new"})
+    await stores.delete(first)
+    if restored:
+        await stores.restore(first)
         await stores.delete(first)
-        if restored:
-            await stores.restore(first)
-            await stores.delete(first)
-        left = await collected(storage)
-        assert {*left} > {*refs["big"].location.keys}
-        assert len(left) == 2, "what is shared, and what is new"
-        assert await read((await stores.view(second)).file("big")) == BIG
-        assert await in_time(storage) == [second]
-        assert await stores.files_by_digest.find(sha(BIG)) == refs["big"], "its store is gone, and its objects are not"
-        assert await stores.files_by_digest.find(sha(MODEL)) is None
-        await stores.delete(second)
-        assert await collected(storage) == []
-        assert await keys_in(storage) == ["protoslice.json"]
-
-    in_memory(work)
+    left = await collected(storage)
+    assert {*left} > {*refs["big"].location.keys}
+    assert len(left) == 2, "what is shared, and what is new"
+    assert await read((await stores.view(second)).file("big")) == BIG
+    assert await in_time(storage) == [second]
+    assert await stores.files_by_digest.find(sha(BIG)) == refs["big"], "its store is gone, and its objects are not"
+    assert await stores.files_by_digest.find(sha(MODEL)) is None
+    await stores.delete(second)
+    assert await collected(storage) == []
+    assert await keys_in(storage) == ["protoslice.json"]
 
 
-def test_a_commit_that_comes_too_late_for_one_of_several_files_is_refused() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        first = (await upload(stores, {"big": BIG, "model.onnx": MODEL})).store.id
-        refs = await stores.files(first)
-        await taken(stores, {"big": refs["big"]})
-        async with await stores.ingest(IngestRequest()) as late:
-            await late.take({"model.onnx": refs["model.onnx"]})
-            await stores.delete(first)
-            with catalogue_of(storage).at(a_day_later):
-                await collect(storage, stores.database)  # the bytes stay for readers
-            with pytest.raises(Collected):
-                await late.commit()
-        assert len(await visible(stores)) == 1
-        async with await stores.ingest(IngestRequest()) as later:
-            await later.take({"model.onnx": refs["model.onnx"]})
-            with pytest.raises(Collected):
-                await later.commit()
-        again = await taken(stores, {"other": refs["big"]})
-        await collected(storage)
-        await assert_whole(stores, (await visible(stores))[again])
-
-    in_memory(work)
+async def test_a_commit_that_comes_too_late_for_one_of_several_files_is_refused(
+    stores: Stores, storage: Storage
+) -> None:
+    first = (await upload(stores, {"big": BIG, "model.onnx": MODEL})).store.id
+    refs = await stores.files(first)
+    await taken(stores, {"big": refs["big"]})
+    async with await stores.ingest(IngestRequest()) as late:
+        await late.take({"model.onnx": refs["model.onnx"]})
+        await stores.delete(first)
+        with catalogue_of(storage).at(a_day_later):
+            await collect(storage, stores.database)  # the bytes stay for readers
+        with pytest.raises(Collected):
+            await late.commit()
+    assert len(await visible(stores)) == 1
+    async with await stores.ingest(IngestRequest()) as later:
+        await later.take({"model.onnx": refs["model.onnx"]})
+        with pytest.raises(Collected):
+            await later.commit()
+    again = await taken(stores, {"other": refs["big"]})
+    await collected(storage)
+    await assert_whole(stores, (await visible(stores))[again])
 
 
 async def test_a_file_is_found_by_its_digest(stores: Stores) -> None:
@@ -183,19 +178,16 @@ async def test_a_file_is_found_by_its_digest(stores: Stores) -> None:
         await stores.files_by_digest.find("../" + sha(BIG))
 
 
-def test_a_damaged_store_finds_nothing_and_hides_no_other() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        first = (await upload(stores, {"big": BIG})).store.id
-        second = await taken(stores, {"same": (await stores.files(first))["big"]})
-        sql = "UPDATE stores SET manifest = :data WHERE digest = :store"
-        async with opened(storage) as fresh:
-            await stores.database.write(lambda tx: tx.run(sql, data=b"{}", store=second))
-            assert await fresh.files_by_digest.find(sha(BIG)) == (await stores.files(first))["big"]
-            await stores.database.write(lambda tx: tx.run(sql, data=b"{}", store=first))
-        async with opened(storage) as fresh:
-            assert await fresh.files_by_digest.find(sha(BIG)) is None
-
-    in_memory(work)
+async def test_a_damaged_store_finds_nothing_and_hides_no_other(stores: Stores, storage: Storage) -> None:
+    first = (await upload(stores, {"big": BIG})).store.id
+    second = await taken(stores, {"same": (await stores.files(first))["big"]})
+    sql = "UPDATE stores SET manifest = :data WHERE digest = :store"
+    async with opened(storage) as fresh:
+        await stores.database.write(lambda tx: tx.run(sql, data=b"{}", store=second))
+        assert await fresh.files_by_digest.find(sha(BIG)) == (await stores.files(first))["big"]
+        await stores.database.write(lambda tx: tx.run(sql, data=b"{}", store=first))
+    async with opened(storage) as fresh:
+        assert await fresh.files_by_digest.find(sha(BIG)) is None
 
 
 def test_taken_files_count_like_sent_ones() -> None:

@@ -134,14 +134,11 @@ def test_a_slow_body_keeps_its_upload_before_any_of_it_is_durable(monkeypatch: p
     assert seen[0] == seen[1] < seen[2] == seen[3], "told once, when half of the time was over"
 
 
-def test_whose_it_is_is_told_to_nobody() -> None:
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        found = await stores.uploads.create(wanted("203.0.113.77"))
-        settings = Settings(storage="memory://")
-        said = encode_fact(state_of(found)).decode() + str(upload_headers(found, {"app": create_app(settings)}))
-        assert "203.0.113.77" not in said
-
-    in_memory(work)
+async def test_whose_it_is_is_told_to_nobody(stores: Stores) -> None:
+    found = await stores.uploads.create(wanted("203.0.113.77"))
+    settings = Settings(storage="memory://")
+    said = encode_fact(state_of(found)).decode() + str(upload_headers(found, {"app": create_app(settings)}))
+    assert "203.0.113.77" not in said
 
 
 @pytest.mark.parametrize("ends", ["join", "assemble"])

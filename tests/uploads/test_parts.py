@@ -63,20 +63,14 @@ async def send(stores: Stores, data: bytes, sizes: Sequence[int], **wanted: obje
     return found
 
 
-def test_little_at_a_time_makes_few_parts() -> None:
+async def test_little_at_a_time_makes_few_parts(stores: Stores, storage: MemoryStorage) -> None:
     data = onnx(250_000, seed=1)
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        found = await send(stores, data, [300])
-        assert len(found.parts) <= 50
-        await collect_garbage(storage)
-        assert {key for part in found.parts for key in part.keys} <= {*await objects_in(storage)}
-        assert len(await objects_in(storage)) <= len(found.parts) + 1, (
-            "their sums lie in the record, and perhaps a state"
-        )
-        await assert_whole(stores, (await stores.view(found.store or "")).info)
-
-    in_memory(work)
+    found = await send(stores, data, [300])
+    assert len(found.parts) <= 50
+    await collect_garbage(storage)
+    assert {key for part in found.parts for key in part.keys} <= {*await objects_in(storage)}
+    assert len(await objects_in(storage)) <= len(found.parts) + 1, "their sums lie in the record, and perhaps a state"
+    await assert_whole(stores, (await stores.view(found.store or "")).info)
 
 
 def test_a_long_body_is_cut_into_parts() -> None:
@@ -331,18 +325,14 @@ def test_going_on_in_another_process_reads_little_again() -> None:
     asyncio.run(work())
 
 
-def test_a_state_that_is_lost_costs_only_time() -> None:
+async def test_a_state_that_is_lost_costs_only_time(stores: Stores, storage: MemoryStorage) -> None:
     data = onnx(300_000, seed=5)
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        found = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx"))
-        found = await stores.uploads.append(found.id, Body(pieces=pieces(data[:200_000]), offset=0))
-        assert found.saved is not None
-        await storage.delete(ObjectKey(found.saved.key))
-        found = await stores.uploads.append(found.id, Body(pieces=pieces(data[200_000:]), offset=200_000))
-        assert found.store == (await upload(stores, data)).store.id
-
-    in_memory(work)
+    found = await stores.uploads.create(NewUpload(length=len(data), path="model.onnx"))
+    found = await stores.uploads.append(found.id, Body(pieces=pieces(data[:200_000]), offset=0))
+    assert found.saved is not None
+    await storage.delete(ObjectKey(found.saved.key))
+    found = await stores.uploads.append(found.id, Body(pieces=pieces(data[200_000:]), offset=200_000))
+    assert found.store == (await upload(stores, data)).store.id
 
 
 def test_what_expired_is_collected_and_stores_of_uploads_are_not() -> None:
@@ -384,95 +374,73 @@ def test_a_store_keeps_its_objects_when_its_upload_is_removed_and_an_upload_thos
     in_memory(work, StoreOptions(uploads=UploadOptions(part_bytes=70_000)))
 
 
-def test_an_upload_in_use_is_not_collected_within_the_grace() -> None:
+async def test_an_upload_in_use_is_not_collected_within_the_grace(stores: Stores, storage: MemoryStorage) -> None:
     data = onnx(200_000, seed=7)
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        found = await stores.uploads.create(NewUpload(length=len(data)))
-        await stores.uploads.append(found.id, Body(pieces=pieces(data[:100_000]), offset=0))
-        before = await keys_in(storage)
-        await asyncio.sleep(0.002)
-        await collect_garbage(storage, grace_seconds=0)
-        assert await keys_in(storage) == before
-        done = await stores.uploads.append(found.id, Body(pieces=pieces(data[100_000:]), offset=100_000))
-        assert done.state == "stored"
-
-    in_memory(work)
+    found = await stores.uploads.create(NewUpload(length=len(data)))
+    await stores.uploads.append(found.id, Body(pieces=pieces(data[:100_000]), offset=0))
+    before = await keys_in(storage)
+    await asyncio.sleep(0.002)
+    await collect_garbage(storage, grace_seconds=0)
+    assert await keys_in(storage) == before
+    done = await stores.uploads.append(found.id, Body(pieces=pieces(data[100_000:]), offset=100_000))
+    assert done.state == "stored"
 
 
-def test_a_damaged_record_is_an_error_and_harms_no_other() -> None:
+async def test_a_damaged_record_is_an_error_and_harms_no_other(stores: Stores, storage: MemoryStorage) -> None:
     data = onnx(200_000, seed=7)
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        broken = await stores.uploads.create(NewUpload(length=len(data)))
-        await catalogue_of(storage).write(lambda tx: tx.run("UPDATE uploads SET record = '{}'"))
-        with pytest.raises(IntegrityError):
-            await stores.uploads.get(broken.id)
-        assert (await send(stores, data, [90_000])).state == "stored"
-        await collect_garbage(storage, grace_seconds=3600)
-
-    in_memory(work)
+    broken = await stores.uploads.create(NewUpload(length=len(data)))
+    await catalogue_of(storage).write(lambda tx: tx.run("UPDATE uploads SET record = '{}'"))
+    with pytest.raises(IntegrityError):
+        await stores.uploads.get(broken.id)
+    assert (await send(stores, data, [90_000])).state == "stored"
+    await collect_garbage(storage, grace_seconds=3600)
 
 
-def test_manifests_name_every_object_they_need() -> None:
+async def test_manifests_name_every_object_they_need(stores: Stores) -> None:
     data = onnx(200_000, seed=8)
-
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        found = await send(stores, data, [90_000])
-        manifest = (await stores.view(found.store or "")).manifest
-        assert manifest.object_ids == {each for part in found.parts for each in part.object_ids}
-        rows = await stores.database.read(lambda tx: tx.all("SELECT object FROM store_objects"))
-        assert {object for (object,) in rows} == manifest.object_ids
-        assert Manifest.decode(manifest.encode()) == manifest
-
-    in_memory(work)
+    found = await send(stores, data, [90_000])
+    manifest = (await stores.view(found.store or "")).manifest
+    assert manifest.object_ids == {each for part in found.parts for each in part.object_ids}
+    rows = await stores.database.read(lambda tx: tx.all("SELECT object FROM store_objects"))
+    assert {object for (object,) in rows} == manifest.object_ids
+    assert Manifest.decode(manifest.encode()) == manifest
 
 
 @pytest.mark.parametrize("sizes", [[1000], [150_000]])
-def test_a_flipped_bit_in_a_part_is_never_given_out(sizes: list[int]) -> None:
+async def test_a_flipped_bit_in_a_part_is_never_given_out(
+    stores: Stores, storage: MemoryStorage, sizes: list[int]
+) -> None:
     data = onnx(250_000, seed=9)
-
-    async def work(stores: Stores, storage: MemoryStorage) -> None:
-        found = await send(stores, data, sizes)
-        key = ObjectKey(found.parts[-1].key or "")
-        content = bytearray(await storage.get_range(key, 0, found.parts[-1].size))
-        content[len(content) // 2] ^= 1
-        await storage.put(key, bytes(content))
-        with pytest.raises(IntegrityError):
-            await assert_whole(stores, (await stores.view(found.store or "")).info)
-
-    in_memory(work)
+    found = await send(stores, data, sizes)
+    key = ObjectKey(found.parts[-1].key or "")
+    content = bytearray(await storage.get_range(key, 0, found.parts[-1].size))
+    content[len(content) // 2] ^= 1
+    await storage.put(key, bytes(content))
+    with pytest.raises(IntegrityError):
+        await assert_whole(stores, (await stores.view(found.store or "")).info)
 
 
 @pytest.mark.parametrize("name", ["graph_many_nodes.max20000.cpb", "graph_large_constants.max100000.uncompressed.cpb"])
-def test_chunked_protos_come_in_parts_too(name: str) -> None:
+async def test_chunked_protos_come_in_parts_too(stores: Stores, name: str) -> None:
     data = (CHUNKED / name).read_bytes()
-
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        found = await send(stores, data, [len(data) // 3, 1000], path=name)
-        assert len(found.parts) > 2
-        info = (await stores.view(found.store or "")).info
-        whole = await assert_whole(stores, info)
-        await stores.delete(info.id)
-        again = (await upload(stores, {name: data})).store
-        assert again.id == info.id
-        assert await assert_whole(stores, again) == whole
-
-    in_memory(work)
+    found = await send(stores, data, [len(data) // 3, 1000], path=name)
+    assert len(found.parts) > 2
+    info = (await stores.view(found.store or "")).info
+    whole = await assert_whole(stores, info)
+    await stores.delete(info.id)
+    again = (await upload(stores, {name: data})).store
+    assert again.id == info.id
+    assert await assert_whole(stores, again) == whole
 
 
-def test_a_type_of_an_uploaded_schema() -> None:
+async def test_a_type_of_an_uploaded_schema(stores: Stores) -> None:
     data = onnx(200_000, seed=12)
     files = descriptor_pb2.FileDescriptorSet()
     file = files.file.add(name="own.proto", package="own", syntax="proto3")
     file.message_type.add(name="Thing").field.add(name="x", number=1, type=9, label=1)
-
-    async def work(stores: Stores, _: MemoryStorage) -> None:
-        await stores.schemas.put("own", files.SerializeToString())
-        found = await send(stores, data, [90_000], request=IngestRequest(type="own.Thing"))
-        info = (await stores.view(found.store or "")).info
-        assert info.type == "own.Thing"
-        await assert_whole(stores, info)
-        assert (await upload(stores, data, IngestRequest(type="own.Thing"))).store.id == info.id
-
-    in_memory(work)
+    await stores.schemas.put("own", files.SerializeToString())
+    found = await send(stores, data, [90_000], request=IngestRequest(type="own.Thing"))
+    info = (await stores.view(found.store or "")).info
+    assert info.type == "own.Thing"
+    await assert_whole(stores, info)
+    assert (await upload(stores, data, IngestRequest(type="own.Thing"))).store.id == info.id

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from tests.support.catalogues import catalogue_of
 from tests.support.seeded import Counting
-from tests.support.stores import collect_a_day_later, derived_in, in_memory, onnx, opened, some, upload
+from tests.support.stores import collect_a_day_later, derived_in, onnx, opened, some, upload
 
 from protoslice.facts import PiecePlace
 from protoslice.storage import MemoryStorage, Storage
@@ -154,51 +154,39 @@ async def indexed(stores: Stores) -> dict[str, int]:
     return await stores.database.read(lambda tx: dict(tx.all(sql)))
 
 
-def test_a_store_that_is_gone_is_not_told_and_its_entries_are_collected() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        kept, gone = await with_pieces(stores, range(6)), await with_pieces(stores, range(3, 12))
-        await stores.delete(gone)
-        assert {place.store for place in await stores.locate(asked(range(3, 12)), None)} == {kept}
-        assert await indexed(stores) == {kept: 6, gone: 8}
-        await collect_a_day_later(storage)
-        assert await indexed(stores) == {kept: 6}
-        rows = await stores.database.read(lambda tx: tx.all("SELECT count(*) FROM pieces"))
-        assert rows[0][0] == 6
-        assert len(await stores.locate(asked(range(6)), None)) == 6
-
-    in_memory(work)
+async def test_a_store_that_is_gone_is_not_told_and_its_entries_are_collected(stores: Stores, storage: Storage) -> None:
+    kept, gone = await with_pieces(stores, range(6)), await with_pieces(stores, range(3, 12))
+    await stores.delete(gone)
+    assert {place.store for place in await stores.locate(asked(range(3, 12)), None)} == {kept}
+    assert await indexed(stores) == {kept: 6, gone: 8}
+    await collect_a_day_later(storage)
+    assert await indexed(stores) == {kept: 6}
+    rows = await stores.database.read(lambda tx: tx.all("SELECT count(*) FROM pieces"))
+    assert rows[0][0] == 6
+    assert len(await stores.locate(asked(range(6)), None)) == 6
 
 
-def test_a_store_that_was_restored_is_found() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        store = await with_pieces(stores, range(6))
-        await stores.delete(store)
-        assert await stores.locate(asked(range(6)), None) == []
-        await stores.restore(store)
-        await collect_a_day_later(storage)
-        assert len(await stores.locate(asked(range(6)), None)) == 6
-
-    in_memory(work)
+async def test_a_store_that_was_restored_is_found(stores: Stores, storage: Storage) -> None:
+    store = await with_pieces(stores, range(6))
+    await stores.delete(store)
+    assert await stores.locate(asked(range(6)), None) == []
+    await stores.restore(store)
+    await collect_a_day_later(storage)
+    assert len(await stores.locate(asked(range(6)), None)) == 6
 
 
-def test_a_store_that_came_again_is_found_once_its_table_is_made() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        store = await with_pieces(stores, range(6))
-        await stores.delete(store)
-        again = await upload(stores, {f"m.bin.{number}": piece(number) for number in range(6)})
-        assert (again.created, again.store.id) == (True, store)
-        (await table_of(await stores.view(store))).page(1, None)
-        await collect_a_day_later(storage)
-        assert len(await stores.locate(asked(range(6)), None)) == 6
-
-    in_memory(work)
+async def test_a_store_that_came_again_is_found_once_its_table_is_made(stores: Stores, storage: Storage) -> None:
+    store = await with_pieces(stores, range(6))
+    await stores.delete(store)
+    again = await upload(stores, {f"m.bin.{number}": piece(number) for number in range(6)})
+    assert (again.created, again.store.id) == (True, store)
+    (await table_of(await stores.view(store))).page(1, None)
+    await collect_a_day_later(storage)
+    assert len(await stores.locate(asked(range(6)), None)) == 6
 
 
-def test_a_store_without_a_table_costs_no_reading_of_files() -> None:
-    async def work(stores: Stores, storage: Storage) -> None:
-        await upload(stores, {f"m.bin.{number}": piece(number) for number in range(6)})
-        count, counting = await transactions(storage, asked(range(6)))
-        assert (count, dict(counting.calls)) == (1, {})
-        assert await derived_in(storage) == {}
-
-    in_memory(work)
+async def test_a_store_without_a_table_costs_no_reading_of_files(stores: Stores, storage: Storage) -> None:
+    await upload(stores, {f"m.bin.{number}": piece(number) for number in range(6)})
+    count, counting = await transactions(storage, asked(range(6)))
+    assert (count, dict(counting.calls)) == (1, {})
+    assert await derived_in(storage) == {}
