@@ -8,7 +8,7 @@ import pytest
 from tests.support.stores import collect_garbage, objects_in, onnx, opened, usage_of, written
 
 from protoslice.catalog import mlflow
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.mlflow import MlflowTable
 from protoslice.catalog.spaces import Quota
 from protoslice.errors import InvalidInput, LimitExceeded, QuotaExceeded
@@ -26,7 +26,7 @@ async def pieces(*data: bytes) -> AsyncIterator[bytes]:
         yield piece
 
 
-async def content(stores: Stores, file: KeptFile) -> bytes:
+async def content(stores: Stores, file: RepositoryFile) -> bytes:
     if file.store is None:
         return file.data or b""
     return await (await stores.view(file.store)).file(file.path or "").read(1 << 30)
@@ -150,7 +150,7 @@ async def test_a_file_written_while_its_folder_is_read_is_sealed_the_next_time(
     await artifacts.put("7/r/a", pieces(b"old"))
     read = MlflowTable.files
 
-    async def meanwhile(self: MlflowTable, folder: str) -> tuple[dict[str, KeptFile], bytes]:
+    async def meanwhile(self: MlflowTable, folder: str) -> tuple[dict[str, RepositoryFile], bytes]:
         found = await read(self, folder)
         await artifacts.put("7/r/b", pieces(b"new"))
         return found

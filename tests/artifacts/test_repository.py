@@ -19,7 +19,7 @@ from protoslice.artifacts import (
     RepositoryName,
 )
 from protoslice.artifacts.repository import BlobLocations
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.errors import NotFound
 from protoslice.serving import StoreOptions
 from protoslice.storage import Call, MemoryStorage, MeteredStorage
@@ -137,7 +137,7 @@ async def test_a_blob_that_comes_while_a_manifest_that_lacks_it_is_taken_is_part
     find = BlobLocations.find
     looked = 0
 
-    async def late(self: BlobLocations, digest: Digest) -> KeptFile | None:
+    async def late(self: BlobLocations, digest: Digest) -> RepositoryFile | None:
         nonlocal looked
         found, looked = await find(self, digest), looked + 1
         if looked == 1:

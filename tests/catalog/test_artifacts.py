@@ -10,7 +10,7 @@ import pytest
 from tests.support.rows import ACCOUNT, held, put_store
 
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.labels import OCI
 from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
 from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown
@@ -121,7 +121,7 @@ async def test_manifest_that_all_push_at_once_is_counted_once(
 
 
 async def test_blob_is_moved_by_who_saw_its_latest_place(one: ArtifactTable, other: ArtifactTable) -> None:
-    wanted = KeptFile(size=0, wanted=True)
+    wanted = RepositoryFile(size=0, wanted=True)
     done = await asyncio.gather(*(each.change_blob(D1, wanted, None) for each in (one, other)), return_exceptions=True)
     assert [type(each) for each in done if each is not None] == [ConcurrentChange]
     seen = await one.find_blob(D1)
@@ -130,13 +130,15 @@ async def test_blob_is_moved_by_who_saw_its_latest_place(one: ArtifactTable, oth
     for refused in (one.blob(D1), one.remove_blob(D1)):
         with pytest.raises(BlobUnknown):
             await refused
-    places = [KeptFile(size=1, upload=f"u{n}") for n in range(8)]
+    places = [RepositoryFile(size=1, upload=f"u{n}") for n in range(8)]
     moves = [(one, other)[n % 2].change_blob(D1, place, seen) for n, place in enumerate(places)]
     done = await asyncio.gather(*moves, return_exceptions=True)
     assert sum(isinstance(each, ConcurrentChange) for each in done) == 7, done
     found = await one.blob(D1)
     assert replace(found, version=b"") in places
-    await one.put_blobs({D1: KeptFile(size=1, store="s", path="p"), D2: KeptFile(size=2, store="s", path="q")})
+    await one.put_blobs(
+        {D1: RepositoryFile(size=1, store="s", path="p"), D2: RepositoryFile(size=2, store="s", path="q")}
+    )
     with pytest.raises(ConcurrentChange):
         await one.change_blob(D1, places[0], found)
     await one.remove_blob(D1)
@@ -147,8 +149,8 @@ async def test_blob_is_moved_by_who_saw_its_latest_place(one: ArtifactTable, oth
 async def test_rows_of_a_store_that_was_removed_are_refused(one: ArtifactTable) -> None:
     for change in (
         one.put_manifest(_manifest(D1, "none"), ["v"]),
-        one.put_blobs({D2: KeptFile(size=1, store="none", path="p")}),
-        one.change_blob(D2, KeptFile(size=1, store="none", path="p"), None),
+        one.put_blobs({D2: RepositoryFile(size=1, store="none", path="p")}),
+        one.change_blob(D2, RepositoryFile(size=1, store="none", path="p"), None),
     ):
         with pytest.raises(Conflict, match="removed in the meantime"):
             await change

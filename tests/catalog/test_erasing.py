@@ -17,7 +17,7 @@ from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
 from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.histories import Commit, History, Ref
-from protoslice.catalog.kept_files import KeptFile, KeptFiles
+from protoslice.catalog.kept_files import KeptFiles, RepositoryFile
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.repositories import RepositoryTable
@@ -57,20 +57,23 @@ async def fill(catalogue: Database) -> None:
             commit = Commit(place=f"{number}", store=store, parent=main.commit.place, number=number + 1)
             main = await history.move(main, commit)
         await history.create(Ref("tags", "v1", main.commit))
-        await KeptFiles(catalogue, SPACE, row.id, "staged").put("f", KeptFile(size=1, store=ERASED, path="f"))
+        await KeptFiles(catalogue, SPACE, row.id, "staged").put("f", RepositoryFile(size=1, store=ERASED, path="f"))
         git = GitObjectTable(catalogue, SPACE, row.id)
         await git.put([GitCommitRow("1", "ab", ERASED)], [GitObjectRow("cd", b"tree", ERASED)], None)
     await repositories.remove("ann/removed")
     for image, store in (("one", ERASED), ("two", ERASED), ("two", OTHER)):
         table = ArtifactTable(catalogue, ACCOUNT, image)
         await table.put_manifest(StoredManifest(Digest(f"sha256:{store}"), "m", b"{}", store), ["t"])
-        await table.put_blobs({Digest.of(b"b"): KeptFile(size=1, store=ERASED, path="b")})
+        await table.put_blobs({Digest.of(b"b"): RepositoryFile(size=1, store=ERASED, path="b")})
     mlflow = MlflowTable(catalogue, ACCOUNT)
     for folder in ("run", "changed"):
-        for name, file in (("a", KeptFile(size=1, data=b"a")), ("b", KeptFile(size=1, store=ERASED, path="b"))):
+        for name, file in (
+            ("a", RepositoryFile(size=1, data=b"a")),
+            ("b", RepositoryFile(size=1, store=ERASED, path="b")),
+        ):
             await mlflow.put(f"{folder}/{name}", file)
         await mlflow.freeze(folder, folder_version(await mlflow.versions(folder)), ERASED)
-    await mlflow.put("changed/c", KeptFile(size=1, data=b"c"))
+    await mlflow.put("changed/c", RepositoryFile(size=1, data=b"c"))
     uploads = UploadTable(catalogue, ACCOUNT)
     for state, store in (("stored", ERASED), ("complete", ""), ("open", "")):
         new = await uploads.create(an_upload(state, state=state, store=store), keep_seconds=60)

@@ -15,7 +15,7 @@ from tests.support.rows import ACCOUNT, history_of, put_store
 from protoslice.catalog import open_database
 from protoslice.catalog.abandoned import purge_commits, purge_repositories
 from protoslice.catalog.histories import Author, BranchMoved, Commit, NoCommit, NoRepository, Ref, RefExists
-from protoslice.catalog.kept_files import KeptFile, KeptFiles
+from protoslice.catalog.kept_files import KeptFiles, RepositoryFile
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import NamedStore, NamesOfStores, RepositoryTable
 from protoslice.catalog.stores import StoreTable
@@ -132,7 +132,7 @@ async def test_removal_of_a_repository_takes_all_that_is_in_it(database: Databas
     row = await RepositoryTable(database, ACCOUNT, HUB).get("ann/m")
     assert row is not None
     kept = KeptFiles(database, "team", row.id, "staged")
-    await kept.put("a", KeptFile(size=1, data=b"a"))
+    await kept.put("a", RepositoryFile(size=1, data=b"a"))
     assert await RepositoryTable(replica, ACCOUNT, HUB).remove("ann/m")
     await purge_repositories(replica)
     sql = "SELECT 1 FROM names UNION ALL SELECT 1 FROM commits UNION ALL SELECT 1 FROM kept_files"

@@ -13,7 +13,7 @@ from tests.support.rows import history_of
 
 from protoslice.catalog import listing
 from protoslice.catalog.histories import Commit, Ref
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.listing import SORTS, StoreQuery
 from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import new_id
@@ -59,7 +59,7 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
     mlflow = MlflowTable(database, Account(space))
     for number, word in enumerate(WORDS):
         folder, model = f"{word}/run".replace("\\", "="), made[number]
-        await mlflow.put(f"{folder}/f", KeptFile(size=1, store=model.digest, path="p"))
+        await mlflow.put(f"{folder}/f", RepositoryFile(size=1, store=model.digest, path="p"))
         await mlflow.freeze(folder, folder_version(await mlflow.versions(folder)), model.digest)
         model.names.append(f"mlflow-artifacts:/{folder}")
     history = await history_of(database, "ann/Bert", space=space)

@@ -28,7 +28,7 @@ from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.erasing import Eraser
 from protoslice.catalog.histories import Commit, History, Ref
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import OwnObject
@@ -305,8 +305,8 @@ async def prolong(database: Database) -> None:
     await uploads(database).put(UPLOAD, kept_parts=0, keep_seconds=1000, objects=ObjectChanges())
 
 
-async def end_uploads(database: Database) -> None:
-    await CollectorTable(database).end_uploads()
+async def expire_uploads(database: Database) -> None:
+    await CollectorTable(database).expire_uploads()
 
 
 async def a_free_object(database: Database) -> None:
@@ -362,7 +362,7 @@ def mlflow(database: Database) -> MlflowTable:
 
 
 async def put_loose_file(database: Database) -> None:
-    await mlflow(database).put("file", KeptFile(size=5, data=b"12345"))
+    await mlflow(database).put("file", RepositoryFile(size=5, data=b"12345"))
 
 
 async def a_loose_file_removed(database: Database) -> None:
@@ -373,7 +373,7 @@ async def a_loose_file_removed(database: Database) -> None:
 async def a_folder(database: Database) -> None:
     await put_store(database, "old")
     await put_store(database, "new")
-    await mlflow(database).put("run/file", KeptFile(size=5, data=b"12345"))
+    await mlflow(database).put("run/file", RepositoryFile(size=5, data=b"12345"))
     await database.write(lambda tx: tx.run("UPDATE kept_files SET version = 'one'"))
 
 
@@ -382,7 +382,7 @@ async def seal_old(database: Database) -> None:
 
 
 async def change_and_seal_new(database: Database) -> None:
-    await mlflow(database).put("run/file", KeptFile(size=5, data=b"54321"))
+    await mlflow(database).put("run/file", RepositoryFile(size=5, data=b"54321"))
     version = folder_version(await mlflow(database).versions("run"))
     await mlflow(database).freeze("run", version, "new")
 
@@ -418,7 +418,7 @@ RACES: Final = {
     "stores._version": Race(a_seen_store, describe_seen_store, describe_store),
     "tags._locked": Race(two_tagged_stores, put_seen_tag, move_tag),
     "uploads.UploadTable.add_xorb": Race(a_session, add_xorb, end_session),
-    "uploads.end_uploads": Race(an_expired_upload, prolong, end_uploads),
+    "uploads.expire_uploads": Race(an_expired_upload, prolong, expire_uploads),
     "webhooks.WebhookTable.put": Race(nothing, put_new_hook, put_other_hook),
 }
 """By the function of the statement; with a number where a function has several."""

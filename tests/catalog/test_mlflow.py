@@ -8,14 +8,14 @@ import pytest
 from tests.support.rows import ACCOUNT, held, put_store
 
 from protoslice.catalog import mlflow
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.mlflow import ChangedFolders, MlflowTable, NoArtifact, folder_version
 from protoslice.catalog.repositories import NamedStore, NamesOfStores
 from protoslice.catalog.spaces import Account
 from protoslice.database import Database
 from protoslice.errors import Conflict
 
-FILE = KeptFile(size=3, data=b"abc")
+FILE = RepositoryFile(size=3, data=b"abc")
 
 
 async def _folders(table: MlflowTable, below: str, limit: int, after: str) -> list[str]:
@@ -38,12 +38,12 @@ async def test_entries_show_one_level_whatever_the_page(database: Database, monk
 
 async def test_bytes_in_rows_are_counted_whoever_writes(database: Database, replica: Database) -> None:
     tables = [MlflowTable(database, ACCOUNT) for database in (database, replica)]
-    writes = [tables[n % 2].put("r/a", KeptFile(size=n, data=b"x" * n)) for n in range(1, 17)]
+    writes = [tables[n % 2].put("r/a", RepositoryFile(size=n, data=b"x" * n)) for n in range(1, 17)]
     await asyncio.gather(*writes)
     (file,) = (await tables[0].files("r"))[0].values()
     assert await held(database) == (file.size, 0, 0)
     await put_store(database, "s")
-    await tables[0].put("r/a", KeptFile(size=9, store="s", path="p"))
+    await tables[0].put("r/a", RepositoryFile(size=9, store="s", path="p"))
     assert (await held(database))[0] == 0
     await tables[0].remove("r")
     assert (await held(database))[0] == 0
@@ -53,7 +53,7 @@ async def test_bytes_of_files_in_no_folder_are_counted_whoever_writes(database: 
     tables = [MlflowTable(database, ACCOUNT) for database in (database, replica)]
     for round in range(20):
         sizes = range(round, round + 6)
-        await asyncio.gather(*(tables[n % 2].put(f"f{round}", KeptFile(size=n, data=b"x" * n)) for n in sizes))
+        await asyncio.gather(*(tables[n % 2].put(f"f{round}", RepositoryFile(size=n, data=b"x" * n)) for n in sizes))
     files = (await tables[0].files(""))[0]
     assert len(files) == 20
     assert await held(database) == (sum(file.size for file in files.values()), 0, 0)
@@ -88,7 +88,7 @@ async def test_folder_is_removed_in_parts(database: Database, monkeypatch: pytes
 async def test_file_of_a_store_that_was_removed_is_refused(database: Database) -> None:
     table = MlflowTable(database, ACCOUNT)
     with pytest.raises(Conflict, match="removed in the meantime"):
-        await table.put("r/a", KeptFile(size=1, store="none", path="p"))
+        await table.put("r/a", RepositoryFile(size=1, store="none", path="p"))
     assert await table.entries("r") == []
 
 
@@ -126,9 +126,9 @@ async def test_stores_are_found_by_files_and_seals(database: Database) -> None:
     table = MlflowTable(database, ACCOUNT)
     for store in ("s1", "s2", "t0", "t1", "t2"):
         await put_store(database, store)
-    await table.put("r/a/x", KeptFile(size=1, store="s1", path="x"))
-    await table.put("r/a/y", KeptFile(size=1, store="s1", path="x"))
-    await table.put("top", KeptFile(size=1, store="s2", path="top"))
+    await table.put("r/a/x", RepositoryFile(size=1, store="s1", path="x"))
+    await table.put("r/a/y", RepositoryFile(size=1, store="s1", path="x"))
+    await table.put("top", RepositoryFile(size=1, store="s2", path="top"))
     found = await NamesOfStores(database, "team").naming(["s1", "s2", "s3"], 9)
     held = [NamedStore("s1", "mlflow", "", "r/a", "file"), NamedStore("s2", "mlflow", "", "top", "file")]
     assert sorted(found, key=lambda each: each.store) == held

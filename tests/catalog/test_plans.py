@@ -15,7 +15,7 @@ from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.derived import DerivedTable
 from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObjectTable
 from protoslice.catalog.histories import Commit, History, Ref
-from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
+from protoslice.catalog.kept_files import KeptFiles, RepositoryFile, purge_kept_files
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.mlflow import ChangedFolders, MlflowTable, folder_version
@@ -72,7 +72,7 @@ def plans(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
 
 async def _mlflow(db: InlineDatabase) -> None:
     table = MlflowTable(db, ACCOUNT)
-    await table.put("r/a", KeptFile(size=1, store="x", path="p"))
+    await table.put("r/a", RepositoryFile(size=1, store="x", path="p"))
     await table.get("r/a")
     await table.entries("r")
     await table.files("r")
@@ -87,8 +87,8 @@ async def _mlflow(db: InlineDatabase) -> None:
 async def _artifacts(db: InlineDatabase) -> None:
     table, d, z = ArtifactTable(db, ACCOUNT, "m"), Digest.of(b"d"), Digest.of(b"z")
     await table.put_manifest(StoredManifest(d, "m", b"", "x", z, "{}"), ["t"])
-    await table.put_blobs({d: KeptFile(size=1, upload="u")})
-    await table.change_blob(d, KeptFile(size=1, store="x"), await table.blob(d))
+    await table.put_blobs({d: RepositoryFile(size=1, upload="u")})
+    await table.change_blob(d, RepositoryFile(size=1, store="x"), await table.blob(d))
     await table.manifest(d)
     await table.tagged("t")
     await table.known([d])
@@ -128,7 +128,7 @@ async def _repositories(db: InlineDatabase) -> None:
     await repositories.rename("m", "n")
     await repositories.rename("n", "m")
     await history.remove("heads", "main")
-    await KeptFiles(db, "team", row.id, "staged").put("a", KeptFile(size=1, upload="u"))
+    await KeptFiles(db, "team", row.id, "staged").put("a", RepositoryFile(size=1, upload="u"))
     await purge_kept_files(db, 0.0)
     await repositories.remove("m")
 
@@ -176,8 +176,8 @@ async def _collector(db: InlineDatabase) -> None:
     await ObjectTable(db).count_unpublished(0)
     await db.write(lambda tx: tx.many("UPDATE stores SET deleted = 1", [{}]))
     await table.expire_objects(0)
-    await table.end_uploads()
-    await table.forget_uploads(0)
+    await table.expire_uploads()
+    await table.purge_uploads(0)
     await table.purge_stores(0)
     await table.drop_objects(-1)
     async for rows in table.trash():

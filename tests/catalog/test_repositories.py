@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from tests.support.rows import ACCOUNT, put_store
 
-from protoslice.catalog.kept_files import KeptFile, KeptFiles, purge_kept_files
+from protoslice.catalog.kept_files import KeptFiles, RepositoryFile, purge_kept_files
 from protoslice.catalog.labels import HUB, OCI
 from protoslice.catalog.repositories import RepositoryExists, RepositoryTable
 from protoslice.catalog.spaces import Account
@@ -35,14 +35,14 @@ async def test_kept_files_are_replaced_and_go_with_their_uploads(database: Datab
     row = await RepositoryTable(database, ACCOUNT, HUB).create("m")
     await put_store(database, "s")
     with pytest.raises(Conflict, match="removed in the meantime"):
-        await KeptFiles(database, "team", row.id, "staged").put("a", KeptFile(size=3, store="none", path="p"))
+        await KeptFiles(database, "team", row.id, "staged").put("a", RepositoryFile(size=3, store="none", path="p"))
     kept = KeptFiles(database, "team", row.id, "staged")
-    first = await kept.put("a", KeptFile(size=3, upload="u"))
+    first = await kept.put("a", RepositoryFile(size=3, upload="u"))
     assert await kept.get("a") == first
-    second = await kept.put("a", KeptFile(size=1 << 40, store="s", path="p"))
+    second = await kept.put("a", RepositoryFile(size=1 << 40, store="s", path="p"))
     assert second.version != first.version
     assert await kept.get("a") == second == replace(second, upload=None)
-    await kept.put("b", KeptFile(size=3, upload="u"))
+    await kept.put("b", RepositoryFile(size=3, upload="u"))
     await purge_kept_files(database, 3600)
     assert await kept.get("b") is not None
     await purge_kept_files(database, -1)

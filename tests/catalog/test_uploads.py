@@ -133,15 +133,15 @@ def test_expired_uploads_end_and_are_forgotten_after_the_grace(catalogue: str) -
             made = await one.create(_upload(id, parts=_parts("1")), keep_seconds=seconds)
             changes = ObjectChanges(own=own([each]))
             made = await one.put(made, kept_parts=1, keep_seconds=None, objects=changes)
-        await CollectorTable(database).end_uploads()
-        await CollectorTable(database).forget_uploads(3600)
+        await CollectorTable(database).expire_uploads()
+        await CollectorTable(database).purge_uploads(3600)
         found = await one.get("a")
         assert found is not None
         assert (found[0].state, found[0].parts) == ("gone", ())
         assert await _refers(database) == {objects[0].id: True, objects[1].id: False}
         with pytest.raises(ConcurrentChange):
             await one.put(replace(found[0], epoch=1), kept_parts=0, keep_seconds=60, objects=_NONE)
-        await CollectorTable(database).forget_uploads(-1)
+        await CollectorTable(database).purge_uploads(-1)
         assert await one.get("a") is None
         assert await one.get("b") == (made, True)
 
@@ -206,7 +206,7 @@ def test_xorb_that_comes_twice_stays_as_it_came_first(catalogue: str) -> None:
         assert await _refers(database) == {objects[added.index(True)].id: True}
         with pytest.raises(NotFound):
             await one.add_xorb("a", "y", xorbs[0], OwnObject(0, 1))
-        await CollectorTable(database).forget_uploads(-1)
+        await CollectorTable(database).purge_uploads(-1)
         assert await one.get("a") is None
 
     _run(catalogue, work)

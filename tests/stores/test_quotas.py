@@ -26,7 +26,7 @@ from tests.support.stores import (
 from protoslice.catalog.manifest import Manifest
 from protoslice.catalog.objects import object_id
 from protoslice.catalog.quotas import Quotas
-from protoslice.catalog.spaces import DEFAULT_SPACE, LIMITS, Account, Held, Quota, SpaceTable
+from protoslice.catalog.spaces import DEFAULT_SPACE, LIMITS, Account, Quota, SpaceTable, SpaceUsage
 from protoslice.database import Database, connect, upgrade
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded, SpaceLimit
 from protoslice.serving import StoreOptions
@@ -396,6 +396,6 @@ async def test_sums_over_all_slots_are_what_a_space_holds() -> None:
     await database.write(lambda tx: Account("a").charge(tx, stored_bytes=-50, stores=-1, logical_bytes=-3))
     await SpaceTable(database).create("a")
     row = await SpaceTable(database).get("a")
-    assert row.held == Held(4950 - 50, 99, 2 * 4950 - 3)
+    assert row.held == SpaceUsage(4950 - 50, 99, 2 * 4950 - 3)
     slots = await database.read(lambda tx: tx.all("SELECT count(*) FROM usage WHERE space = 'a'"))
     assert slots[0][0] > 8, "commits of one space seldom wait for each other"

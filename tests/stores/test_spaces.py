@@ -11,7 +11,7 @@ from tests.support.catalogues import catalogue_of
 from tests.support.stores import assert_whole, collect_garbage, in_memory, keys_in, objects_in, onnx, upload
 
 from protoslice.catalog.objects import Collected
-from protoslice.catalog.spaces import DEFAULT_SPACE, Held
+from protoslice.catalog.spaces import DEFAULT_SPACE, SpaceUsage
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.serving import StoreOptions
 from protoslice.storage import MemoryStorage
@@ -151,7 +151,7 @@ def test_garbage_is_collected_in_every_space() -> None:
         assert (report.stores, report.objects) == (2, 2)
         assert sorted(await keys_in(storage)) == sorted(before)
         for name in ("a", "b"):
-            assert (await spaces.usage(name)).held == Held()
+            assert (await spaces.usage(name)).held == SpaceUsage()
         await assert_whole(default, kept.store)
 
     with_spaces(work)

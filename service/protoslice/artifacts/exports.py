@@ -11,7 +11,7 @@ from protoslice.artifacts import ollama
 from protoslice.artifacts.manifests import MAX_MANIFEST_BYTES
 from protoslice.artifacts.repository import ArtifactRepository
 from protoslice.catalog.artifacts import StoredManifest
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown, check_oci_tag, listed_name
 from protoslice.errors import InvalidInput, LimitExceeded
 from protoslice.file_names import without_version_control
@@ -81,7 +81,7 @@ class ExportedRepository:
             places = {path: files[path], **({} if other is None else {other: files[other]})}
             await self._artifacts.table.put_blobs(
                 {
-                    Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=revision, path=place)
+                    Digest(f"sha256:{file.sha256}"): RepositoryFile(size=file.size, store=revision, path=place)
                     for place, file in places.items()
                 }
             )
@@ -151,7 +151,7 @@ class ExportedRepository:
             return made
         await self._artifacts.table.put_blobs(
             {
-                Digest(f"sha256:{file.sha256}"): KeptFile(size=file.size, store=store, path=path)
+                Digest(f"sha256:{file.sha256}"): RepositoryFile(size=file.size, store=store, path=path)
                 for path, file in without_version_control(files).items()
             }
         )

@@ -11,7 +11,7 @@ from typing import Final
 
 from protoslice.artifacts.manifests import Descriptor, ManifestContent, blob_path, described, parse, paths_of
 from protoslice.catalog.artifacts import ArtifactTable, StoredManifest
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.labels import OCI
 from protoslice.catalog.paging import PageBudget
 from protoslice.catalog.repositories import RepositoryTable
@@ -50,7 +50,7 @@ class BlobLocations:
         self._stores = stores
         self._table = table
 
-    async def is_there(self, blob: KeptFile) -> bool:
+    async def is_there(self, blob: RepositoryFile) -> bool:
         """True if the bytes of a blob are where its record says."""
         if not blob.has_come:
             return False
@@ -61,7 +61,7 @@ class BlobLocations:
             return (await self._stores.uploads.get(blob.upload or "")).is_whole
         return False
 
-    async def found(self, digest: Digest, blob: KeptFile) -> KeptFile | None:
+    async def found(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile | None:
         """Return the place of the bytes of a blob, by its record or in the store of another manifest.
 
         The store that the blob came with may have been removed while manifests name it that share its bytes; the record
@@ -87,7 +87,7 @@ class BlobLocations:
             return blob_path(digest) if blob_path(digest) in files else None
         return next((path for path, file in files.items() if file.sha256 == digest.hex), None)
 
-    async def keep(self, digest: Digest, blob: KeptFile, *, fresh: bool) -> KeptFile:
+    async def keep(self, digest: Digest, blob: RepositoryFile, *, fresh: bool) -> RepositoryFile:
         """Note the place of a blob, and return the one that holds.
 
         A place whose bytes are there stays if it is in a store, since uploads expire and manifests may name it
@@ -103,7 +103,7 @@ class BlobLocations:
                 return kept
         raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the blob again")
 
-    async def find(self, digest: Digest) -> KeptFile | None:
+    async def find(self, digest: Digest) -> RepositoryFile | None:
         """The place of a blob that a manifest names; None for one that has not come.
 
         `ManifestBlobUnknown` for one that had come and is gone, since its sender takes it to be here.
@@ -116,14 +116,14 @@ class BlobLocations:
             raise ManifestBlobUnknown(f"Blob {digest.text} was removed with its store or upload: send it again")
         return present
 
-    async def expect(self, digest: Digest) -> KeptFile | None:
+    async def expect(self, digest: Digest) -> RepositoryFile | None:
         """Note that a manifest names a blob that has not come; its place if it came meanwhile, else None."""
         for _ in range(_TRIES):
             found = await self._table.find_blob(digest)
             if found is not None and (found.has_come or found.wanted):
                 return await self.find(digest)
             with suppress(Conflict):
-                await self._table.change_blob(digest, KeptFile(size=0, wanted=True), found)
+                await self._table.change_blob(digest, RepositoryFile(size=0, wanted=True), found)
         raise StorageUnavailable(f"Blob {digest.text} is being moved by other requests: send the manifest again")
 
 
@@ -168,7 +168,7 @@ class ArtifactRepository:
 
     async def finish_upload(
         self, upload_id: str, digest: Digest, pieces: AsyncIterator[bytes], size: int | None
-    ) -> KeptFile:
+    ) -> RepositoryFile:
         """End an upload with the last bytes.
 
         `DigestInvalid` unless it has the digest; the upload is dropped then.
@@ -189,10 +189,10 @@ class ArtifactRepository:
         except ChecksumMismatch:
             await self._uploads.remove(upload_id)
             raise DigestInvalid(f"The bytes sent do not match the digest {digest.text}: nothing was stored") from None
-        kept = await self._locations.keep(digest, KeptFile(size=done.offset, upload=upload_id), fresh=True)
+        kept = await self._locations.keep(digest, RepositoryFile(size=done.offset, upload=upload_id), fresh=True)
         return await self._settled(digest, kept)
 
-    async def _finished(self, upload_id: str, digest: Digest) -> KeptFile:
+    async def _finished(self, upload_id: str, digest: Digest) -> RepositoryFile:
         """The blob that an upload became, for a client that asks again since it got no answer."""
         with suppress(BlobUnknown):
             found = await self.table.blob(digest)
@@ -213,7 +213,7 @@ class ArtifactRepository:
             await sink.write(data)
             await sink.close()
             made = await ingest.commit()
-        await self.table.put_blobs({digest: KeptFile(size=len(data), store=made.store.id, path=path)})
+        await self.table.put_blobs({digest: RepositoryFile(size=len(data), store=made.store.id, path=path)})
 
     async def mount(self, digest: Digest, other: RepositoryName) -> bool:
         """Take over a blob of another repository; False when it has none."""
@@ -224,7 +224,7 @@ class ArtifactRepository:
         await self._settled(digest, await self._locations.keep(digest, found, fresh=False))
         return True
 
-    async def blob(self, digest: Digest) -> KeptFile:
+    async def blob(self, digest: Digest) -> RepositoryFile:
         """The record of a blob; `BlobUnknown` when there is none, or nothing has its bytes any more."""
         found = await self._locations.found(digest, await self.table.blob(digest))
         if found is None:
@@ -243,7 +243,7 @@ class ArtifactRepository:
             return await self._opened(digest, found)
         raise _gone(digest)
 
-    async def _opened(self, digest: Digest, blob: KeptFile) -> tuple[OpenStore, str]:
+    async def _opened(self, digest: Digest, blob: RepositoryFile) -> tuple[OpenStore, str]:
         path = blob.path or blob_path(digest)
         store = blob.store or await self._stored({digest: blob}, {digest: [path]})
         return await self._stores.view(store), path
@@ -321,7 +321,7 @@ class ArtifactRepository:
         needed = list(dict.fromkeys(each.digest for each in manifest.blobs if not each.elsewhere))
         absent: list[Digest] = []
 
-        async def find(digest: Digest) -> KeptFile | None:
+        async def find(digest: Digest) -> RepositoryFile | None:
             blob = await self._locations.find(digest)
             if blob is None:
                 absent.append(digest)
@@ -340,13 +340,13 @@ class ArtifactRepository:
             return None, missing
         return await self._stored(blobs, paths_of([each for each in manifest.blobs if each.digest in blobs])), missing
 
-    async def _settled(self, digest: Digest, blob: KeptFile) -> KeptFile:
+    async def _settled(self, digest: Digest, blob: RepositoryFile) -> RepositoryFile:
         """A blob that has come, in a store at once if a manifest names it: an upload would expire."""
         if blob.wanted and blob.store is None:
             await self._stored({digest: blob}, {digest: [blob_path(digest)]})
         return blob
 
-    async def _stored(self, blobs: dict[Digest, KeptFile], paths: Mapping[Digest, Sequence[str]]) -> str:
+    async def _stored(self, blobs: dict[Digest, RepositoryFile], paths: Mapping[Digest, Sequence[str]]) -> str:
         """A store of the blobs under all their paths.
 
         Those of uploads become its own, those of other stores are shared with them.
@@ -365,7 +365,7 @@ class ArtifactRepository:
         made = await self._stores.uploads.assemble(uploads, IngestRequest(of_commit=True), taken=taken)
 
         noted = {
-            digest: KeptFile(size=blob.size, store=made.store.id, path=paths[digest][0])
+            digest: RepositoryFile(size=blob.size, store=made.store.id, path=paths[digest][0])
             for digest, blob in loose.items()
         }
         await self.table.put_blobs(noted)

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from protoslice.catalog.abandoned import remove_stores
 from protoslice.catalog.audit import record, require_space
-from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file, replace_file
+from protoslice.catalog.kept_files import COLUMNS, RepositoryFile, kept, put_file, replace_file
 from protoslice.catalog.labels import OCI, label
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import FIRST_ID, check_new, ensure_repository
@@ -87,20 +87,20 @@ class ArtifactTable:
             except InvalidInput as error:
                 raise NameInvalid(error.message) from None
 
-    async def blob(self, digest: Digest) -> KeptFile:
+    async def blob(self, digest: Digest) -> RepositoryFile:
         """Return a blob; raise `BlobUnknown` if there is none, or it has not come yet."""
         found = await self.find_blob(digest)
         if found is None or not found.has_come:
             raise BlobUnknown(f"The repository has no blob {digest.text}")
         return found
 
-    async def find_blob(self, digest: Digest) -> KeptFile | None:
+    async def find_blob(self, digest: Digest) -> RepositoryFile | None:
         """Return a blob, or None if it is unknown; one that is only wanted has no bytes."""
         sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND kind = 'blob' AND name = :digest"
         row = await self._database.read(lambda tx: tx.first(sql, **self._key, digest=digest.text))
         return None if row is None else kept(row)
 
-    async def put_blobs(self, blobs: Mapping[Digest, KeptFile]) -> None:
+    async def put_blobs(self, blobs: Mapping[Digest, RepositoryFile]) -> None:
         """Create or replace blobs."""
 
         def work(tx: Transaction) -> None:
@@ -114,7 +114,7 @@ class ArtifactTable:
         if blobs:
             await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
-    async def change_blob(self, digest: Digest, blob: KeptFile, seen: KeptFile | None) -> None:
+    async def change_blob(self, digest: Digest, blob: RepositoryFile, seen: RepositoryFile | None) -> None:
         """Replace a blob that was `seen`; insert it for None. Raise `ConcurrentChange` if it has been changed since."""
 
         def work(tx: Transaction) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from protoslice.catalog.holds import HOLD_SECONDS
 from protoslice.catalog.objects import LARGEST_SUMLESS, release_objects
 from protoslice.catalog.spaces import discharge
-from protoslice.catalog.uploads import end_uploads, forget_uploads, release_uploads
+from protoslice.catalog.uploads import expire_uploads, purge_uploads, release_uploads
 from protoslice.concurrency.chores import run_all
 from protoslice.database.transactions import SECOND, Database, Row, Transaction
 
@@ -70,14 +70,14 @@ class CollectorTable:
 
         await self._in_batches(work)
 
-    async def end_uploads(self) -> None:
+    async def expire_uploads(self) -> None:
         """End expired uploads, and let go of their objects."""
-        await run_all([partial(self._in_batches, end_uploads), partial(release_uploads, self._database)])
+        await run_all([partial(self._in_batches, expire_uploads), partial(release_uploads, self._database)])
 
-    async def forget_uploads(self, grace_seconds: float) -> None:
+    async def purge_uploads(self, grace_seconds: float) -> None:
         """Delete the rows of uploads that ended before the grace."""
         grace = int(grace_seconds * SECOND)
-        await self._in_batches(lambda tx, limit: forget_uploads(tx, tx.now - grace, limit))
+        await self._in_batches(lambda tx, limit: purge_uploads(tx, tx.now - grace, limit))
 
     async def purge_stores(self, grace_seconds: float) -> int:
         """Delete stores that were removed before the grace, with all their rows; return how many.

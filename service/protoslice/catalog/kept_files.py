@@ -23,7 +23,7 @@ _ONE: Final = "space = :space AND repository = :repository AND kind = :kind AND 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptFile:
+class RepositoryFile:
     """A file; its bytes are in one of `data`, `upload`, and `store` and `path`."""
 
     size: int
@@ -49,7 +49,7 @@ class KeptFiles:
         self._database = database
         self._key: Mapping[str, Any] = {"space": space, "repository": repository, "kind": kind}
 
-    async def get(self, name: str) -> KeptFile | None:
+    async def get(self, name: str) -> RepositoryFile | None:
         """Return a file, or None if there is none."""
         sql = f"""
             SELECT {COLUMNS} FROM kept_files
@@ -57,10 +57,10 @@ class KeptFiles:
         row = await self._database.read(lambda tx: tx.first(sql, **self._key, name=name))
         return None if row is None else kept(row)
 
-    async def put(self, name: str, file: KeptFile) -> KeptFile:
+    async def put(self, name: str, file: RepositoryFile) -> RepositoryFile:
         """Create or replace a file; raise `NotFound` if the repository was removed."""
 
-        def work(tx: Transaction) -> KeptFile:
+        def work(tx: Transaction) -> RepositoryFile:
             require_space(tx, self._key["space"])
             if not lock_repository(tx, self._key["space"], self._key["repository"]):
                 raise NotFound("The repository was removed")
@@ -71,8 +71,14 @@ class KeptFiles:
 
 
 def put_file(
-    tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile, *, folder: str | None = None, new: bool = False
-) -> tuple[KeptFile, bool]:
+    tx: Transaction,
+    key: Mapping[str, Any],
+    name: str,
+    file: RepositoryFile,
+    *,
+    folder: str | None = None,
+    new: bool = False,
+) -> tuple[RepositoryFile, bool]:
     """Create or replace a file of the `space`, `repository` and `kind` in `key`.
 
     Return it with its new version, and True if it was created. With `new`, raise `ConcurrentChange` if it exists.
@@ -96,7 +102,9 @@ def put_file(
     return file, False
 
 
-def replace_file(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile, seen: bytes) -> KeptFile:
+def replace_file(
+    tx: Transaction, key: Mapping[str, Any], name: str, file: RepositoryFile, seen: bytes
+) -> RepositoryFile:
     """Replace a file that has the version `seen`; raise `ConcurrentChange` if it has another."""
     file = replace(file, version=secrets.token_bytes(16))
     changed = tx.run(
@@ -132,14 +140,14 @@ async def purge_kept_files(database: Database, grace_seconds: float) -> None:
         pass
 
 
-def _values(tx: Transaction, key: Mapping[str, Any], name: str, file: KeptFile) -> dict[str, Any]:
+def _values(tx: Transaction, key: Mapping[str, Any], name: str, file: RepositoryFile) -> dict[str, Any]:
     return {**key, "name": name, "now": tx.now, **asdict(file), "wanted": int(file.wanted)}
 
 
-def kept(row: Sequence[Any]) -> KeptFile:
+def kept(row: Sequence[Any]) -> RepositoryFile:
     """Return the file of a row of `COLUMNS`."""
     size, data, upload, store, path, wanted, version = row
-    return KeptFile(
+    return RepositoryFile(
         size=size, data=None if data is None else bytes(data), upload=upload, store=store, path=path,
         wanted=bool(wanted), version=bytes(version),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Final, NamedTuple
 
 from protoslice.catalog.audit import record
-from protoslice.catalog.kept_files import COLUMNS, KeptFile, kept, put_file
+from protoslice.catalog.kept_files import COLUMNS, RepositoryFile, kept, put_file
 from protoslice.catalog.labels import MLFLOW, label
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import ensure_repository
@@ -73,7 +73,7 @@ class MlflowTable:
         self._account = account
         self._space = account.space
 
-    async def put(self, path: str, file: KeptFile) -> None:
+    async def put(self, path: str, file: RepositoryFile) -> None:
         """Create or replace a file, unless it is there as it is; raise `Conflict` if its path is that of a folder."""
         folder = artifact_folder(check_file_path(path))
 
@@ -105,7 +105,7 @@ class MlflowTable:
 
         await self._database.write(work)
 
-    async def get(self, path: str) -> KeptFile:
+    async def get(self, path: str) -> RepositoryFile:
         """Return a file; raise `NoArtifact` if there is none."""
         check_form(path)
         sql = f"SELECT {COLUMNS} FROM kept_files WHERE {_THESE} AND name = :name"
@@ -174,12 +174,12 @@ class MlflowTable:
         last = list(found)[-1]
         return entries, f"{prefix}{last}{LAST}" if last.endswith("/") else rows[-1][0]
 
-    async def files(self, folder: str) -> tuple[dict[str, KeptFile], bytes]:
+    async def files(self, folder: str) -> tuple[dict[str, RepositoryFile], bytes]:
         """Return the files below a folder by their path in it, sorted, and the version of the folder.
 
         Raise `NoArtifact` if there is no such folder, `LimitExceeded` for more files than a store holds.
         """
-        found = dict[str, KeptFile]()
+        found = dict[str, RepositoryFile]()
         bounds = _range(_checked(folder))
         sql = f"SELECT name, {COLUMNS} FROM kept_files WHERE {_BELOW} ORDER BY name LIMIT :limit"
         while len(found) <= MAX_FILES:

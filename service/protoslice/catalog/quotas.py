@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
-from protoslice.catalog.spaces import Account, Held, Quota, SpaceRow, SpaceTable, check_quota, exceeded
+from protoslice.catalog.spaces import Account, Quota, SpaceRow, SpaceTable, SpaceUsage, check_quota, exceeded
 from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.database.transactions import ACTOR
 from protoslice.errors import NotFound, SpaceLimit
@@ -27,7 +27,7 @@ class Quotas:
         self._entries = entries
         self.quota = defaults
         """Limits of the space; 0 means unlimited."""
-        self._held = Held()
+        self._held = SpaceUsage()
         self._read_at = float("-inf")
         self._reading: SingleFlight[None, None] = SingleFlight()
         self.requests = 0
@@ -39,7 +39,7 @@ class Quotas:
         return Account(self._space, self.defaults.stored_bytes or 0, self.defaults.stores or 0, self._entries)
 
     @property
-    def used(self) -> Held:
+    def used(self) -> SpaceUsage:
         """What the space held when that was read last."""
         return self._held
 

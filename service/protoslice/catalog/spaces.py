@@ -34,7 +34,7 @@ _SPACES: Final = f"""
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class SpaceUsage:
     """What a space holds."""
 
     stored_bytes: int = 0
@@ -78,7 +78,7 @@ class SpaceRow:
     """A space: what it holds, and its own limits."""
 
     name: str
-    held: Held
+    held: SpaceUsage
     quota: Quota
     version: Sequence[int | None]
     """Its own limits and its usage, which a conditional write compares."""
@@ -146,7 +146,7 @@ class Account:
 
 
 def check_quota(
-    used: Held, most_bytes: int, most_stores: int, stored_bytes: int, stores: int, actor: Actor | None
+    used: SpaceUsage, most_bytes: int, most_stores: int, stored_bytes: int, stores: int, actor: Actor | None
 ) -> None:
     """Raise `QuotaExceeded` if so many more bytes and stores of a caller do not fit; 0 means unlimited."""
     if stored_bytes and most_bytes and used.stored_bytes + stored_bytes > most_bytes:
@@ -269,11 +269,11 @@ class SpaceTable:
         if not await self._database.write(lambda tx: _change(tx, name, limits, if_match, False)):
             raise NotFound(f"No space {name!r}")
 
-    async def totals(self) -> tuple[Held, int]:
+    async def totals(self) -> tuple[SpaceUsage, int]:
         """Return what all spaces hold, and the number of their tags."""
         tags = "SELECT count(*) FROM names WHERE repository = 0 AND kind = 'tag'"
 
-        def work(tx: Transaction) -> tuple[Held, int]:
+        def work(tx: Transaction) -> tuple[SpaceUsage, int]:
             return _held(tx), int(tx.all(tags)[0][0])
 
         return await self._database.read(work, background=True)
@@ -288,7 +288,7 @@ def _change(
 ) -> bool:
     assert limits.keys() <= set(LIMITS), limits
     row = tx.first(f"SELECT {_QUOTA} FROM spaces WHERE name = :name AND removed IS NULL FOR NO KEY UPDATE", name=name)
-    seen = row and _version(row, _held(tx, name) if if_match else Held())
+    seen = row and _version(row, _held(tx, name) if if_match else SpaceUsage())
     check_unchanged(f"Space {name!r}", seen, if_match and tuple(if_match), if_none_match)
     now = dict(zip(LIMITS, row or (), strict=False))
     if row is None or limits.items() <= now.items():
@@ -299,7 +299,7 @@ def _change(
     return True
 
 
-def _version(limits: Sequence[int | None], held: Held) -> tuple[int | None, ...]:
+def _version(limits: Sequence[int | None], held: SpaceUsage) -> tuple[int | None, ...]:
     """Return what the entity tag of a space shows: its limits and usage."""
     return *limits, held.stored_bytes, held.stores
 
@@ -313,14 +313,14 @@ def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> No
         Account(space).charge(tx, stored_bytes=-size)
 
 
-def _held(tx: Transaction, space: str | None = None) -> Held:
+def _held(tx: Transaction, space: str | None = None) -> SpaceUsage:
     """Return what a space holds, or all of them."""
     where = "" if space is None else "WHERE space = :space"
-    return Held(*map(int, tx.all(f"SELECT {_SUMS} FROM usage {where}", space=space)[0]))
+    return SpaceUsage(*map(int, tx.all(f"SELECT {_SUMS} FROM usage {where}", space=space)[0]))
 
 
 def _space(row: Row) -> SpaceRow:
-    name, limits, held = row[0], row[1:5], Held(*map(int, row[5:]))
+    name, limits, held = row[0], row[1:5], SpaceUsage(*map(int, row[5:]))
     return SpaceRow(name, held, Quota(*limits), _version(limits, held))
 
 

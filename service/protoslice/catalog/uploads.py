@@ -432,7 +432,7 @@ class UploadTable:
         return {"space": self._space, "id": id}
 
 
-def end_uploads(tx: Transaction, limit: int) -> int:
+def expire_uploads(tx: Transaction, limit: int) -> int:
     """End expired uploads of all spaces; return how many, at most `limit`."""
     return tx.run(
         """
@@ -475,7 +475,7 @@ def _release(tx: Transaction, space: str, upload: str, limit: int) -> int:
     return done + tx.run(sql, **key, now=tx.now)
 
 
-def forget_uploads(tx: Transaction, before: int, limit: int) -> int:
+def purge_uploads(tx: Transaction, before: int, limit: int) -> int:
     """Delete uploads that ended before a time, at most `limit`; return how many."""
     sql = """
         DELETE FROM uploads WHERE (space, id) IN (

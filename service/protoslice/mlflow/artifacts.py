@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from typing import Final
 
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.mlflow import MlflowTable
 from protoslice.catalog.repositories import FILE, NamedStore
 from protoslice.concurrency.gather import map_concurrently
@@ -38,7 +38,7 @@ class MlflowArtifacts:
         self._uploads = uploads or stores.uploads
         self.table = MlflowTable(stores.database, stores.quotas.account)
 
-    async def put(self, path: str, pieces: AsyncIterator[bytes]) -> KeptFile:
+    async def put(self, path: str, pieces: AsyncIterator[bytes]) -> RepositoryFile:
         """Write a file, or a new version of one. A large one becomes a store, under its base name."""
         check_file_path(path)
         held = bytearray()
@@ -47,7 +47,7 @@ class MlflowArtifacts:
             if len(held) > _SMALL:
                 return await self._put_large(path, bytes(held), pieces)
         await self._stores.shared.check_free_space()
-        return await self._keep(path, KeptFile(size=len(held), data=bytes(held)))
+        return await self._keep(path, RepositoryFile(size=len(held), data=bytes(held)))
 
     async def naming(self, names: Sequence[NamedStore]) -> set[tuple[str, str]]:
         """Return pairs of a store and a folder of artifacts that names it, of `names` in the catalogue.
@@ -63,7 +63,7 @@ class MlflowArtifacts:
         """Take a part of a file, in any order and any number of times; returns the id that `join` takes."""
         return await self._uploads.put_part(f"{_PART}{session} {number}", pieces, client)
 
-    async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> KeptFile:
+    async def join(self, path: str, session: str, parts: Sequence[tuple[int, str]]) -> RepositoryFile:
         """Make the file at `path` of numbered parts; `UnknownPart` for one that the session did not take."""
         check_file_path(path)
         if not parts or len(parts) > MOST_PARTS:
@@ -106,7 +106,7 @@ class MlflowArtifacts:
                 return known
         return (await self.store(folder, IngestRequest())).store.id
 
-    async def _put_large(self, path: str, head: bytes, rest: AsyncIterator[bytes]) -> KeptFile:
+    async def _put_large(self, path: str, head: bytes, rest: AsyncIterator[bytes]) -> RepositoryFile:
         name = path.rpartition("/")[2]
         async with await self._stores.ingest(IngestRequest()) as ingest:
             sink = await ingest.file(name)
@@ -116,7 +116,7 @@ class MlflowArtifacts:
             await sink.close()
             return await self._keep(path, _of_store(await ingest.commit(), name))
 
-    async def _keep(self, path: str, file: KeptFile) -> KeptFile:
+    async def _keep(self, path: str, file: RepositoryFile) -> RepositoryFile:
         await self.table.put(path, file)
         return file
 
@@ -126,5 +126,5 @@ def new_session() -> str:
     return secrets.token_hex(16)
 
 
-def _of_store(made: Created, name: str) -> KeptFile:
-    return KeptFile(size=made.store.size, store=made.store.id, path=name)
+def _of_store(made: Created, name: str) -> RepositoryFile:
+    return RepositoryFile(size=made.store.size, store=made.store.id, path=name)

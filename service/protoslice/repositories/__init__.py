@@ -5,7 +5,7 @@ from protoslice.catalog.repositories import RepositoryExists, RepositoryMoved
 from protoslice.catalog.syntax import VIEWS
 from protoslice.repositories.change import Change, KnownFiles, NoFile
 from protoslice.repositories.repository import PushedTags, Repositories, Repository
-from protoslice.repositories.views import ComputedFile, ShownCommit
+from protoslice.repositories.safetensors_revision import ComputedFile, ShownCommit
 from protoslice.repositories.xet_sessions import StagedXorb, XorbSession
 
 __all__ = [

@@ -29,8 +29,8 @@ from protoslice.database.transactions import time_of
 from protoslice.errors import Conflict, InvalidInput
 from protoslice.facts import File
 from protoslice.repositories.change import Change, KnownFiles, files_of
+from protoslice.repositories.safetensors_revision import ShownCommit, counterpart, viewed_revision
 from protoslice.repositories.staging import StagedFiles
-from protoslice.repositories.views import ShownCommit, counterpart, viewed_revision
 from protoslice.repositories.xet_sessions import XorbSessions
 from protoslice.stores import ResultPage, Stores
 

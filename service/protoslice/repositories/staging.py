@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 
-from protoslice.catalog.kept_files import KeptFile, KeptFiles
+from protoslice.catalog.kept_files import KeptFiles, RepositoryFile
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.errors import ChecksumMismatch, InvalidInput, NotFound
 from protoslice.serving import StoredPath
@@ -70,7 +70,7 @@ class StagedFiles:
         """Let commits find a complete upload; a file that is kept without one stays where it is."""
         assert upload.sha256 is not None, "an upload that is staged was begun with its digest"
         if await self.place(upload.sha256) is None:
-            await self._put(upload.sha256, KeptFile(size=upload.offset, upload=upload.id))
+            await self._put(upload.sha256, RepositoryFile(size=upload.offset, upload=upload.id))
         await self._stores.uploads.set_aside(upload.id)
 
     async def find(self, sha256: str) -> Upload | None:
@@ -90,13 +90,13 @@ class StagedFiles:
         if place is None and (upload := await self._whole(upload_id)) is not None:
             made = await self._stores.uploads.assemble({sha256: [upload.id]}, IngestRequest(), {sha256: sha256})
             place = (made.store.id, sha256)
-            await self._put(sha256, KeptFile(size=made.store.size, store=made.store.id, path=sha256))
+            await self._put(sha256, RepositoryFile(size=made.store.size, store=made.store.id, path=sha256))
         return place
 
     async def hold(self, sha256: str, size: int, place: StoredPath) -> None:
         """Keep the file at a place in a store, whichever commits name it."""
         store, path = place
-        await self._put(sha256, KeptFile(size=size, store=store, path=path))
+        await self._put(sha256, RepositoryFile(size=size, store=store, path=path))
 
     async def has(self, sha256: str) -> bool:
         """True when there is a complete upload or a kept file with this SHA-256."""
@@ -125,5 +125,5 @@ class StagedFiles:
         place = None if found.store is None else (found.store, found.path or "")
         return found.upload, place
 
-    async def _put(self, sha256: str, file: KeptFile) -> None:
+    async def _put(self, sha256: str, file: RepositoryFile) -> None:
         await self._kept.put(sha256, file)

@@ -114,8 +114,8 @@ async def _collect(
 
     await run_all(
         [
-            partial(table.expire_objects, unfinished_seconds), table.end_uploads,
-            partial(table.forget_uploads, grace_seconds), partial(purge_spaces, database, grace_seconds),
+            partial(table.expire_objects, unfinished_seconds), table.expire_uploads,
+            partial(table.purge_uploads, grace_seconds), partial(purge_spaces, database, grace_seconds),
             partial(purge_kept_files, database, grace_seconds), partial(purge_repositories, database),
             partial(purge_commits, database), purge_stores, drop_objects, delete_bytes,
             partial(forget_spaces, database), remove_leftovers,

@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, Field
 from starlette.responses import Response
 from starlette.types import Scope
 
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.errors import NotFound
 from protoslice.json_text import encode_json
 from protoslice.mlflow import MOST_PARTS, MlflowArtifacts, NoArtifact, new_session
@@ -117,7 +117,7 @@ async def delete_artifact(artifacts: Artifacts, name: ArtifactPath) -> Response:
     return JsonAnswer({})
 
 
-async def _answered(request: Request, services: Services, name: str, file: KeptFile) -> Response:
+async def _answered(request: Request, services: Services, name: str, file: RepositoryFile) -> Response:
     """The bytes of a file: those in its record, or those of a store, which the answer names."""
     if file.store is None or file.path is None:
         data = file.data or b""

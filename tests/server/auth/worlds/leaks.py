@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from protoslice.catalog.artifacts import ArtifactTable
-from protoslice.catalog.kept_files import KeptFile
+from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.mlflow import MlflowTable
 from protoslice.catalog.spaces import DEFAULT_SPACE, Account
 from protoslice.catalog.syntax import Digest
@@ -81,11 +81,11 @@ def _blobs_anywhere(patch: pytest.MonkeyPatch) -> None:
     """Blobs that came to a repository are found from any."""
     change, find = ArtifactTable.change_blob, ArtifactTable.blob
 
-    async def changing(self: ArtifactTable, digest: Digest, blob: KeptFile, seen: KeptFile | None) -> None:
+    async def changing(self: ArtifactTable, digest: Digest, blob: RepositoryFile, seen: RepositoryFile | None) -> None:
         _of_this_world()[digest] = blob
         await change(self, digest, blob, seen)
 
-    async def finding(self: ArtifactTable, digest: Digest) -> KeptFile:
+    async def finding(self: ArtifactTable, digest: Digest) -> RepositoryFile:
         with suppress(NotFound):
             return await find(self, digest)
         return _of_this_world()[digest] if digest in _of_this_world() else await find(self, digest)

@@ -1,4 +1,4 @@
-"""Views of commits: their files, and beside them their tensors as computed safetensors."""
+"""Revisions that show the tensors of a commit as computed safetensors, next to its files."""
 
 from __future__ import annotations
 
