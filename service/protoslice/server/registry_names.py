@@ -23,7 +23,7 @@ from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, StillNamed
 from protoslice.facts import RepositorySummary, RepositoryVersion, Store, StoreName
 from protoslice.mlflow import ArtifactFolder, MlflowArtifacts
-from protoslice.repositories import MAIN, NoRepository, Ref, Repositories
+from protoslice.repositories import MAIN, NoRepository, Ref, Repositories, Repository
 from protoslice.stores import ResultPage, Stores
 
 _LONGEST: Final = 200
@@ -164,7 +164,7 @@ class _Registry(Protocol):
     async def entries(self, prefix: str, *, limit: int, after: str | None) -> tuple[list[_Entry], bool]:
         """Return a page of the repositories whose names may begin with `prefix`, and True if there are more."""
 
-    async def refs(self, name: str, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
+    async def refs(self, repository: Repository, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
         """Return a page of the branches and tags of a repository, and the place of the next page."""
 
 
@@ -178,8 +178,8 @@ class _Hub:
         names, more = await self._repositories.names(prefix, limit=limit, after=after)
         return [_Entry(name, name, partial(self._summary, name)) for name in names], more
 
-    async def refs(self, name: str, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
-        return await (await self._repositories.get(name)).log.page(limit, after)
+    async def refs(self, repository: Repository, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
+        return await repository.log.page(limit, after)
 
     async def _summary(self, name: str) -> RepositorySummary:
         repository = await self._repositories.get(name)
@@ -201,8 +201,8 @@ class _Oci:
         names, more = await repository_names(self._stores, limit=limit, after=after, prefix=prefix)
         return [_Entry(name, name, partial(self._summary, name)) for name in names], more
 
-    async def refs(self, name: str, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
-        return await ArtifactCommits(self._stores, name).page(limit=limit, after=after)
+    async def refs(self, repository: Repository, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
+        return await ArtifactCommits(self._stores, repository.name).page(limit=limit, after=after)
 
     async def _summary(self, name: str) -> RepositorySummary | None:
         with suppress(NoRepository, InvalidInput):  # names of OCI may be longer than those of the hub
@@ -228,7 +228,7 @@ class _Mlflow:
         found, more = await self._table.folders(below, limit=limit, after=after)
         return [_Entry(FOLDERS + each.path, each.path, partial(self._summary, each)) for each in found], more
 
-    async def refs(self, name: str, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
+    async def refs(self, repository: Repository, *, limit: int, after: str | None) -> tuple[Sequence[Ref], str | None]:
         return [], None
 
     async def _summary(self, folder: ArtifactFolder) -> RepositorySummary:
@@ -279,13 +279,13 @@ class RepositoryPages:
 
         Raise `NoRepository` if there is none of that name.
         """
-        name = (await self._repositories.find(name, moved=True)).name
+        repository = await self._repositories.find(name, moved=True)
         (registry, *others), after = self._place(cursor)
-        refs, following = await registry.refs(name, limit=limit, after=after)
+        refs, following = await registry.refs(repository, limit=limit, after=after)
         next_cursor = None if following is None else f"{registry.protocol} {following}"
         if following is None and registry.protocol == _Hub.protocol:
             next_cursor = f"{others[0].protocol} "
-        versions = [_version(name, registry.protocol, ref) for ref in refs if ref.commit.store is not None]
+        versions = [_version(repository.name, registry.protocol, ref) for ref in refs if ref.commit.store is not None]
         return ResultPage(versions, next_cursor)
 
     def _place(self, cursor: str | None) -> tuple[Sequence[_Registry], str | None]:
