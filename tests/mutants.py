@@ -574,4 +574,25 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "a store that was sent again is opened by its own row", "serving/open_stores.py",
         "(*place, manifest.row), open)", "(*place, 0), open)", "tests/serving/test_open_stores.py",
     ),
+    Mutant(
+        "operations: a worker whose client left is killed", "server/rendering.py",
+        "            await _kill(process)\n            if isinstance", "            if isinstance",
+        "tests/server/test_rendering.py",
+    ),
+    Mutant(
+        "operations: a setting and its file are not both set", "server/settings.py",
+        "sorted(variables & files.keys())", "sorted(variables & set())", "tests/server/test_settings.py",
+    ),
+    Mutant(
+        "operations: a removed setting is accepted", "server/settings.py",
+        "known = _OTHERS | _REMOVED | ", "known = _OTHERS | ", "tests/server/test_settings.py",
+    ),
+    Mutant(
+        "operations: requests count by status", "server/telemetry/metrics.py",
+        "context.method, context.status)", "context.method, 200)", "tests/server/telemetry/test_metrics.py",
+    ),
+    Mutant(
+        "operations: background work ends with its context", "concurrency/chores.py",
+        "            task.cancel()\n", "            task.done()\n", "tests/concurrency/test_chores.py --timeout 20",
+    ),
 )  # fmt: skip
