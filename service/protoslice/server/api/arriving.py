@@ -1,4 +1,4 @@
-"""Records of uploads under way, for readers that wait for more."""
+"""Records of unfinished uploads, for readers that wait for more."""
 
 from __future__ import annotations
 
@@ -77,13 +77,13 @@ async def get_arriving_records(
             headers["link"] = ", ".join(filter(None, links))
         window = services.windows.open(found.records.size, context_of(request.scope).key)
         pieces = await opened.enter_async_context(aclosing(found.records.pieces(0, found.records.size, window)))
-        first = await anext(pieces, b"")  # a failure to read is told before the head is sent
+        first = await anext(pieces, b"")  # raises before the head of the response is sent
         return _Opened(_all(first, pieces), headers, found.records.media_type, opened.pop_all())
     raise AssertionError("a with block that returns")  # pragma: no cover
 
 
 class _Opened(StreamingResponse):
-    """A response whose body reads what `opened` holds."""
+    """Response that closes `opened`, which its body reads, when it ends."""
 
     def __init__(
         self, body: AsyncGenerator[bytes | memoryview], headers: dict[str, str], media_type: str, opened: AsyncExitStack

@@ -1,4 +1,4 @@
-"""Resumable uploads: created, continued, looked at and removed."""
+"""Resumable uploads by tus 1.0: create, continue, look up and cancel them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ router = RouteGroup(tags=["uploads"], render=render_tus)
 
 Filename = Annotated[str | None, Query(description="Path of the file in the store.", examples=["model.onnx"])]
 
-_SAID: Final = {
+_RESPONSE_HEADERS: Final = {
     "upload-offset": header("How many bytes are durable.", "integer"),
     "upload-expires": header("When the upload, or its result, expires."),
     "protoslice-store": header("Id of the store, once it exists."),
@@ -99,7 +99,10 @@ async def upload_abilities(request: Request, services: Given) -> Response:
     status=201,
     fails=(409, 410, 460),
     responses={
-        201: {"description": "The upload was created.", "headers": {"location": header("URL of the upload."), **_SAID}}
+        201: {
+            "description": "The upload was created.",
+            "headers": {"location": header("URL of the upload."), **_RESPONSE_HEADERS},
+        }
     },
     response_class=Response,
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Offset"}), body=True),
@@ -121,12 +124,12 @@ async def create_upload(request: Request, services: Given, options: StoreQuery, 
     else:
         if has_body(fields):
             check_type(fields)
-        checksum_of(fields)  # a mistake in it is told before anything is begun
+        checksum_of(fields)  # raises before the upload is created
         upload = await uploads.create(wanted)
         if has_body(fields):
             upload = await _append(request, services, upload.id, fields, offset=0)
     services.metrics.resumable.labels("begun").inc()
-    return _tell(
+    return _upload_response(
         request, services, upload, status=201, headers={"location": url_of(request.scope, f"{PREFIX}/{upload.id}")}
     )
 
@@ -137,7 +140,7 @@ async def create_upload(request: Request, services: Given, options: StoreQuery, 
     WRITE,
     answer=UploadState,
     fails=(409, 410, 412, 413, 415, 507),
-    responses={200: {"headers": _SAID}},
+    responses={200: {"headers": _RESPONSE_HEADERS}},
     openapi_extra=_documented("Tus-Resumable"),
     summary="Get the state of an upload",
 )
@@ -149,7 +152,7 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     """
     check_version(read_fields(request.scope))
     found = await services.uploads.get(upload)
-    return _tell(request, services, found, status=200, content=encode_fact(state_of(found)))
+    return _upload_response(request, services, found, status=200, content=encode_fact(state_of(found)))
 
 
 @endpoint(
@@ -158,7 +161,7 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     WRITE,
     status=204,
     fails=(409, 410, 460),
-    responses={204: {"description": "All bytes of the body are durable.", "headers": _SAID}},
+    responses={204: {"description": "All bytes of the body are durable.", "headers": _RESPONSE_HEADERS}},
     openapi_extra=_documented(*(set(_REQUEST_HEADERS) - {"Upload-Metadata", "Upload-Concat"}), body=True),
     summary="Continue an upload",
     body=UPLOAD_PART,
@@ -172,7 +175,7 @@ async def append_to_upload(request: Request, services: Given, upload: str) -> Re
     if offset is None:
         raise InvalidInput("The header Upload-Offset is missing: send the offset of the first byte in the body")
     found = await _append(request, services, upload, fields, offset=offset)
-    return _tell(request, services, found, status=204)
+    return _upload_response(request, services, found, status=204)
 
 
 @endpoint(
@@ -197,7 +200,7 @@ async def delete_upload(request: Request, services: Given, upload: str) -> Respo
 
 @endpoint(router, f"POST {PREFIX}/{{upload}}", WRITE, include_in_schema=False, body=UPLOAD_PART)
 async def override(request: Request, services: Given, upload: str) -> Response:
-    """For clients that can send nothing but POST: the method stands in X-HTTP-Method-Override."""
+    """Call the method in X-HTTP-Method-Override, for clients that can only send POST."""
     method = read_fields(request.scope).get(b"x-http-method-override", "")
     handler = {"PATCH": append_to_upload, "DELETE": delete_upload, "HEAD": get_upload}.get(method.upper())
     if handler is None:
@@ -218,7 +221,7 @@ async def _append(request: Request, services: Services, upload_id: str, fields: 
 
 
 def state_of(upload: Upload) -> UploadState:
-    """Return what clients see of an upload."""
+    """Return the state of an upload as JSON shows it."""
     return UploadState(
         id=upload.id,
         state=upload.state,
@@ -230,7 +233,7 @@ def state_of(upload: Upload) -> UploadState:
     )
 
 
-def _tell(
+def _upload_response(
     request: Request,
     services: Services,
     upload: Upload,
@@ -239,8 +242,8 @@ def _tell(
     headers: dict[str, str] | None = None,
     content: bytes | None = None,
 ) -> Response:
-    """The answer about an upload; raises the problem for which no store could be made of it."""
-    said = upload_headers(upload, request.scope) | (headers or {})
+    """Return the response about an upload; raise the problem because of which it became no store."""
+    found = upload_headers(upload, request.scope) | (headers or {})
     context_of(request.scope).store = upload.store
     if request.method != "GET" and upload.state in {"stored", "failed"}:
         services.metrics.resumable.labels(upload.state).inc()
@@ -248,8 +251,8 @@ def _tell(
         error = upload.failure.error()
         error.slug = error.upload_slug
         failure = problem_of_error(error)
-        failure.headers.update(said)
+        failure.headers.update(found)
         raise failure
     if content is None:
-        return Response(status_code=status, headers=said)
-    return JsonAnswer(content, status, said)
+        return Response(status_code=status, headers=found)
+    return JsonAnswer(content, status, found)

@@ -26,7 +26,7 @@ _BOUNDARY: Final = re.compile(r"[0-9A-Za-z'()+_,./:=? -]{0,69}[0-9A-Za-z'()+_,./
 _PLACE: Final = re.compile(r" (?:at \d+|\(\d+\))$")
 _MOST_HEADERS: Final = 16
 _SLICE: Final = 1 << 10
-"""At least so many bytes are parsed at a time, and at most about so many lines."""
+"""Fewest bytes that are parsed at a time; the most lines, about, are `_LINES`."""
 _LINES: Final = 16
 _LONGEST_HEADER: Final = 8192
 _LONGEST_FIELD: Final = 64 << 10
@@ -37,7 +37,7 @@ _PLAIN: Final = {"7bit", "8bit", "binary"}
 
 
 class FormReader:
-    """Reader of forms: parts with a filename are files, others must be empty; parameters are in the query."""
+    """Reads a form: parts with a filename are files, others must be empty; parameters are in the query."""
 
     def __init__(self, boundary: str | None) -> None:
         if boundary is None or not _BOUNDARY.fullmatch(boundary):
@@ -65,7 +65,7 @@ class FormReader:
         self._part_begin()
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Events of `piece`, the next bytes of the body; of many small parts, a few are parsed at a time."""
+        """Yield the events of `piece`, the next bytes of the body; of many small parts, a few are parsed at a time."""
         # Headers cost a hundred times as much as content, and every line of them ends in a line feed.
         step = max(_SLICE, _LINES * len(piece) // (piece.count(b"\r\n") + 1))
         for at in range(0, len(piece), step):
@@ -82,7 +82,7 @@ class FormReader:
         return self._events
 
     def finish(self) -> Iterator[Event]:
-        """Nothing, if the form came to its end."""
+        """Return no events; raise `InvalidInput` if the form is not complete."""
         if not self._ended:
             raise InvalidInput("The form ends before its closing boundary", self._offset)
         self._counter.close(self._offset)

@@ -40,7 +40,7 @@ _ZEROS: Final = bytes(_BLOCK)
 
 
 class TarReader:
-    """Reads an archive; folders are passed over, anything but files and folders is refused by its name."""
+    """Reads an archive; folders are skipped, and any other member that is not a file is refused."""
 
     def __init__(self) -> None:
         self._offset = 0
@@ -55,7 +55,7 @@ class TarReader:
         self._ended = False
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Events of `piece`, the next bytes of the body."""
+        """Yield the events of `piece`, the next bytes of the body."""
         position = 0
         while position < len(piece):
             rest = len(piece) - position
@@ -75,7 +75,7 @@ class TarReader:
             self._offset += taken
 
     def finish(self) -> Iterator[Event]:
-        """Nothing, if the archive came to its end."""
+        """Return no events; raise `CorruptModel` if the archive is not complete."""
         if not self._ended:
             raise CorruptModel("The archive ends before its two closing blocks of zeros", self._offset)
         self._counter.close(self._offset)
@@ -175,7 +175,7 @@ class TarReader:
         self._long_name = data.partition(b"\0")[0]
 
     def _gnu_link(self, data: bytes, offset: int) -> None:
-        """The link itself is refused when it comes."""
+        """Ignore the name; the link that follows is refused."""
 
 
 _EXTENSIONS: Final = {
