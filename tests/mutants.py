@@ -21,8 +21,9 @@ _CATALOG: Final = "tests/catalog"
 _ACCESS: Final = " ".join(
     f"tests/server/auth/{name}"
     for name in (
-        "test_decision.py", "test_tokens.py", "test_places.py", "test_signatures.py", "test_records.py",
-        "oidc/test_verification.py", "oidc/test_statements.py", "test_sessions.py", "test_closed.py", "test_gate.py",
+        "test_tokens.py", "test_spaces.py", "test_signatures.py",
+        "oidc/test_verification.py", "oidc/test_sealed_identity.py", "test_sessions.py", "test_closed.py",
+        "test_permissions.py",
         "test_own_uploads.py", "test_write_only.py", "test_quotas.py", "../../stores/test_quotas.py",
     )
 )  # fmt: skip

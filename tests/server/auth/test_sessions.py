@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl, quote, quote_plus, urlsplit
 
 import pytest
 from tests.server.auth.closed import closed_service, token_for
-from tests.server.auth.oidc.test_statements import forgetful, trusting_anew
+from tests.server.auth.oidc.test_sealed_identity import forgetful, trusting_anew
 from tests.server.auth.oidc.test_verification import STORES, altered, of_own_key, swapped, unsigned
 from tests.server.auth.oidc.trusting import trust_file
 from tests.support.asgi import Asked, ask

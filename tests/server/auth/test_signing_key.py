@@ -1,4 +1,4 @@
-"""Several secrets for signatures: the first signs, all verify, and processes refuse to run with different ones."""
+"""Key of the service: one for all replicas, bound to the secrets of the operator."""
 
 from __future__ import annotations
 
@@ -22,11 +22,56 @@ from tests.support.postgres import TestServer
 from tests.support.serve import open_app
 
 from protoslice.catalog import open_database
-from protoslice.database import connect
-from protoslice.errors import Conflict, InvalidInput
+from protoslice.database import Database, connect
+from protoslice.errors import Conflict, IntegrityError, InvalidInput
 from protoslice.server.app import Application
 from protoslice.server.auth.permissions import Scope
+from protoslice.server.auth.signatures import SigningKey
 from protoslice.server.settings import read_settings
+
+
+async def test_replicas_agree_on_one_key(catalogue: str) -> None:
+    async with open_database(catalogue, "memory://") as one, open_database(catalogue, "memory://") as other:
+        keys = await asyncio.gather(*(SigningKey(each).get() for each in (one, other) * 4))
+        assert len(set(keys)) == 1
+        assert len(keys[0]) == 32
+
+
+async def test_key_of_a_replica_that_dies_before_its_commit_is_not_used(postgres: TestServer) -> None:
+    url, lost = postgres.new_catalogue(), b"x" * 32
+
+    async def work() -> None:
+        dying, living = connect(url, "memory://"), connect(url, "memory://")
+        with psycopg.connect(url) as connection:
+            connection.execute("UPDATE meta SET service_key = %s", (lost,))
+            waiting = asyncio.create_task(SigningKey(living).get())
+            await _until_blocked(dying)
+            pid = connection.info.backend_pid
+            await dying.write(lambda tx: tx.all("SELECT pg_terminate_backend(:pid)", pid=pid))
+            key = await waiting
+            connection.close()
+        assert key != lost
+        assert await dying.read(lambda tx: tx.first("SELECT service_key FROM meta")) == (key,)
+        for each in (dying, living):
+            await each.close()
+
+    await asyncio.wait_for(work(), 60)
+
+
+async def _until_blocked(database: Database) -> None:
+    """Wait until a statement of another connection waits for a lock on a row of `meta`."""
+    blocked = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE 'UPDATE meta%'"
+    while await database.read(lambda tx: tx.first(blocked)) is None:
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"short"])
+async def test_damaged_key_is_refused(catalogue: str, damaged: bytes) -> None:
+    async with open_database(catalogue, "memory://") as database:
+        await database.write(lambda tx: tx.run("UPDATE meta SET service_key = :key", key=damaged))
+        with pytest.raises(IntegrityError, match="service key"):
+            await SigningKey(database).get()
+
 
 SECRETS: Final = {name: name * 40 for name in "ABC"}
 

@@ -1,4 +1,4 @@
-"""The gate, asked by every route, for every caller, in its own space, another and a missing one."""
+"""Permissions: the decision itself, and every route for every caller in its own space, another and a missing one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
@@ -17,13 +19,87 @@ from tests.support.calls import CALLS, RULES
 from tests.support.receiver import Receiver, running_receiver
 from tests.support.stores import onnx
 from tests.support.things import Filling
+from tests.support.xet import xorb_of
 
 from protoslice.errors import InvalidInput
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.server.app import Application, create_app
-from protoslice.server.auth.permissions import EVERY_SPACE, Rule, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Grant, Principal, Rule, Scope, decide, lacking
 from protoslice.server.routing import RouteGroup, endpoint, routes_of
 from protoslice.server.settings import Settings
+
+OWN, OTHER = "team", "rivals"
+
+
+def robot(*scopes: Scope, tags: tuple[str, ...] = (), space: str = OWN) -> Principal:
+    return Principal("1", "robot", (Grant(space, frozenset(scopes), tags),))
+
+
+@pytest.mark.parametrize("scope", Scope)
+def test_a_caller_without_a_name_is_asked_for_one(scope: Scope) -> None:
+    assert decide(None, OWN, scope) is Decision.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(("held", "needed"), list(product(Scope, Scope)))
+def test_a_scope_gives_itself_and_admin_gives_all(held: Scope, needed: Scope) -> None:
+    expected = Decision.ALLOWED if held in (needed, Scope.ADMIN) else Decision.FORBIDDEN
+    assert decide(robot(held), OWN, needed) is expected
+    assert decide(robot(held, space=EVERY_SPACE), OWN, needed) is expected
+    assert decide(robot(held), OTHER, needed) is Decision.INVISIBLE, "as if there were no such space"
+
+
+def test_a_grant_of_nothing_shows_nothing() -> None:
+    assert decide(robot(), OWN, Scope.READ) is Decision.INVISIBLE
+
+
+@pytest.mark.parametrize(
+    ("scope", "tags", "expected"),
+    [
+        (Scope.READ, ("prod",), Decision.ALLOWED),
+        (Scope.WRITE, ("ci-1",), Decision.ALLOWED),
+        (Scope.WRITE, ("ci-1", "resnet50:4"), Decision.ALLOWED),
+        (Scope.WRITE, (), Decision.ALLOWED),
+        (Scope.WRITE, ("prod",), Decision.FORBIDDEN),
+        (Scope.WRITE, ("ci-1", "prod"), Decision.FORBIDDEN),
+        (Scope.WRITE, ("xci-1",), Decision.FORBIDDEN),
+        (Scope.DELETE, ("ci-1",), Decision.ALLOWED),
+        (Scope.DELETE, ("ci-1", "prod"), Decision.FORBIDDEN),
+        (Scope.DELETE, (), Decision.FORBIDDEN),
+    ],
+)
+def test_patterns_limit_changes(scope: Scope, tags: tuple[str, ...], expected: Decision) -> None:
+    limited = robot(Scope.READ, Scope.WRITE, Scope.DELETE, tags=("ci-*", "resnet50:*"))
+    assert decide(limited, OWN, scope, tags) is expected
+
+
+def test_grants_do_not_add_up() -> None:
+    both = Principal("2", "both", (*robot(Scope.WRITE, tags=("ci-*",)).grants, *robot(Scope.DELETE).grants))
+    assert decide(both, OWN, Scope.WRITE, ("prod",)) is Decision.FORBIDDEN
+    assert decide(both, OWN, Scope.DELETE, ("prod",)) is Decision.ALLOWED
+
+
+@pytest.mark.parametrize(
+    ("space", "scope", "tags", "words"),
+    [
+        (OWN, Scope.DELETE, ("ci-1",), "the token lacks the scope delete"),
+        (EVERY_SPACE, Scope.ADMIN, (), "the token lacks the scope admin in every space"),
+        (
+            OWN,
+            Scope.WRITE,
+            ("ci-1", "prod"),
+            "the token lacks the scope write for the tags ci-1, prod: it is limited to the tags ci-*",
+        ),
+        (
+            OWN,
+            Scope.SCHEMAS,
+            (),
+            "the token lacks the scope schemas for requests without a tag: it is limited to the tags ci-*",
+        ),
+    ],
+)
+def test_a_refusal_tells_what_is_missing(space: str, scope: Scope, tags: tuple[str, ...], words: str) -> None:
+    assert lacking(robot(Scope.WRITE, Scope.SCHEMAS, tags=("ci-*",)), space, scope, tags) == words
+
 
 READ, WRITE, DELETE, ADMIN = Scope.READ, Scope.WRITE, Scope.DELETE, Scope.ADMIN
 SPACES = ["own", "other", "missing", "default"]
@@ -308,3 +384,69 @@ async def test_an_empty_login_is_none(app: Application) -> None:
         basic = {} if sent is None else {"authorization": "Basic " + b64encode(sent.encode()).decode()}
         got = await ask(app, "GET", "/v2/", headers=basic)
         assert (got.status, words in got.text) == (401, True), got
+
+
+JSON = {"content-type": "application/json"}
+
+
+async def test_describing_takes_the_rights_for_the_store(app: Application) -> None:
+    owner = bearer(await token_for(app, *Scope))
+    id = json.loads((await ask(app, "PUT", "/spaces/own/v1/stores?filename=m&tag=ci-1", b"x", owner)).body)["id"]
+    body = json.dumps({"description": "mine"}).encode()
+
+    async def status(*scopes: Scope, tags: tuple[str, ...] = ()) -> int:
+        headers = bearer(await token_for(app, *scopes, tags=tags)) | JSON
+        return (await ask(app, "PATCH", f"/spaces/own/v1/stores/{id}", body, headers)).status
+
+    assert await status(Scope.WRITE) == 403, "who may not read learns nothing"
+    assert await status(Scope.READ, Scope.DELETE) == 403
+    assert await status(Scope.READ, Scope.WRITE, tags=("other-*",)) == 403
+    assert await status(Scope.READ, Scope.WRITE, tags=("ci-*",)) == 200
+    assert await status(Scope.READ, Scope.WRITE) == 200
+
+
+async def test_a_refusal_says_why_in_the_header_that_clients_show(app: Application) -> None:
+    reader = bearer(await token_for(app, Scope.READ))
+    body = json.dumps({"name": "model", "organization": "team"}).encode()
+    asked = [("lacks the scope write", 403, reader), ("Invalid token", 401, bearer("wrong"))]
+    for words, status, headers in [*asked, ("Token required", 401, {})]:
+        told = await ask(app, "POST", "/spaces/own/api/repos/create", body, headers)
+        assert (told.status, words in told.headers.get("x-error-message", "")) == (status, True), told
+
+
+@pytest.mark.parametrize(("scopes", "status"), [((Scope.WRITE, Scope.READ), 201), ((Scope.WRITE,), 403)])
+async def test_a_token_that_may_not_read_mounts_nothing(
+    scopes: tuple[Scope, ...], status: int, app: Application
+) -> None:
+    data = b"a blob of another repository"
+    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+    writer = bearer(await token_for(app, Scope.WRITE, Scope.READ))
+    sent = await ask(app, "POST", f"/spaces/own/v2/team/first/blobs/uploads/?digest={digest}", data, writer)
+    assert sent.status == 201
+    at = f"/spaces/own/v2/team/second/blobs/uploads/?mount={digest}&from=team%2Ffirst"
+    assert (await ask(app, "POST", at, b"", bearer(await token_for(app, *scopes)))).status == status
+    blob = await ask(app, "GET", f"/spaces/own/v2/team/second/blobs/{digest}", b"", writer)
+    assert blob.status == (200 if status == 201 else 404)
+
+
+async def test_a_session_is_opened_by_the_token_that_began_it_alone(app: Application) -> None:
+    token, other, reader = [
+        await token_for(app, *scopes)
+        for scopes in ((Scope.READ, Scope.WRITE), (Scope.READ, Scope.WRITE), (Scope.READ,))
+    ]
+    made = json.dumps({"name": "a/x", "type": "model"}).encode()
+    kind = {"content-type": "application/json"}
+    root = "/spaces/own/api"
+    assert (await ask(app, "POST", f"{root}/repos/create", made, bearer(token) | kind)).status == 200
+    asked = f"{root}/models/a/x/xet-write-token/main"
+    assert (await ask(app, "GET", asked)).status == 401
+    assert (await ask(app, "GET", asked, headers=bearer(reader))).status == 403
+    told = json.loads((await ask(app, "GET", asked, headers=bearer(token))).body)
+    assert bearer(told["accessToken"]) == bearer(token)
+    hash, data = xorb_of(b"abc")
+    path = f"{urlsplit(told['casUrl']).path}/v1/xorbs/default/{hash}"
+    answers = [
+        (await ask(app, "POST", path, data, headers)).status
+        for headers in ({}, bearer(reader), bearer(other), bearer(token))
+    ]
+    assert answers == [401, 403, 404, 200]
