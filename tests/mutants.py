@@ -547,7 +547,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     _access("server/auth/tokens.py", "if _checksum(body) != check:", "if False:"),
     _access("server/auth/authenticator.py", "if rule.signed:", "if True:"),
-    _access("server/auth/places.py", "(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", "(/spaces/([^/]{1,63}))(/.*)"),
+    _access("server/auth/spaces.py", "(/spaces/([a-z0-9][a-z0-9-]{0,62}))(/.*)", "(/spaces/([^/]{1,63}))(/.*)"),
     _access(
         "server/auth/permissions.py",
         'return (*from_query(scope, fields, parameters), *metadata.get("tag", "").split())',

@@ -42,7 +42,7 @@ from protoslice.server.api.view_router import ViewRoutes
 from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.explain import Asked
 from protoslice.server.auth.permissions import Rule
-from protoslice.server.auth.places import mount
+from protoslice.server.auth.spaces import resolve_space
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.security import OriginPolicy, answer_preflight
@@ -121,7 +121,7 @@ class Application(FastAPI):
             "type": "http", "method": "GET" if method == "HEAD" else method, "path": unquote(path), "headers": [],
             "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
         }  # fmt: skip
-        place = mount(scope)
+        place = resolve_space(scope)
         scope = dict(hub.spelled(scope))
         for row, route in routes_of(self.router.routes):
             matched, found = route.matches(scope)
@@ -160,7 +160,7 @@ class _Front:
             await self._framework(scope, receive, send)
             return
         fields = read_fields(scope)
-        mount(scope)
+        resolve_space(scope)
         self._policy.check(scope["method"], fields, scope["http_version"])
         match, child = self._views.matches(scope)
         if match is Match.FULL:

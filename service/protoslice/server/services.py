@@ -34,8 +34,8 @@ from protoslice.server.auth.authenticator import ANYONE, AuthContext, Authentica
 from protoslice.server.auth.mode import log_access, settle_mode
 from protoslice.server.auth.permissions import Rule
 from protoslice.server.auth.permissions import Scope as AccessScope
-from protoslice.server.auth.places import space_of
 from protoslice.server.auth.signatures import SigningKey, fingerprints
+from protoslice.server.auth.spaces import space_of
 from protoslice.server.auth.tokens import Token, Tokens
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields

@@ -169,7 +169,7 @@ def readers_of_queries(source: str) -> list[int]:
 
 
 READERS = {
-    "auth/places.py",  # repeats the query in a URL
+    "auth/spaces.py",  # repeats the query in a URL
     "auth/signatures.py",  # takes the signature off
     "auth/permissions.py",  # reads `tag`, which the routes concerned declare
     "api/json_answers.py",  # links to the next page

@@ -13,7 +13,7 @@ from tests.support.stores import onnx
 
 from protoslice.client import Client
 from protoslice.errors import NotFound
-from protoslice.server.auth.places import place_of
+from protoslice.server.auth.spaces import space_path
 
 MODEL = onnx(1000, 2000)
 
@@ -49,7 +49,7 @@ def store(space: httpx.Client) -> str:
     ],
 )  # fmt: skip
 def test_a_path_names_one_space(path: str, expected: tuple[str, str, str]) -> None:
-    assert place_of(path) == expected
+    assert space_path(path) == expected
 
 
 def test_urls_in_answers_stay_in_the_space(space: httpx.Client, store: str) -> None:

@@ -38,7 +38,7 @@ from protoslice.server.api.json_answers import (
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.requests import ChangeSpace, PutSpace, PutWebhook
 from protoslice.server.auth.permissions import ADMIN, Rule, Scope
-from protoslice.server.auth.places import space_of
+from protoslice.server.auth.spaces import space_of
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services

@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.auth.permissions import READ
-from protoslice.server.auth.places import url_of
+from protoslice.server.auth.spaces import url_of
 from protoslice.server.bodies.tus import PREFIX, render_tus, upload_headers
 from protoslice.server.context import context_of
 from protoslice.server.http.query import with_parameter

@@ -18,7 +18,7 @@ from protoslice.server.api.view_parameters import MergeQuery
 from protoslice.server.api.view_router import FoundView, ViewRoutes, answer_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.permissions import READ
-from protoslice.server.auth.places import Ref
+from protoslice.server.auth.spaces import Ref
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers, header_lines, read_fields
 from protoslice.server.http.negotiation import FORMS

@@ -17,7 +17,7 @@ from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.json_answers import VERSIONED, Cursor, Limit, bound, json_answer, view_answer
 from protoslice.server.api.models import Comparing, Diff, DifferenceCount
 from protoslice.server.auth.permissions import READ_SIGNED
-from protoslice.server.auth.places import Ref
+from protoslice.server.auth.spaces import Ref
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.serving import OpenStore

@@ -23,7 +23,7 @@ from protoslice.facts import Restored, Store, StoreName
 from protoslice.json_text import encode_json
 from protoslice.server.api.encoding import encode_fact, encode_items, has_secret, store_weight
 from protoslice.server.auth.permissions import Scope as AccessScope
-from protoslice.server.auth.places import asked_url, lasting_url, url_of
+from protoslice.server.auth.spaces import asked_url, lasting_url, url_of
 from protoslice.server.context import context_of
 from protoslice.server.http.conditions import EntityTag, Preconditions, Verdict, evaluate, failure
 from protoslice.server.http.digests import format_digest

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, Response
 
 from protoslice.server.api.json_answers import json_answer
 from protoslice.server.auth.permissions import OPEN, Rule, Scope
-from protoslice.server.auth.places import absolute_url, url_of
+from protoslice.server.auth.spaces import absolute_url, url_of
 from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.pages.html import PAGE_HEADERS, problem_page
 from protoslice.server.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem

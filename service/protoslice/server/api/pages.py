@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from protoslice.errors import NotFound, ProtosliceError, Unsupported
 from protoslice.facts import File, Store
 from protoslice.server.auth.permissions import OPEN, READ_SIGNED
-from protoslice.server.auth.places import Ref, absolute_url, url_of
+from protoslice.server.auth.spaces import Ref, absolute_url, url_of
 from protoslice.server.context import context_of, public_path
 from protoslice.server.http.headers import read_fields
 from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell

@@ -14,7 +14,7 @@ from protoslice.server.api.json_answers import Condition, Current, Cursor, Limit
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import READ, SCHEMAS
-from protoslice.server.auth.places import url_of
+from protoslice.server.auth.spaces import url_of
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.problems import MEDIA, HttpProblem

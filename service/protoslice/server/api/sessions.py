@@ -20,7 +20,6 @@ from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.requests import RequestBody
 from protoslice.server.auth.authenticator import AuthContext
 from protoslice.server.auth.permissions import OPEN
-from protoslice.server.auth.places import service_url
 from protoslice.server.auth.sessions import (
     LOGIN,
     SESSION,
@@ -29,6 +28,7 @@ from protoslice.server.auth.sessions import (
     session_of,
     set_cookie,
 )
+from protoslice.server.auth.spaces import service_url
 from protoslice.server.context import context_of, public_path
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.security import is_own_page

@@ -32,7 +32,7 @@ from protoslice.server.api.json_answers import (
 from protoslice.server.api.models import PageOf, RestoredStore
 from protoslice.server.api.requests import DescribeStore
 from protoslice.server.auth.permissions import DELETE, READ, READ_SIGNED, Rule, Scope
-from protoslice.server.auth.places import Ref, plain_ref, url_of
+from protoslice.server.auth.spaces import Ref, plain_ref, url_of
 from protoslice.server.registry_names import StoreReferences
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services

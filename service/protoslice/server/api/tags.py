@@ -15,7 +15,7 @@ from protoslice.server.api.json_answers import Condition, Current, Cursor, Limit
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.requests import PutTag
 from protoslice.server.auth.permissions import READ, Rule, Scope, from_path
-from protoslice.server.auth.places import url_of
+from protoslice.server.auth.spaces import url_of
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services

@@ -24,7 +24,7 @@ from protoslice.server.api.json_answers import (
 from protoslice.server.api.models import TensorPage
 from protoslice.server.api.view_parameters import STRICT_HELP, Tags, Viewed
 from protoslice.server.auth.permissions import READ_SIGNED
-from protoslice.server.auth.places import absolute_url
+from protoslice.server.auth.spaces import absolute_url
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
 from protoslice.tensors.listing import tags_of

@@ -16,7 +16,7 @@ from protoslice.server.api.json_answers import Cursor, Limit, json_answer, page_
 from protoslice.server.api.models import PageOf
 from protoslice.server.api.requests import CreateToken, SignUrl
 from protoslice.server.auth.permissions import ADMIN, EVERY_SPACE, READ, Scope
-from protoslice.server.auth.places import service_url, space_of, url_of
+from protoslice.server.auth.spaces import service_url, space_of, url_of
 from protoslice.server.auth.tokens import TokenRecord
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services

@@ -13,7 +13,7 @@ from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.models import UploadState
 from protoslice.server.auth.permissions import OPEN, WRITE, Rule, Scope, from_upload
-from protoslice.server.auth.places import url_of
+from protoslice.server.auth.spaces import url_of
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.bodies.new_store import StoreQuery
 from protoslice.server.bodies.tus import (

@@ -15,7 +15,7 @@ from fastapi.params import Query as Described
 from pydantic import WithJsonSchema
 
 from protoslice.formats.onnx_external import ALIGNMENT
-from protoslice.server.auth.places import Ref
+from protoslice.server.auth.spaces import Ref
 from protoslice.server.http.query import Query, QueryNames, number_of
 from protoslice.server.services import Given
 from protoslice.serving import OpenStore

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from protoslice.errors import Unsupported
 from protoslice.server.api.views import View
-from protoslice.server.auth.places import lasting_url, plain_ref
+from protoslice.server.auth.spaces import lasting_url, plain_ref
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields, Headers, read_fields, with_headers
 from protoslice.server.http.negotiation import (

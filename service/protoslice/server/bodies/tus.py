@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from protoslice import _core
 from protoslice.errors import Conflict, InvalidInput, UnsupportedMediaType, WrongOffset
-from protoslice.server.auth.places import url_of
+from protoslice.server.auth.spaces import url_of
 from protoslice.server.bodies.new_store import NewStore
 from protoslice.server.bodies.raw import file_path
 from protoslice.server.http.digests import parse_digest

@@ -25,7 +25,7 @@ from protoslice.server.auth.permissions import (
     REPOSITORY_UPLOAD,
     REPOSITORY_WRITE,
 )
-from protoslice.server.auth.places import absolute_url, url_of
+from protoslice.server.auth.spaces import absolute_url, url_of
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers, read_fields

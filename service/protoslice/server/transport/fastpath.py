@@ -16,8 +16,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from protoslice.errors import ProtosliceError
 from protoslice.server.api.view_router import FoundView, ViewRoutes, rendered_form
-from protoslice.server.auth.places import place_of
 from protoslice.server.auth.signatures import UrlSignature, signed_alone
+from protoslice.server.auth.spaces import space_path
 from protoslice.server.context import RequestContext, given_id
 from protoslice.server.http.headers import Fields, Headers, header_lines, join_fields
 from protoslice.server.http.planner import ResponsePlan, ResponsePlanner
@@ -155,7 +155,7 @@ def _find(router: ViewRoutes, target: bytes) -> _Target | None:
     if not target.isascii() or any(mark in target for mark in b"%?#"):
         return None
     path = target.decode("ascii")
-    place = place_of(path)
+    place = space_path(path)
     found = router.find(place.path)
     return None if found is None else _Target(path, place.space, found, signature)
 

@@ -25,7 +25,7 @@ from protoslice.repositories.last_commits import last_commits
 from protoslice.server.api.json_answers import next_page
 from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import READ
-from protoslice.server.auth.places import url_of
+from protoslice.server.auth.spaces import url_of
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Headers, media_type_of, read_fields
 from protoslice.server.http.responses import JsonAnswer

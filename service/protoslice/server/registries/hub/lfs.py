@@ -17,7 +17,7 @@ from protoslice.repositories import MAIN, Repository
 from protoslice.repositories.git_history import GitHistory
 from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import HUB_UPLOAD, READ, READ_SIGNED, Scope
-from protoslice.server.auth.places import absolute_url, url_of
+from protoslice.server.auth.spaces import absolute_url, url_of
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields

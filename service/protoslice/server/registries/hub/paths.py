@@ -14,7 +14,7 @@ from starlette.types import Scope
 
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.repositories import NoCommit, NoFile, NoRepository, RepositoryMoved
-from protoslice.server.auth.places import absolute_url, url_of
+from protoslice.server.auth.spaces import absolute_url, url_of
 from protoslice.server.problems import METHOD, HttpProblem
 from protoslice.server.request.errors import render_body, render_problem
 

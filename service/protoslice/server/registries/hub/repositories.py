@@ -32,7 +32,7 @@ from protoslice.server.auth.permissions import (
     from_body,
     from_repository,
 )
-from protoslice.server.auth.places import url_of
+from protoslice.server.auth.spaces import url_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.problems import CONFLICT, NO_RESOURCE, HttpProblem

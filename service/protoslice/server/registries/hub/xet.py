@@ -19,7 +19,7 @@ from protoslice.ingest.file_writer import Batches
 from protoslice.repositories import Repository, XorbSession
 from protoslice.server.auth.authenticator import secret_in
 from protoslice.server.auth.permissions import HUB_WRITE
-from protoslice.server.auth.places import absolute_url
+from protoslice.server.auth.spaces import absolute_url
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import BodyAhead, CancelOnDisconnect

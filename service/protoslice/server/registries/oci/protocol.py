@@ -13,7 +13,7 @@ from starlette.types import Scope
 from protoslice.artifacts import ArtifactFault, ArtifactRepository, Digest, RepositoryName
 from protoslice.artifacts.exports import ExportedRepository
 from protoslice.catalog.syntax import listed_name
-from protoslice.server.auth.places import absolute_url
+from protoslice.server.auth.spaces import absolute_url
 from protoslice.server.http.headers import Fields, read_fields
 from protoslice.server.problems import BAD_REQUEST, BUSY, RANGE, HttpProblem
 from protoslice.server.request.errors import render_body

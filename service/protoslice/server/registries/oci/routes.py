@@ -23,7 +23,7 @@ from protoslice.catalog.syntax import listed_name
 from protoslice.server.api.json_answers import next_page
 from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import OCI_WRITE, READ, REPOSITORY_DELETE
-from protoslice.server.auth.places import absolute_url
+from protoslice.server.auth.spaces import absolute_url
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import media_type_of, read_fields

@@ -1,4 +1,4 @@
-"""Places of requests: the space that a path begins with, and the rest of the path, which routes match."""
+"""Spaces in paths: the space that a path begins with, the rest, which routes match, and URLs in that space."""
 
 from __future__ import annotations
 
@@ -34,25 +34,25 @@ class SpacePath(NamedTuple):
     path: str
 
 
-def place_of(path: str) -> SpacePath:
-    """Space and rest of a decoded path; a path that names no space is one of the default space."""
+def space_path(path: str) -> SpacePath:
+    """Split a decoded path into space and rest; a path that names no space is one of the default space."""
     found = _PATH.fullmatch(path) if path.startswith("/spaces/") else None
     return SpacePath(DEFAULT_SPACE, "", path) if found is None else SpacePath(found[2], found[1], found[3])
 
 
-def mount(scope: Scope) -> SpacePath:
-    """Space and rest of the path of a request; sets `root_path` (ASGI), behind which routes match."""
+def resolve_space(scope: Scope) -> SpacePath:
+    """Split the path of a request into space and rest; set `root_path` (ASGI), behind which routes match."""
     named = _NAMED.fullmatch(scope.get("raw_path") or b"")
     if named is not None:  # the slashes of the name stay encoded, so that it is one segment for every route
         head, ref, rest = (unquote_to_bytes(part or b"").decode("utf-8", "replace") for part in named.groups())
         scope["path"] = head + ref.replace("/", _SLASH) + rest
-    place = place_of(scope["path"])
+    place = space_path(scope["path"])
     scope["root_path"], scope[_SPACE] = place.root, place.space
     return place
 
 
 def space_of(scope: Scope) -> str:
-    """The space of a request."""
+    """Return the space of a request."""
     found: str = scope[_SPACE]
     return found
 
