@@ -33,6 +33,12 @@ def _run(url: str, work: Work) -> None:
     asyncio.run(run())
 
 
+@pytest.fixture
+def table(database: Database) -> CollectorTable:
+    """Return what the collector does with the catalogue."""
+    return CollectorTable(database)
+
+
 async def _all(database: Database, sql: str, **values: Any) -> list[Any]:
     """Execute a statement and return its rows."""
     return await database.write(lambda tx: tx.all(sql, **values))
@@ -54,24 +60,21 @@ async def _let_pass(database: Database, seconds: float) -> None:
     await database.write(work)
 
 
-def test_objects_expire_a_day_after_they_were_reserved(catalogue: str) -> None:
-    async def work(database: Database, table: CollectorTable) -> None:
-        lost, kept = await reserved(database, 2)
-        await put_store(database, "a", own=own([kept]))
-        await _let_pass(database, UNFINISHED_SECONDS - 60)
-        (later,) = await reserved(database, 1)
-        await table.expire_objects(UNFINISHED_SECONDS)
-        assert (await table.drop_objects(0)).objects == 0
-        await _let_pass(database, 61)
-        await table.expire_objects(UNFINISHED_SECONDS)
-        assert (await table.drop_objects(0)).objects == 1
-        assert await keys(database) == {later.key, kept.key}
-        assert await _all(database, "SELECT key, passes FROM trash") == [(lost.key, 2)]
-        await table.expire_objects(60)
-        assert await keys(database) == {later.key, kept.key}
-        assert (await table.drop_objects(0)).objects == 1, "those of a shorter time"
-
-    _run(catalogue, work)
+async def test_objects_expire_a_day_after_they_were_reserved(database: Database, table: CollectorTable) -> None:
+    lost, kept = await reserved(database, 2)
+    await put_store(database, "a", own=own([kept]))
+    await _let_pass(database, UNFINISHED_SECONDS - 60)
+    (later,) = await reserved(database, 1)
+    await table.expire_objects(UNFINISHED_SECONDS)
+    assert (await table.drop_objects(0)).objects == 0
+    await _let_pass(database, 61)
+    await table.expire_objects(UNFINISHED_SECONDS)
+    assert (await table.drop_objects(0)).objects == 1
+    assert await keys(database) == {later.key, kept.key}
+    assert await _all(database, "SELECT key, passes FROM trash") == [(lost.key, 2)]
+    await table.expire_objects(60)
+    assert await keys(database) == {later.key, kept.key}
+    assert (await table.drop_objects(0)).objects == 1, "those of a shorter time"
 
 
 async def _all_rows(database: Database) -> dict[str, list[Any]]:
@@ -82,62 +85,55 @@ async def _all_rows(database: Database) -> dict[str, list[Any]]:
     return found
 
 
-def test_dry_run_counts_what_a_collection_drops_and_changes_nothing(catalogue: str) -> None:
-    async def work(database: Database, table: CollectorTable) -> None:
-        storage = MemoryStorage()
-        await check_storage(storage, database, mark=True)
-        shared, alone, *unfinished = await reserved(database, 5)
-        await put_store(database, "a", own=own([shared, alone]))
-        await put_store(database, "b", shared=[shared.id])
-        await StoreTable(database, ACCOUNT).remove("a")
-        uploads = UploadTable(database, ACCOUNT)
-        upload = await uploads.create(an_upload("u"), keep_seconds=60)
-        await uploads.put(upload, kept_parts=0, keep_seconds=-60, objects=ObjectChanges(own=own(unfinished[:1], 100)))
-        before = await _all_rows(database)
-        collect = partial(collect_garbage, storage, database, grace_seconds=-1, unfinished_seconds=-1)
-        expected = await collect(dry_run=True)
-        assert await _all_rows(database) == before
-        assert (expected.stores, expected.objects, expected.bytes, expected.deleted) == (1, 4, 110, 0)
-        assert (await collect()) == expected
-        assert (await collect(dry_run=True)).objects == 0
-
-    _run(catalogue, work)
+async def test_dry_run_counts_what_a_collection_drops_and_changes_nothing(database: Database) -> None:
+    storage = MemoryStorage()
+    await check_storage(storage, database, mark=True)
+    shared, alone, *unfinished = await reserved(database, 5)
+    await put_store(database, "a", own=own([shared, alone]))
+    await put_store(database, "b", shared=[shared.id])
+    await StoreTable(database, ACCOUNT).remove("a")
+    uploads = UploadTable(database, ACCOUNT)
+    upload = await uploads.create(an_upload("u"), keep_seconds=60)
+    await uploads.put(upload, kept_parts=0, keep_seconds=-60, objects=ObjectChanges(own=own(unfinished[:1], 100)))
+    before = await _all_rows(database)
+    collect = partial(collect_garbage, storage, database, grace_seconds=-1, unfinished_seconds=-1)
+    expected = await collect(dry_run=True)
+    assert await _all_rows(database) == before
+    assert (expected.stores, expected.objects, expected.bytes, expected.deleted) == (1, 4, 110, 0)
+    assert (await collect()) == expected
+    assert (await collect(dry_run=True)).objects == 0
 
 
-def test_drop_keeps_what_something_refers_to(catalogue: str) -> None:
-    async def work(database: Database, table: CollectorTable) -> None:
-        stored, uploaded, derived, free = await reserved(database, 4)
-        row = (await put_store(database, "a", own=own([stored]))).row
-        uploads = UploadTable(database, ACCOUNT)
-        upload = await uploads.create(an_upload("u"), keep_seconds=60)
-        changes = ObjectChanges(own=own([uploaded]))
-        await uploads.put(upload, kept_parts=0, keep_seconds=60, objects=changes)
-        await DerivedTable(database, SPACE).put(row.id, "x", None, own=own([derived], None)[0])
-        await ObjectTable(database).drop(SPACE, [free])
-        await _all(database, "UPDATE objects SET due = 1 RETURNING id")
-        dropped = await table.drop_objects(0)
-        assert (dropped.objects, dropped.stored_bytes) == (1, 0)
-        assert await keys(database) == {stored.key, uploaded.key, derived.key}
-        assert await _all(database, "SELECT 1 FROM objects WHERE due IS NOT NULL") == []
-        assert await _all(database, "SELECT key, sums, passes FROM trash") == [(free.key, 1, 2)]
-
-    _run(catalogue, work)
+async def test_drop_keeps_what_something_refers_to(database: Database, table: CollectorTable) -> None:
+    stored, uploaded, derived, free = await reserved(database, 4)
+    row = (await put_store(database, "a", own=own([stored]))).row
+    uploads = UploadTable(database, ACCOUNT)
+    upload = await uploads.create(an_upload("u"), keep_seconds=60)
+    changes = ObjectChanges(own=own([uploaded]))
+    await uploads.put(upload, kept_parts=0, keep_seconds=60, objects=changes)
+    await DerivedTable(database, SPACE).put(row.id, "x", None, own=own([derived], None)[0])
+    await ObjectTable(database).drop(SPACE, [free])
+    await _all(database, "UPDATE objects SET due = 1 RETURNING id")
+    dropped = await table.drop_objects(0)
+    assert (dropped.objects, dropped.stored_bytes) == (1, 0)
+    assert await keys(database) == {stored.key, uploaded.key, derived.key}
+    assert await _all(database, "SELECT 1 FROM objects WHERE due IS NOT NULL") == []
+    assert await _all(database, "SELECT key, sums, passes FROM trash") == [(free.key, 1, 2)]
 
 
-def test_store_is_purged_after_the_grace_and_its_bytes_are_discharged(catalogue: str) -> None:
-    async def work(database: Database, table: CollectorTable) -> None:
-        shared, alone = await reserved(database, 2)
-        await put_store(database, "a", own=own([shared, alone]))
-        await put_store(database, "b", shared=[shared.id])
-        await StoreTable(database, ACCOUNT).remove("a")
-        assert await table.purge_stores(3600) == 0
-        assert await table.purge_stores(-1) == 1
-        assert (await table.drop_objects(0)).objects == 1
-        assert await keys(database) == {shared.key}
-        assert await held(database) == (10, 1, 7)
-        assert await StoreTable(database, ACCOUNT).restore("a") is None
-
-    _run(catalogue, work)
+async def test_store_is_purged_after_the_grace_and_its_bytes_are_discharged(
+    database: Database, table: CollectorTable
+) -> None:
+    shared, alone = await reserved(database, 2)
+    await put_store(database, "a", own=own([shared, alone]))
+    await put_store(database, "b", shared=[shared.id])
+    await StoreTable(database, ACCOUNT).remove("a")
+    assert await table.purge_stores(3600) == 0
+    assert await table.purge_stores(-1) == 1
+    assert (await table.drop_objects(0)).objects == 1
+    assert await keys(database) == {shared.key}
+    assert await held(database) == (10, 1, 7)
+    assert await StoreTable(database, ACCOUNT).restore("a") is None
 
 
 @pytest.mark.parametrize("published", [True, False])

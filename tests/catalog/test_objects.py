@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 
@@ -11,23 +10,13 @@ import pytest
 from tests.support.catalogues import InlineDatabase
 from tests.support.rows import ACCOUNT, SPACE, held, own, put_store, reserved
 
-from protoslice.catalog import objects, open_database
+from protoslice.catalog import objects
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.new_objects import BLOCK, USABLE_SECONDS, Reservations
 from protoslice.catalog.objects import Collected, ObjectTable, OwnObject, new_id, new_objects, object_id
 from protoslice.catalog.stores import StoreTable
 from protoslice.database import Database
 from protoslice.database.transactions import UniqueViolation
-
-Work = Callable[[Database], Awaitable[None]]
-
-
-def _run(url: str, work: Work) -> None:
-    async def run() -> None:
-        async with open_database(url, "memory://") as database:
-            await work(database)
-
-    asyncio.run(run())
 
 
 async def _rows(database: Database) -> dict[int, tuple[bool, bool, int | None]]:
