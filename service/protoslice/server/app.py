@@ -115,7 +115,7 @@ class Application(FastAPI):
         return Traced(stack) if self.traced else stack
 
     def asked(self, method: str, target: str) -> Asked:
-        """A request as the gate reads it, without headers; `NotFound` where no route takes it."""
+        """Return a request as rules see it, without headers; raise `NotFound` if no route takes it."""
         path, _, query = target.partition("?")
         scope: dict[str, Any] = {
             "type": "http", "method": "GET" if method == "HEAD" else method, "path": unquote(path), "headers": [],

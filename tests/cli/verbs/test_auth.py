@@ -1,4 +1,4 @@
-"""The verb `auth explain`: the gate's own decision, told with its reasons."""
+"""The verb `auth explain`: the decision of the service, with its reasons."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ async def principals(app: Application) -> dict[str, str | None]:
 
 
 def expected(who: str, rule: Rule, row: str, space: str) -> int:
-    """Status by which the gate has to refuse, or 0 when it has to let in; told without `decide`."""
+    """Status of the refusal, or 0 for a request that has to be let in; found without `decide`."""
     if rule.scope is None:
         return 0
     if who in {"nobody", "garbage", "expired"}:

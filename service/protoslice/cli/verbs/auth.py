@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -38,7 +39,7 @@ def explain(
     text = sys.stdin.read(_LONGEST).strip() if token == "-" else token
     found = asyncio.run(explained(settings, text, create_app(settings).asked(method.upper(), path)))
     if as_json:
-        print_json(found.facts())
+        print_json(asdict(found))
     else:
         say(f"{found.caller or 'nobody'}: {found.decision}")
         for reason in found.reasons:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from protoslice.catalog.marker import open_both
@@ -38,10 +38,6 @@ class Explanation:
     """`allowed`, or the status of the refusal."""
     reasons: tuple[str, ...]
 
-    def facts(self) -> dict[str, Any]:
-        """The explanation as plain data."""
-        return asdict(self)
-
 
 async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
     """Explain a request by the settings of a service; keys of issuers are fetched, and tokens looked up."""
@@ -51,10 +47,12 @@ async def explain(settings: Settings, token: str, asked: Asked) -> Explanation:
     if rule.scope is None:
         return Explanation(caller, "allowed", (*reasons, f"{row} needs no token"))
     where = EVERY_SPACE if rule.everywhere else space
-    told = f" for the tags {', '.join(tags)}" if tags else ""
     needs = list(rule.needs(tags))
-    scopes = " and ".join(need for need, _ in needs)
-    asks = f"{row} needs {scopes} in {'every space' if rule.everywhere else f'the space {space}'}{told}"
+    scopes, place = (
+        " and ".join(scope for scope, _ in needs),
+        "every space" if rule.everywhere else f"the space {space}",
+    )
+    asks = f"{row} needs {scopes} in {place}" + (f" for the tags {', '.join(tags)}" if tags else "")
     later = ("(tags named in its body are checked too)",) if rule.tags is from_body else ()
     decisions = [(need, decide(principal, where, *need)) for need in needs]
     need, decision = next((each for each in decisions if each[1] is not Decision.ALLOWED), decisions[0])

@@ -37,7 +37,7 @@ _PLANNED: Final = frozenset(
     {b"accept", b"authorization", b"host", b"range", b"if-range", b"if-match", b"if-none-match"}
     | {b"want-repr-digest", b"x-request-id", b"if-modified-since", b"if-unmodified-since"}
 )
-"""Headers that policy, gate, planner and record read."""
+"""Headers that origin policy, authenticator, planner and record read."""
 _WITHOUT_EFFECT: Final = frozenset(
     {b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer", b"connection"}
     | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto"}  # the client's address is for the log alone

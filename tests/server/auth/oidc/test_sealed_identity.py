@@ -47,7 +47,7 @@ async def readable_store(folder: Path) -> AsyncIterator[tuple[Application, FakeI
 
 
 async def trusting_anew(app: Application, folder: Path, *issuers: FakeIssuer, **terms: Any) -> None:
-    """Start the gate again, as a replica that reads the file of issuers now."""
+    """Start the authenticator again, as a replica that reads the file of issuers now."""
     tokens = app.services.authenticator.tokens
     verifier = Verifier(read_issuers(trust_file(folder, *issuers, **terms)))
     await app.services.authenticator.start(tokens, verifier, signatures.SigningKey(tokens._database))

@@ -1,4 +1,4 @@
-"""JWTs at the gate: those of a trusted issuer enter; every other one is as good as none."""
+"""JWTs: those of a trusted issuer name callers; every other one is as good as none."""
 
 from __future__ import annotations
 

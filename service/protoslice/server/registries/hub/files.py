@@ -200,7 +200,7 @@ def _json(body: bytes, headers: Mapping[str, str] | None = None) -> Response:
 
 @endpoint(router, "GET /api/whoami-v2", READ)
 async def get_user() -> Response:
-    """The user of a token; the gate of the service tells users apart, this protocol only names one."""
+    """Return the user of a token; this protocol only names one, the service tells callers apart."""
     token = {"displayName": "token", "role": "write"}
     named = {"type": "user", "id": USER, "name": USER, "fullname": USER}
     return JsonAnswer({**named, "isPro": False, "orgs": [], "auth": {"type": "access_token", "accessToken": token}})
