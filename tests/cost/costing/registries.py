@@ -205,7 +205,7 @@ REGISTRIES: Final = (
     ),
     *(
         _row(
-            f"GET /datasets/{{name:repository}}/{files}/{{revision}}/{{path:path}}",
+            f"GET /{{name:repository_of_kind}}/{files}/{{revision}}/{{path:path}}",
             "a dataset that is not there",
             get(f"/datasets/ann/m/{files}/main/x"),
             status=404,
@@ -214,7 +214,7 @@ REGISTRIES: Final = (
     ),
     *(
         _row(
-            f"GET /{{name:repository}}/{files}/{{revision}}/{{path:path}}",
+            f"GET /{{name:repository_of_kind}}/{files}/{{revision}}/{{path:path}}",
             "one of a thousand files",
             get(f"/ann/m/{files}/main/{_LONG}/999"),
         )
@@ -292,7 +292,7 @@ REGISTRIES: Final = (
     _row(f"DELETE {_KIND}/tag/{{tag}}", "none", request("DELETE", "/api/models/ann/m/tag/none"), status=404),
     *(
         _row(
-            f"POST {prefix}{{name:repository}}.git/info/lfs/objects/batch",
+            "POST /{name:repository_of_kind}.git/info/lfs/objects/batch",
             f"256 new files{of}",
             _post(
                 f"{prefix}ann/m.git/info/lfs/objects/batch",
