@@ -596,4 +596,35 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "operations: background work ends with its context", "concurrency/chores.py",
         "            task.cancel()\n", "            task.done()\n", "tests/concurrency/test_chores.py --timeout 20",
     ),
+    Mutant(
+        "transport: a body behind an offer of another protocol is read", "server/transport/protocol.py",
+        'if b"upgrade" in head.lower()', "if False",
+        "tests/server/transport/test_connections.py::test_a_head_may_be_cut_anywhere",
+    ),
+    Mutant(
+        "transport: what cannot become a head is refused at once", "server/transport/protocol.py",
+        "not data[start : start + 1].isupper() or ", "",
+        "tests/server/transport/test_connections.py::test_what_cannot_become_a_head_is_refused_at_once",
+    ),
+    Mutant(
+        "transport: the body of CONNECT is no request", "server/transport/protocol.py",
+        "self._over is not None or self.parser.should_upgrade()", "self._over is not None",
+        "tests/server/transport/test_connections.py::test_the_body_of_connect_is_no_request",
+    ),
+    Mutant(
+        "transport: one answer comes of one callback", "server/transport/protocol.py",
+        "            if self._at > start:\n                self._schedule()\n",
+        "            if self._at > start:\n                self._parse_buffered()\n",
+        "tests/server/transport/test_pacing.py::test_one_answer_comes_of_one_callback",
+    ),
+    Mutant(
+        "transport: a plan goes with its store", "server/transport/fastpath.py",
+        "ref(store, self._forget)", "ref(store)",
+        "tests/server/transport/test_fastpath.py::test_a_plan_goes_with_its_store",
+    ),
+    Mutant(
+        "http: every answer has a policy for referrers", "server/http/security.py",
+        "given.append(_SAME_ORIGIN if is_page else _NO_REFERRER)", "pass",
+        "tests/server/http/test_safe_headers.py",
+    ),
 )  # fmt: skip
