@@ -473,6 +473,15 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "server/auth/authenticator.py", "if not self.closed or rule.scope is None:",
         "if not self.closed or rule.scope in {None, Scope.READ}:",
     ),
+    Mutant(
+        "access: a route of FastAPI without a rule does not start", "server/routing.py",
+        'raise RuntimeError(f"{route!r} is not a Route: its access would not be checked")', "continue",
+        "tests/server/auth/test_permissions.py",
+    ),
+    Mutant(
+        "access: views ask by their rule", "server/api/view_router.py", "admit(scope, fields, found.view.rule)",
+        'admit(scope, fields, scope["app"].rules["GET /livez"])', "tests/server/auth/test_permissions.py",
+    ),
     _access("server/auth/sessions.py", 'or not is_own_page(scope["method"], fields)', ""),
     _access("server/auth/sessions.py", "values[0] if len(values) == 1 else None", "values[0] if values else None"),
     _access(
