@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from typing import Any, Final
 from urllib.parse import unquote
 
+import anyio
 from fastapi import FastAPI
 from fastapi.middleware.asyncexitstack import AsyncExitStackMiddleware
 from starlette.responses import Response
@@ -195,6 +196,7 @@ def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextMan
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await services.open()
         _prepare_routes(app)
+        await anyio.sleep(0)  # loads its backend, which the first streamed answer would wait for
         try:
             yield
         finally:
