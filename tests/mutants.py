@@ -61,7 +61,7 @@ def survives(mutant: Mutant, folder: Path) -> str:
             cwd=folder, env=environment, capture_output=True, check=False, timeout=_SECONDS, text=True,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return ""
+        return f"the tests did not end within {_SECONDS} s"
     finally:
         path.write_text(whole)
     failed = re.search(r"^(?:(?:FAILED|ERROR) (\S+)|(seed \d+: .*))", done.stdout, re.MULTILINE)

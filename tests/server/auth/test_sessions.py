@@ -6,7 +6,7 @@ import json
 import re
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -225,10 +225,12 @@ class Person:
 
 
 @asynccontextmanager
-async def visited(folder: Path, people: str = PEOPLE, **more: Any) -> AsyncIterator[Person]:
+async def visited(
+    folder: Path, people: str = PEOPLE, audience: Sequence[str] = (AUDIENCE,), **more: Any
+) -> AsyncIterator[Person]:
     """Open a service; give a person who has begun to sign in, at an issuer that the file has `people` of."""
     with running_issuer() as issuer:
-        async with closed_service(issuers=trust_file(folder, issuer, more=people), **more) as app:
+        async with closed_service(issuers=trust_file(folder, issuer, more=people, audience=audience), **more) as app:
             person = Person(app, issuer, folder)
             await person.begin()
             yield person
@@ -324,6 +326,13 @@ async def _with_cookie_of_another(person: Person) -> Asked:
 
 async def _typed(person: Person) -> Asked:
     return await person.come_back(token=await token_for(person.app, Scope.ADMIN))
+
+
+async def test_a_token_for_another_client_of_the_service_signs_nobody_in(tmp_path: Path) -> None:
+    async with visited(tmp_path, "login_client = 'page'", audience=[AUDIENCE, "page"]) as person:
+        await refused(person, await person.come_back(token=_token(person, aud=AUDIENCE)))
+        await person.begin()
+        assert (await person.come_back(token=_token(person, aud=[AUDIENCE, "page"]))).status == 303
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -22,6 +22,8 @@ from tests.support.issuer import FakeIssuer, curve, rsa, running_issuer
 
 from protoslice.server.app import Application
 from protoslice.server.auth.oidc import keys as issuer_keys
+from protoslice.server.auth.oidc.issuers import read_issuers
+from protoslice.server.auth.oidc.verification import NotValid, Verifier
 
 STORES = "/spaces/own/v1/stores"
 
@@ -144,6 +146,16 @@ async def test_no_other_jwt_enters(tmp_path: Path, name: str) -> None:
         got = await listed(app, HOSTILE[name](issuer))
         assert got.status == 401, got
         assert 'error="invalid_token"' in got.headers["www-authenticate"]
+
+
+async def test_an_algorithm_that_the_issuer_does_not_use_is_the_reason_of_the_refusal(tmp_path: Path) -> None:
+    with running_issuer() as issuer:
+        verifier = Verifier(read_issuers(trust_file(tmp_path, issuer)))
+        try:
+            with pytest.raises(NotValid, match=r"its algorithm is not one of RS256"):
+                await verifier.verify(issuer.token(header={"alg": "RS384"}))
+        finally:
+            await verifier.close()
 
 
 async def test_one_issuer_does_not_sign_for_another(tmp_path: Path) -> None:

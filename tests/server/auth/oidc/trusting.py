@@ -10,13 +10,19 @@ from tests.support.issuer import AUDIENCE, FakeIssuer
 RULES = ("claims = { sub = 'robot' }\nspace = 'own'\nscopes = ['read', 'write']\ntags = ['ci-*']",)
 
 
-def trust_file(folder: Path, *issuers: FakeIssuer, rules: Sequence[str] = RULES, more: str = "") -> Path:
-    """A file that trusts `issuers` by `rules`."""
+def trust_file(
+    folder: Path,
+    *issuers: FakeIssuer,
+    rules: Sequence[str] = RULES,
+    more: str = "",
+    audience: Sequence[str] = (AUDIENCE,),
+) -> Path:
+    """Write a file that trusts `issuers` by `rules`."""
     path = folder / "issuers.toml"
     allowed = "".join(f"[[issuer.allow]]\n{rule}\n" for rule in rules)
     path.write_text(
         "".join(
-            f"[[issuer]]\nurl = '{each.url}'\naudience = '{AUDIENCE}'\nnetworks = ['127.0.0.1']\n{more}\n{allowed}"
+            f"[[issuer]]\nurl = '{each.url}'\naudience = {list(audience)}\nnetworks = ['127.0.0.1']\n{more}\n{allowed}"
             for each in issuers
         )
     )
