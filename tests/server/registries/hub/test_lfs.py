@@ -123,3 +123,11 @@ def test_people_are_shown_why_a_batch_is_refused(client: httpx.Client, made: Mad
         assert told.status_code == status
         assert told.headers["content-type"] == "application/json", "git-lfs reads no other"
         assert words in told.json()["message"]
+
+
+@pytest.mark.parametrize("path", ["a/x.git/info/lfs/objects/batch", "a/x.git/info/refs?service=git-upload-pack"])
+def test_clients_read_the_code_of_the_problem_on_paths_of_git_too(client: httpx.Client, path: str) -> None:
+    method = "POST" if path.endswith("batch") else "GET"
+    missing = client.request(method, f"/{path}", json={"operation": "upload", "objects": []})
+    assert (missing.status_code, missing.headers["x-error-code"]) == (404, "RepoNotFound")
+    assert missing.headers["x-error-message"] == "No repository 'a/x'"

@@ -120,24 +120,31 @@ NO_PULL_REQUESTS: Final = Depends(_refuse)
 
 
 def render_hub(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer with the code and the message that clients read in headers, whatever the body says."""
+    """Return the answer as a problem."""
+    _describe(error, failure)
+    return _current_name(scope, error) or render_problem(scope, error, failure)
+
+
+def render_lfs(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
+    """Return the answer with the `message` that git-lfs shows."""
+    _describe(error, failure)
+    return _current_name(scope, error) or render_body(failure, {"message": failure.detail})
+
+
+def render_git(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
+    """Return the answer in plain text, which git shows."""
+    _describe(error, failure)
+    return _current_name(scope, error) or render_body(failure, f"{failure.detail}\n")
+
+
+def _describe(error: Exception, failure: HttpProblem) -> None:
+    """Add the code and the message that clients of the hub read in headers, whatever the body says."""
     said = "This call is not supported by this service" if failure.problem is METHOD else failure.detail
     failure.headers["x-error-message"] = said.encode("unicode_escape").decode()[:1000]
     if type(error) in _CODES:
         failure.headers["x-error-code"] = _CODES[type(error)]
     if isinstance(error, NoFile) and error.commit is not None:  # clients remember that the file is missing there
         failure.headers["x-repo-commit"] = error.commit
-    return _current_name(scope, error) or render_problem(scope, error, failure)
-
-
-def render_lfs(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer with the `message` that git-lfs shows."""
-    return _current_name(scope, error) or render_body(failure, {"message": failure.detail})
-
-
-def render_git(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
-    """Return the answer in plain text, which git shows."""
-    return _current_name(scope, error) or render_body(failure, f"{failure.detail}\n")
 
 
 def _current_name(scope: Scope, error: Exception) -> Response | None:
