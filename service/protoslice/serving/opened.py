@@ -156,15 +156,15 @@ class OpenStore:
         self._objects = (*files, *(root.decoded if root is not None else ()))
         self.reads = StoreReads(self._objects, derived, worker)
         """Small reads of remote objects, saved with the store."""
+        self.weight = self._weigh()
+        """Bytes that the store holds in memory, about, without what is computed of it."""
 
     @property
     def row(self) -> int:
         """Row of the store in the catalogue, the owner of its results."""
         return self.manifest.row
 
-    @cached_property
-    def weight(self) -> int:
-        """Bytes that the store holds in memory, about, without what is computed of it."""
+    def _weigh(self) -> int:
         objects = {part for stored in self._objects for part in stored.parts}
         records = self.root.weight if self.root is not None else 0
         sums = sum(part.weight for part in objects)

@@ -186,14 +186,15 @@ class Space:
             files, side = opened[: len(manifest.objects)], opened[len(manifest.objects) :]
             if manifest.indexed:
                 proto = await open_root(manifest, records, files, side, self.worker, self.schemas)
+            derived, own_type = self.derived.of(manifest.row), self.schemas.own_type
+            # In a thread, as it takes steps for each file.
+            return await self.worker.run(
+                lambda: OpenStore(manifest, files, proto, self.worker, derived, shared.results, shared.passes, own_type)
+            )
         except BaseException:
             for stored in opened:
                 stored.close()
             raise
-        derived = self.derived.of(manifest.row)
-        return OpenStore(
-            manifest, files, proto, self.worker, derived, shared.results, shared.passes, self.schemas.own_type
-        )
 
     async def _open_object(self, stored: ObjectLocation) -> StoredObject:
         shared = self.shared
