@@ -31,7 +31,8 @@ async def files_of(stores: Stores, commit: Commit) -> Mapping[str, File]:
     """Files of a commit by path."""
     if commit.store is None:
         return {}
-    return {path: File(path, ref.size, ref.sha256) for path, ref in (await stores.files(commit.store)).items()}
+    manifest = await stores.manifests.get(commit.store)
+    return {file.path: file for file in manifest.files if file.sha256 is not None}
 
 
 class KnownFiles:
