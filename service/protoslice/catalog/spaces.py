@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
+from operator import attrgetter
 from typing import Final
 
 from protoslice.catalog.audit import EVERY_SPACE, record
@@ -66,8 +67,12 @@ class Quota:
 
     def over(self, defaults: Quota) -> Quota:
         """Return the limits of this quota, and those of `defaults` where it has none."""
-        return replace(defaults, **{name: value for name, value in asdict(self).items() if value is not None})
+        both = zip(_limits_of(self), _limits_of(defaults), strict=True)
+        return Quota(*[default if limit is None else limit for limit, default in both])
 
+
+_limits_of: Final = attrgetter("stored_bytes", "stores", "open_uploads", "requests")
+"""The limits of a quota, in their order; `astuple` would copy each one."""
 
 NO_QUOTA: Final = Quota(stored_bytes=0, stores=0, open_uploads=0, requests=0)
 """Quota without a limit."""
