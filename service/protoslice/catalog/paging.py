@@ -27,7 +27,7 @@ class ResultPage(Generic[T]):
 
 def item_bytes(*parts: str | Sequence[int | None] | None) -> int:
     """Return the bytes of an item's JSON, about; `parts` are its texts and lists of numbers."""
-    return ITEM_BYTES + sum(len(part) if isinstance(part, str) else 6 * len(part) for part in parts if part)
+    return ITEM_BYTES + sum([len(part) if isinstance(part, str) else 6 * len(part) for part in parts if part])
 
 
 class PageBudget:

@@ -212,7 +212,7 @@ def _rows(document: Document, path: str, first: int, room: PageBudget) -> tuple[
 
 
 def _bytes_of(path: str, row: tuple[Any, ...]) -> int:
-    return item_bytes(path, *(part for part in row if isinstance(part, str)))
+    return item_bytes(path, *[part for part in row if isinstance(part, str)])
 
 
 @dataclass(slots=True)
