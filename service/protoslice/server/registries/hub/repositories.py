@@ -19,6 +19,7 @@ from protoslice.database.transactions import time_of
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, Unsupported
 from protoslice.facts import File
 from protoslice.file_names import without_version_control
+from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, Author, Commit, RepositoryExists
 from protoslice.repositories.change import files_of
 from protoslice.server.api.json_answers import next_page
@@ -147,7 +148,8 @@ async def list_repositories(request: Request, services: Given, asked: Annotated[
     cursor = None if last is None else _key(last, asked) if by_time else last.name
     if last is None and len(walked) == WALKED and most:
         cursor = walked[-1].name
-    return JsonAnswer([entry for _, entry in page], headers=next_page(request.scope, cursor, absolute=True))
+    body = await stores.worker.run(lambda: encode_json([entry for _, entry in page]))
+    return JsonAnswer(body, headers=next_page(request.scope, cursor, absolute=True))
 
 
 async def _page(
