@@ -15,6 +15,7 @@ from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from secrets import randbits, token_hex
+from types import TracebackType
 from typing import Final
 
 from protoslice.errors import (
@@ -66,12 +67,19 @@ _MOST: Final = 128
 """Folders that are known, each of which takes a descriptor."""
 
 
-@contextmanager
-def explained(doing: str, name: object, **other: tuple[type[ProtosliceError], str]) -> Iterator[None]:
+class explained:  # noqa: N801 - named as those of contextlib, whose generators take four times as many steps
     """Turn an `OSError` in the block into a `ProtosliceError`; `other` overrides the table, by errno name."""
-    try:
-        yield
-    except OSError as error:
+
+    def __init__(self, doing: str, name: object, **other: tuple[type[ProtosliceError], str]) -> None:
+        self._about = doing, name, other
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, _: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not isinstance(error, OSError):
+            return
+        doing, name, other = self._about
         code = error.errno or 0
         kind, why = _ERRORS.get(
             code, (StorageUnavailable, f"the file system reports {errno.errorcode.get(code, 'a fault')}")
