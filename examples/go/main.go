@@ -15,6 +15,7 @@ import (
 	"path"
 	"path/filepath"
 	"strconv"
+	"strings"
 
 	"example/protoslice"
 )
@@ -200,28 +201,32 @@ func tensorsOf(client *protoslice.Client, store string) ([]protoslice.TensorEntr
 
 // chunkInParts gets a chunk by ranges, four at a time, each compared with its digest, all of one version by If-Range.
 func chunkInParts(client *protoslice.Client, store string, number int64) ([]byte, error) {
-	head, err := client.GetChunkHead(ctx, store, number, &protoslice.GetChunkHeadParams{})
-	if err != nil {
-		return nil, err
-	}
-	head.Body.Close()
-	whole := make([]byte, head.ContentLength)
-	get := func(start int, part []byte) error {
+	get := func(start int, etag *string) ([]byte, http.Header, error) {
 		answer, err := client.GetChunk(ctx, store, number, &protoslice.GetChunkParams{
-			Range:             ptr(fmt.Sprintf("bytes=%d-%d", start, start+len(part)-1)),
-			IfRange:           ptr(head.Header.Get("ETag")),
+			Range:             ptr(fmt.Sprintf("bytes=%d-%d", start, start+piece-1)),
+			IfRange:           etag,
 			WantContentDigest: ptr("sha-256=1"),
 		})
 		data, err := body(answer, err)
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		if answer.StatusCode != http.StatusPartialContent {
-			return errors.New("the chunk has changed: start again")
+			return nil, nil, errors.New("the chunk has changed: start again")
 		}
-		copy(part, data)
-		return check(data, answer.Header.Get("Content-Digest"))
+		return data, answer.Header, check(data, answer.Header.Get("Content-Digest"))
 	}
+	first, head, err := get(0, nil)
+	if err != nil {
+		return nil, err
+	}
+	_, total, _ := strings.Cut(head.Get("Content-Range"), "/")
+	size, err := strconv.Atoi(total)
+	if err != nil {
+		return nil, err
+	}
+	whole := make([]byte, size)
+	copy(whole, first)
 	starts := make(chan int)
 	failures := make(chan error, 4)
 	for range 4 {
@@ -229,13 +234,15 @@ func chunkInParts(client *protoslice.Client, store string, number int64) ([]byte
 			var failure error
 			for start := range starts {
 				if failure == nil {
-					failure = get(start, whole[start:min(start+piece, len(whole))])
+					var data []byte
+					data, _, failure = get(start, ptr(head.Get("ETag")))
+					copy(whole[start:], data)
 				}
 			}
 			failures <- failure
 		}()
 	}
-	for start := 0; start < len(whole); start += piece {
+	for start := piece; start < len(whole); start += piece {
 		starts <- start
 	}
 	close(starts)
@@ -245,7 +252,7 @@ func chunkInParts(client *protoslice.Client, store string, number int64) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	return whole, check(whole, head.Header.Get("Repr-Digest"))
+	return whole, check(whole, head.Get("Repr-Digest"))
 }
 
 // check compares bytes with a digest of the service.

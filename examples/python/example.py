@@ -16,7 +16,7 @@ from protoslice_client import AuthenticatedClient, Client
 from protoslice_client.api.stores import create_store
 from protoslice_client.api.tags import get_tag, put_tag
 from protoslice_client.api.uploads import append_to_upload, create_upload, get_upload_head
-from protoslice_client.api.views import get_chunk, get_chunk_head, get_merged, get_tensor, list_chunks, list_tensors
+from protoslice_client.api.views import get_chunk, get_merged, get_tensor, list_chunks, list_tensors
 from protoslice_client.models import PutTag
 from protoslice_client.types import UNSET, File, Response
 
@@ -73,23 +73,23 @@ def entries(list_page: Any, client: AuthenticatedClient, store: str) -> Iterator
 
 def chunk_in_parts(client: AuthenticatedClient, store: str, number: int) -> bytes:
     """Download a chunk by ranges, four at a time, each compared with its digest, all of one version by `If-Range`."""
-    head = get_chunk_head.sync_detailed(store, number, client=client).headers
-    size, etag = int(head["content-length"]), head["etag"]
 
-    def part(start: int) -> bytes:
-        end = min(start + PIECE, size)
+    def part(start: int, etag: str | None = None) -> Response:
         answer = get_chunk.sync_detailed(
             store, number, client=client,
-            range_=f"bytes={start}-{end - 1}", if_range=etag, want_content_digest="sha-256=1",
+            range_=f"bytes={start}-{start + PIECE - 1}", if_range=etag or UNSET, want_content_digest="sha-256=1",
         )  # fmt: skip
         if answer.status_code != 206:
             raise SystemExit("The chunk has changed: start again")
         check(answer.content, answer.headers.get("content-digest"))
-        return answer.content
+        return answer
 
+    first = part(0)
+    size, etag = int(first.headers["content-range"].rpartition("/")[2]), first.headers["etag"]
     with ThreadPoolExecutor(4) as pool:
-        whole = b"".join(pool.map(part, range(0, size, PIECE)))
-    check(whole, head.get("repr-digest"))
+        rest = pool.map(lambda start: part(start, etag).content, range(PIECE, size, PIECE))
+        whole = first.content + b"".join(rest)
+    check(whole, first.headers.get("repr-digest"))
     return whole
 
 

@@ -84,26 +84,27 @@ async function all<Item>(get: (cursor?: string) => Promise<{ items: Item[]; next
 /** A chunk by ranges, four at a time, each compared with its digest, all of one version by If-Range. */
 async function chunkInParts(ref: string, n: number): Promise<Buffer> {
   const place = "/v1/stores/{ref}/chunks/{n}" as const;
-  const { headers } = (await client.HEAD(place, { params: { path: { ref, n } } })).response;
-  const [size, etag] = [Number(headers.get("Content-Length")), headers.get("ETag")!];
-  const part = async (start: number) => {
+  const part = async (start: number, etag?: string) => {
     const header = {
-      Range: `bytes=${start}-${Math.min(start + PIECE, size) - 1}`,
+      Range: `bytes=${start}-${start + PIECE - 1}`,
       "If-Range": etag,
       "Want-Content-Digest": "sha-256=1",
     };
     const answer = await client.GET(place, { params: { path: { ref, n }, header }, parseAs: "arrayBuffer" });
     const bytes = Buffer.from(data(answer));
     if (answer.response.status !== 206) throw new Error("The chunk has changed: start again");
-    return check(bytes, answer.response.headers.get("Content-Digest"));
+    const { headers } = answer.response;
+    return { headers, bytes: check(bytes, headers.get("Content-Digest")) };
   };
-  const parts: Buffer[] = [];
-  let next = 0;
+  const { headers, bytes } = await part(0);
+  const [size, etag] = [Number(headers.get("Content-Range")!.split("/")[1]), headers.get("ETag")!];
+  const parts = [bytes];
+  let next = PIECE;
   const worker = async () => {
     while (next < size) {
       const start = next;
       next += PIECE;
-      parts[start / PIECE] = await part(start);
+      parts[start / PIECE] = (await part(start, etag)).bytes;
     }
   };
   await Promise.all([worker(), worker(), worker(), worker()]);

@@ -55,6 +55,33 @@ def test_every_call_is_named() -> None:
     assert _named() - PAGES == called, "each call needs a row under Calls in docs/http-api.md"
 
 
+def _called_by_examples() -> dict[str, set[str]]:
+    """The operations that the programs of `examples/` call, by language."""
+    python, go, typescript = (
+        (ROOT / "examples" / name).read_text() for name in ("python/example.py", "go/main.go", "typescript/example.ts")
+    )
+    imported = re.findall(r"^from protoslice_client\.api\.\w+ import (.+)$", python, re.MULTILINE)
+    methods = re.findall(r"\bclient\.([A-Z]\w+?)(?:WithBody)?\(", go)
+    constants = dict(re.findall(r'const (\w+) = ("[^"]+") as const', typescript))
+    requests = re.findall(r'\bclient\.([A-Z]+)\((\w+|"[^"]+")', typescript)
+    return {
+        "python": {name for line in imported for name in line.split(", ")},
+        "go": {re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower() for name in methods},
+        "typescript": {f"{verb} {constants.get(path, path)}" for verb, path in requests},
+    }
+
+
+@pytest.mark.parametrize("language", ["python", "go", "typescript"])
+def test_examples_call_operations_of_the_document(language: str) -> None:
+    operations = [(verb, path, of) for path, found in DOCUMENT["paths"].items() for verb, of in found.items()]
+    offered = {of["operationId"] for _, _, of in operations} | {
+        f'{verb.upper()} "{path}"' for verb, path, _ in operations
+    }
+    called = _called_by_examples()[language]
+    assert len(called) > 7
+    assert called <= offered, "`make openapi` compiles these programs over generated clients"
+
+
 def _limits() -> dict[str, str]:
     """The fixed limits, as the page says them."""
     return dict(re.findall(r"^\| (.+?) \| (\d.+?) \|$", PAGE.split("\n## Limits\n")[1].split("\n## ")[0], re.MULTILINE))
