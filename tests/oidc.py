@@ -242,7 +242,8 @@ def disabled(home: Home, dex: Dex) -> None:
     dex.forget_people()
     until(home.kept["id_token"], left=50)
     code, output = home.run("ls", "--url", home.service)
-    assert (code, "Could not renew: the issuer no longer accepts the refresh token" in output) == (0, True), output
+    why = f"Could not renew the token for {home.service}: the issuer no longer accepts the refresh token"
+    assert (code, why in output) == (0, True), output
     until(home.kept["id_token"], left=-1)
     code, output = home.run("ls", "--url", home.service)
     assert (code, "the JWT expired" in output, "run protoslice login" in output) == (6, True, True), output
