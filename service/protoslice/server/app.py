@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import cached_property, partial
+from threading import Lock
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -88,6 +89,7 @@ class Application(FastAPI):
             telemetry=FRAMEWORK_SPANS_OFF,
         )
         self.state.services = self.services = services
+        self._documenting = Lock()
         self.traced = services.settings.otel_endpoint is not None
         self.views = ViewRoutes(VIEWS)
         self.policy = services.policy
@@ -141,10 +143,11 @@ class Application(FastAPI):
         return json.dumps(self.openapi(), ensure_ascii=False, separators=(",", ":")).encode()
 
     def openapi(self) -> dict[str, Any]:
-        """The document, made once."""
-        if self.openapi_schema is None:
-            self.openapi_schema = openapi_document(self.router.routes, self.rules)
-        return self.openapi_schema
+        """The document, made once, by one thread: CPython 3.11 cannot parse docstrings in two."""
+        with self._documenting:
+            if self.openapi_schema is None:
+                self.openapi_schema = openapi_document(self.router.routes, self.rules)
+            return self.openapi_schema
 
 
 class _Front:

@@ -6,7 +6,10 @@ import ast
 import json
 import re
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import httpx
@@ -20,7 +23,9 @@ from tests.support.calls import RULES
 from tests.support.live import LiveServer
 
 import protoslice
+from protoslice.server import app as app_module
 from protoslice.server.request.middleware import OPERATING
+from protoslice.server.settings import Settings
 
 COMMITTED = Path(__file__).parents[4] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
@@ -184,3 +189,19 @@ def store(client: httpx.Client, model: bytes) -> str:
 )
 def test_the_service_keeps_to_the_document(case: schemathesis.Case[Any], service: LiveServer, store: str) -> None:
     case.call_and_validate(base_url=service.url, checks=CHECKS)
+
+
+def test_threads_make_the_document_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    both, made = Barrier(2), list[int]()
+
+    def make(*_: object) -> dict[str, str]:
+        made.append(1)
+        with suppress(BrokenBarrierError):  # two threads would meet here
+            both.wait(0.5)
+        return {}
+
+    monkeypatch.setattr(app_module, "openapi_document", make)
+    app = app_module.create_app(Settings(storage="memory://"))
+    with ThreadPoolExecutor(2) as threads:
+        assert [each.result() for each in [threads.submit(app.openapi) for _ in range(2)]] == [{}, {}]
+    assert len(made) == 1
