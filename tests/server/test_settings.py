@@ -123,6 +123,28 @@ def test_a_file_of_a_secret_that_is_wrong_is_named_without_its_content(
     assert "hush" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    "content",
+    [b"\0" * 40, b"\xef\xbb\xbf" + b"hush" * 10, b"hush" * 10 + b"\0", b"\x1b[31m" + b"hush" * 10, b" " + b"hush" * 10,
+     b"hush" * 10 + b"\t", b"hush" * 10 + b"\n" + b"hush" * 10 + b" \n"],
+)  # fmt: skip
+def test_a_signing_secret_has_no_control_characters_or_spaces_around_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: bytes
+) -> None:
+    (tmp_path / "secret").write_bytes(content)
+    monkeypatch.setenv("PROTOSLICE_SIGNING_SECRET_FILE", str(tmp_path / "secret"))
+    with pytest.raises(InvalidInput, match="at least 32 characters") as raised:
+        read_settings({})
+    assert "hush" not in str(raised.value)
+
+
+def test_a_file_of_a_setting_is_not_read_without_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"x" * (20 << 20))
+    monkeypatch.setenv("PROTOSLICE_SIGNING_SECRET_FILE", str(tmp_path / "secret"))
+    with pytest.raises(InvalidInput, match="longer than 1024 KiB"):
+        read_settings({})
+
+
 @pytest.mark.parametrize("name", SECRETS)
 def test_a_secret_and_its_file_are_not_both_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
     (tmp_path / "secret").write_text(SECRETS[name][0])

@@ -114,7 +114,7 @@ def _lines(text: str) -> list[str]:
 
 def _check_lines(secrets: SecretStr) -> SecretStr:
     lines = _lines(secrets.get_secret_value())
-    if not lines or min(map(len, lines)) < 32:
+    if not lines or min(map(len, lines)) < 32 or any(not line.isprintable() or line != line.strip() for line in lines):
         raise ValueError  # the message is that of the setting
     return secrets
 
@@ -550,7 +550,7 @@ _EXPECTED: Mapping[str, str] = {
     "allowed_hosts": "host names such as models.example.org, or *",
     "public_url": "a URL without a query, such as https://models.example.org/hub",
     "otel_endpoint": "a URL such as http://collector:4318",
-    "signing_secret": "secrets of at least 32 characters, one a line",
+    "signing_secret": "secrets of at least 32 characters, one a line, without control characters or spaces around them",
 }
 """What a setting takes, where its type alone does not say so."""
 _TAKEN: Mapping[str, str] = {
@@ -609,15 +609,22 @@ def _with_files() -> tuple[str, ...]:
     return tuple(environment_name(name) for name, field in fields if Path not in get_args(field.annotation))
 
 
+_LONGEST_FILE: Final = 1 << 20
+
+
 def read_secret_file(file: Path, place: str) -> str:
     """Return the secret in a file; `InvalidInput` begins with `place`, and has nothing of the content."""
     try:
+        with file.open("rb") as opened:
+            data = opened.read(_LONGEST_FILE + 1)
         # Editors and `echo` put a line end behind it, which is no part of any secret.
-        text = file.read_text(encoding="utf-8").rstrip("\r\n")
+        text = data.decode().rstrip("\r\n")
     except OSError as error:
         raise InvalidInput(f"{place}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise InvalidInput(f"{place} is not UTF-8 text") from None
+    if len(data) > _LONGEST_FILE:
+        raise InvalidInput(f"{place} is longer than {_LONGEST_FILE >> 10} KiB: name the right file")
     if not text.strip():
         raise InvalidInput(f"{place} is empty")
     return text
