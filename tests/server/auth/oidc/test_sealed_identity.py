@@ -98,7 +98,7 @@ ENDS: dict[str, Callable[[Application, FakeIssuer, Path], Awaitable[None]]] = {
 
 async def _another_audience(app: Application, issuer: FakeIssuer, folder: Path) -> None:
     path = trust_file(folder, issuer)
-    path.write_text(path.read_text().replace("audience = '", "audience = 'x"))
+    path.write_text(path.read_text().replace("audience = ['", "audience = ['x"))
     tokens = app.services.authenticator.tokens
     await app.services.authenticator.start(
         tokens, Verifier(read_issuers(path)), signatures.SigningKey(tokens._database)
