@@ -235,10 +235,14 @@ class HttpProtocol(HttpToolsProtocol):
             self.loop.call_soon(self._parse_buffered)
 
     def _set_reading(self) -> None:
-        """Pause or resume reading. With few unparsed bytes it continues, to notice a client that leaves."""
+        """Pause or resume reading. With few unparsed bytes it continues, to notice a client that leaves.
+
+        It continues for the rest of a head too, which `_parse_head` bounds.
+        """
         if self.transport.is_closing() or self._linger_timer is not None:
             return
-        paused = len(self._data) - self._at > KEPT_BYTES or (self.flow.read_paused and not self._in_head)
+        waits = self._scheduled or not self._in_head or self._is_busy() or self.flow.write_paused
+        paused = (waits and len(self._data) - self._at > KEPT_BYTES) or (self.flow.read_paused and not self._in_head)
         if paused != self._paused:
             self._paused = paused
             (self.transport.pause_reading if paused else self.transport.resume_reading)()
