@@ -187,9 +187,12 @@ class Space:
             if manifest.indexed:
                 proto = await open_root(manifest, records, files, side, self.worker, self.schemas)
             derived, own_type = self.derived.of(manifest.row), self.schemas.own_type
-            # In a thread, as it takes steps for each file.
-            return await self.worker.run(
-                lambda: OpenStore(manifest, files, proto, self.worker, derived, shared.results, shared.passes, own_type)
+            # In a thread if there are many files, each of which takes twenty steps.
+            return await self.worker.sized(
+                len(files) << 10,
+                lambda: OpenStore(
+                    manifest, files, proto, self.worker, derived, shared.results, shared.passes, own_type
+                ),
             )
         except BaseException:
             for stored in opened:
