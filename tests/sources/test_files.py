@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import random
@@ -194,6 +195,7 @@ def onnx_in_files(folder: Path, count: int) -> None:
 
 
 def open_descriptors() -> int:
+    gc.collect()  # files that other tests have left open
     return len(os.listdir("/proc/self/fd"))
 
 
