@@ -616,6 +616,11 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "tests/server/transport/test_connections.py::test_what_cannot_become_a_head_is_refused_at_once",
     ),
     Mutant(
+        "transport: the rest of a long head is read", "server/transport/protocol.py",
+        "waits = self._scheduled or not self._in_head or", "waits = True or not self._in_head or",
+        "tests/server/transport/test_connections.py::test_a_long_head_may_come_in_pieces",
+    ),
+    Mutant(
         "transport: the body of CONNECT is no request", "server/transport/protocol.py",
         "self._over is not None or self.parser.should_upgrade()", "self._over is not None",
         "tests/server/transport/test_connections.py::test_the_body_of_connect_is_no_request",
