@@ -115,7 +115,7 @@ class DerivedSources:
         self.worker = worker
 
     def of(self, row: int) -> DerivedFacts:
-        """Return the facts of a store, which a row of the catalogue stands for."""
+        """Return the facts of a store, of a row of the catalogue."""
         return DerivedFacts(self, row)
 
     async def load_each(self, name: str, stores: Collection[str]) -> dict[str, bytes]:

@@ -39,7 +39,7 @@ class IngestRequest:
     of_commit: bool = False
     """True for the store of a commit or of a manifest, which goes with its last name."""
     strict: bool = False
-    """True to refuse a model that lacks files or fails checksums of its own."""
+    """True to refuse a model that lacks files or fails its own checksums."""
 
     @property
     def names_a_root(self) -> bool:

@@ -27,9 +27,9 @@ from protoslice.storage import Span
 
 _BLOCK: Final = 64 << 10
 _MOST: Final = 1 << 20
-"""Entries, beside the bytes."""
+"""Largest number of entries."""
 _ENTRY: Final = 400
-"""Bytes of an entry beside its data, about: some records have fewer."""
+"""Bytes that an entry takes in addition to its data, about; some records take fewer."""
 
 
 class MemoryBlocks:

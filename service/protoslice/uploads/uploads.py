@@ -53,7 +53,7 @@ class NewUpload:
     """Name of the file; None when not known yet."""
     request: IngestRequest = field(default_factory=IngestRequest)
     partial: bool = False
-    """True for an upload to be joined with others, which makes no store by itself."""
+    """True for an upload to be joined with others, which alone makes no store."""
     sha256: bytes | None = None
     """Expected SHA-256 of the whole upload."""
     client_metadata: str = ""

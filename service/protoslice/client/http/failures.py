@@ -21,7 +21,7 @@ E = TypeVar("E", bound=BaseException)
 _BY_SLUG: Final[Mapping[str, type[errors.ProtosliceError]]] = {
     slug: kind for kind in reversed(errors.WITH_SLUG) for slug in (kind.upload_slug, kind.slug)
 }
-"""The most general class of each problem; problems that no class has are told apart by their status."""
+"""The most general class of each problem; problems without a class are distinguished by their status."""
 
 BY_STATUS: Final[Mapping[int, type[errors.ProtosliceError]]] = {
     401: errors.UnknownCaller,

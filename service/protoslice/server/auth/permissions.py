@@ -31,7 +31,7 @@ class Scope(StrEnum):
 
 
 class Decision(Enum):
-    """Outcome of a decision; each but the first is an answer of its own."""
+    """Outcome of a decision; each but the first has its answer."""
 
     ALLOWED = auto()
     UNAUTHENTICATED = auto()

@@ -158,7 +158,7 @@ class SigningKey:
 
 
 def fingerprints(secrets: Sequence[str]) -> list[str]:
-    """Return what the database keeps of the secrets of a process; `-` stands for none.
+    """Return what the database keeps of the secrets of a process; `-` means none.
 
     These 16 bits tell secrets apart that differ by mistake. They do not confirm a guess: one in 65 536 guesses
     fits, so that a weak secret is no easier to find for those who read the database.

@@ -46,7 +46,7 @@ _SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN: Final = frozenset({"same-origin", "none"})
 _LOCAL: Final = "localhost"
 _HOST: Final = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|(?:[A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+)(?::[0-9]*)?")
-"""Host (RFC 3986, section 3.2.2), but for kinds of addresses yet to come; an empty one names nobody."""
+"""Host (RFC 3986, section 3.2.2), except kinds of addresses yet to come; an empty one names no host."""
 _CLOSE: Final = {"connection": "close"}
 _ANY: Final = "*"
 _PREFLIGHT: Final = b"access-control-request-method"

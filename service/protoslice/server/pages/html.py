@@ -78,7 +78,7 @@ def page(title: str, body: str) -> str:
 
 
 def rich(text: str) -> str:
-    """`text` as HTML; what stands between backticks as code."""
+    """`text` as HTML; text between backticks as code."""
     return _CODE.sub(r"<code>\1</code>", escape(text))
 
 

@@ -75,7 +75,7 @@ Artifacts = Annotated[MlflowArtifacts, Depends(_artifacts)]
 
 @endpoint(router, "GET /api/3.0/mlflow/server-info", OPEN)
 async def get_server_info() -> Response:
-    """Announce transfers in parts, which clients then use without being told to."""
+    """Announce transfers in parts, which clients then use by default."""
     return JsonAnswer({"multipart_uploads_enabled": True, "multipart_downloads_enabled": True})
 
 
@@ -129,9 +129,9 @@ async def _answered(request: Request, services: Services, name: str, file: Repos
         rope = (await services.stores.view(file.store)).file(file.path)
     except NotFound:
         raise NotFound(f"The store of artifact {name!r} was removed: log the artifact again") from None
-    told: Headers = [(b"protoslice-store", file.store.encode())]
+    headers: Headers = [(b"protoslice-store", file.store.encode())]
     return RepresentationResponse(
-        rope, told, location=url_of(request.scope, f"/v1/stores/{file.store}/files/{quote(file.path)}")
+        rope, headers, location=url_of(request.scope, f"/v1/stores/{file.store}/files/{quote(file.path)}")
     )
 
 
@@ -179,8 +179,8 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
         ]
         return encode_json({"upload_id": session, "credentials": parts})
 
-    told = await services.stores.worker.sized(500 * body.num_parts, planned)
-    return Response(told, headers=_UNKEPT, media_type="application/json")
+    answer = await services.stores.worker.sized(500 * body.num_parts, planned)
+    return Response(answer, headers=_UNKEPT, media_type="application/json")
 
 
 @endpoint(router, "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", REPOSITORY_UPLOAD, body=UPLOAD_PART)

@@ -25,7 +25,7 @@ from protoslice.server.auth.oidc.issuers import Issuer
 from protoslice.storage.web_guard import Networks, guarded_pool
 
 REFRESH_SECONDS: Final = 900.0
-"""Age at which keys are fetched anew: a key that the issuer withdraws ends within it."""
+"""Age at which keys are fetched again: a key that the issuer withdraws is refused after it."""
 AGAIN_SECONDS: Final = 30.0
 """Time between two fetches, however many unknown key ids come, or however often the issuer fails."""
 _PATIENCE: Final = 3.0

@@ -278,18 +278,18 @@ class SquashBody(BaseModel):
 
 @endpoint(router, "POST /api/repos/create", Rule(Scope.WRITE, tags=from_body))
 async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
-    """Create a repository; its URL is told too when it exists."""
+    """Create a repository; the answer has its URL if it exists too."""
     name = _name_of(body)
     body.check(closed=services.authenticator.closed)
     services.auth.require(Scope.WRITE, tags=[name.removeprefix("datasets/")])
-    told = {"url": repository_url(request.scope, name), "name": name}
+    answer = {"url": repository_url(request.scope, name), "name": name}
     try:
         await services.repositories.create(name)
     except RepositoryExists as error:
         there = error.current if services.auth.may(Scope.READ) else name
-        told = {"url": repository_url(request.scope, there), "name": there}
-        return JsonAnswer({**told, "error": error.message}, CONFLICT.status)
-    return JsonAnswer(told)
+        answer = {"url": repository_url(request.scope, there), "name": there}
+        return JsonAnswer({**answer, "error": error.message}, CONFLICT.status)
+    return JsonAnswer(answer)
 
 
 @endpoint(router, "DELETE /api/repos/delete", DELETE)

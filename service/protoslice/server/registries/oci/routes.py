@@ -181,8 +181,8 @@ async def get_blob(request: Request, repository: Repository, services: Given, di
     context_of(request.scope).store = store.info.id
     rope = store.file(path)
     refuse_backward(read_fields(request.scope), rope.size)
-    told = [(b"docker-content-digest", wanted.text.encode()), (b"location", location.encode())]
-    return RepresentationResponse(rope, told, location=None)
+    headers = [(b"docker-content-digest", wanted.text.encode()), (b"location", location.encode())]
+    return RepresentationResponse(rope, headers, location=None)
 
 
 @endpoint(router, "DELETE /v2/{name:path}/blobs/{digest}", REPOSITORY_DELETE)
