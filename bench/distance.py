@@ -77,9 +77,9 @@ class _Statements:
         return counted
 
     def _recorded(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def recorded(tx: Transaction, change: bytes) -> None:
+        def recorded(tx: Transaction, change: bytes, schema: int) -> None:
             self.transactions += 1
-            call(tx, change)
+            call(tx, change, schema)
 
         return recorded
 
