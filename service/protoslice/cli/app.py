@@ -140,7 +140,7 @@ class _Group(TyperGroup):
 def _command(name: str, place: str) -> Any:
     """Import the verb at `place`, and return its command."""
     module, _, function = place.partition(".")
-    verb = getattr(import_module(f"protoslice.cli.verbs.{module}"), function)
+    verb = getattr(import_module(f"protoslice.cli.commands.{module}"), function)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
     single.command(name)(_ending_well(verb))
     command: Any = typer.main.get_command(single)

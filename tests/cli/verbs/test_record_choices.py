@@ -13,7 +13,7 @@ from tests.support.streams import FRAMED, example
 from typer.testing import Result
 
 from protoslice import schema
-from protoslice.cli.verbs import records as verb
+from protoslice.cli.commands import records as verb
 from protoslice.client import Client
 from protoslice.streams import open_records
 

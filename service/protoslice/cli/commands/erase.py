@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from protoslice.cli.commands.database import DatabaseUrl
+from protoslice.cli.commands.upkeep import NOT_KEPT
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings, system_user
 from protoslice.cli.terminal.show import agreed, note, print_json, print_table, say
-from protoslice.cli.verbs.database import DatabaseUrl
-from protoslice.cli.verbs.upkeep import NOT_KEPT
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
 

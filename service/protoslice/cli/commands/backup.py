@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protoslice.cli.commands.database import DatabaseUrl
+from protoslice.cli.commands.upkeep import NOT_KEPT
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings
 from protoslice.cli.terminal.progress import Progress
 from protoslice.cli.terminal.show import note, print_json, say
-from protoslice.cli.verbs.database import DatabaseUrl
-from protoslice.cli.verbs.upkeep import NOT_KEPT
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
 from protoslice.uris import parse_location

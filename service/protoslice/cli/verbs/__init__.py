@@ -1,1 +1,0 @@
-"""The verbs, a module for those that belong together."""
