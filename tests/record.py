@@ -22,8 +22,8 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import httpx
+from tests.isolation.runs import MOMENTS, Masks, two_spaces
 from tests.server.auth.closed import bearer, token_for
-from tests.server.auth.worlds.world import MOMENTS, Masks, two_spaces
 from tests.support.asgi import ask
 from tests.support.calls import READING, WRITING
 from tests.support.golden import MODELS

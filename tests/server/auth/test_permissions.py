@@ -12,8 +12,8 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from tests.isolation.runs import two_spaces
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.server.auth.worlds.world import two_spaces
 from tests.support.asgi import ask
 from tests.support.calls import CALLS, RULES
 from tests.support.receiver import Receiver, running_receiver

@@ -9,8 +9,8 @@ from typing import Final
 
 import httpx
 import pytest
+from tests.isolation.runs import answers_of_own
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.server.auth.worlds.world import answers_of_own
 from tests.support.asgi import ask
 from tests.support.calls import RULES
 from tests.support.live import exchange

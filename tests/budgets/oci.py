@@ -7,8 +7,7 @@ import json
 from typing import Final
 
 import httpx
-
-from costing.table import KIB, MIB, Budget, Row, get, request
+from tests.budgets.rows import KIB, MIB, Budget, Row, get, request
 
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _CONTENT: Final = b"a blob of a repository " * 4096

@@ -6,9 +6,9 @@ import json
 from base64 import b64encode
 from typing import Any, Final
 
-from costing.harness import Wire
-from costing.makings import TUS, uploads
-from costing.table import KIB, MIB, Budget, Row, get, request
+from tests.budgets.harness import Wire
+from tests.budgets.materials import TUS, uploads
+from tests.budgets.rows import KIB, MIB, Budget, Row, get, request
 
 _MANY: Final = 40
 _PART: Final = uploads(_MANY)

@@ -1,4 +1,4 @@
-"""One world: a history of calls of a caller of one space, and all that the service keeps beside it."""
+"""Calls of a caller of one space, played beside full and beside empty spaces of others, and what they changed."""
 
 from __future__ import annotations
 

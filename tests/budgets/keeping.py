@@ -6,10 +6,10 @@ import json
 from typing import Any, Final
 
 import httpx
+from tests.budgets.materials import FAR, descriptors, empty_tensors, far, long_paths, schemas, small, stored, tags, tar
+from tests.budgets.rows import KIB, MIB, Budget, Row, get, request
 from tests.support.stores import onnx
 
-from costing.makings import FAR, descriptors, empty_tensors, far, long_paths, schemas, small, stored, tags, tar
-from costing.table import KIB, MIB, Budget, Row, get, request
 from protoslice.serving.finding import TAGS_SHOWN
 
 _JSON: Final = "application/json"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import Any, Final
 
-from costing.harness import Wire
-from costing.makings import long_paths, small
-from costing.reading import pipelined
-from costing.table import KIB, MIB, Budget, Play, Row, get, request
+from tests.budgets.harness import Wire
+from tests.budgets.materials import long_paths, small
+from tests.budgets.reading import pipelined
+from tests.budgets.rows import KIB, MIB, Budget, Play, Row, get, request
 
 ANY: Final = "any"
 ROUTED: Final = Budget(held=16_000)

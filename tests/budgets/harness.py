@@ -20,7 +20,7 @@ from tests.support.stores import onnx
 
 T = TypeVar("T")
 
-_SERVICE: Final = Path(__file__).parent / "service.py"
+_ROOT: Final = Path(__file__).resolve().parents[2]
 _PATIENCE_SECONDS: Final = 60
 
 
@@ -137,13 +137,13 @@ def measured_service(
     """
     environment = {
         "PATH": os.environ["PATH"],
-        "PYTHONPATH": str(_SERVICE.parents[1]),
+        "PYTHONPATH": str(_ROOT),
         "PROTOSLICE_STORAGE": storage.as_uri(),
         "PROTOSLICE_LOG_LEVEL": "error",
         "PROTOSLICE_SPACE_WATERMARK_BYTES": "0",
         **(settings or {}),
     }
-    command = [sys.executable, str(_SERVICE), "near" if near else "far"]
+    command = [sys.executable, "-m", "tests.budgets.service", "near" if near else "far"]
     running = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment, start_new_session=True
     )

@@ -7,11 +7,8 @@ import time
 from contextlib import ExitStack
 from typing import Any, Final
 
-from tests.support.protos.writer import varint
-from tests.support.stores import field, onnx
-
-from costing.harness import Wire
-from costing.makings import (
+from tests.budgets.harness import Wire
+from tests.budgets.materials import (
     bomb,
     form,
     medium,
@@ -23,7 +20,10 @@ from costing.makings import (
     tar,
     wide_schema,
 )
-from costing.table import KIB, MIB, Budget, Row, request
+from tests.budgets.rows import KIB, MIB, Budget, Row, request
+from tests.support.protos.writer import varint
+from tests.support.stores import field, onnx
+
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 
 _FORM: Final = "multipart/form-data; boundary=b"

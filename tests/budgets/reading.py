@@ -7,8 +7,8 @@ from contextlib import ExitStack, suppress
 from socket import MSG_PEEK
 from typing import Any, Final
 
-from costing.harness import Wire
-from costing.makings import (
+from tests.budgets.harness import Wire
+from tests.budgets.materials import (
     EMPTY,
     FAR,
     PATHS,
@@ -30,7 +30,7 @@ from costing.makings import (
     stream,
     versions,
 )
-from costing.table import KIB, MIB, Budget, Row, get, request
+from tests.budgets.rows import KIB, MIB, Budget, Row, get, request
 
 _FACTS: Final = 64 * KIB
 """Bytes that the artifact cache may take for a store of 40 kB: columns of tensors, of a similar size."""

@@ -6,8 +6,7 @@ import json
 from typing import Any, Final
 
 import httpx
-
-from costing.table import MIB, Budget, Row, get, request
+from tests.budgets.rows import MIB, Budget, Row, get, request
 
 _JSON: Final = "application/json"
 _BASE: Final = "/api/2.0/mlflow-artifacts"

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 import httpx
-
-from costing.harness import Cost, Wire
-from costing.steps import MOST
+from tests.budgets.harness import Cost, Wire
+from tests.budgets.steps import MOST
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20

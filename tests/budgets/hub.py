@@ -1,4 +1,4 @@
-"""Worst requests in the protocols of model registries."""
+"""The worst requests to repositories of models, as Hugging Face's clients make them."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from base64 import b64encode
 from typing import Any, Final
 
 import httpx
+from tests.budgets.rows import KIB, MIB, Budget, Row, get, request
 from tests.support.stores import onnx
-
-from costing.table import KIB, MIB, Budget, Row, get, request
 
 _JSON: Final = "application/json"
 _FORM: Final = "application/x-www-form-urlencoded"
@@ -78,7 +77,7 @@ def _post(path: str, body: bytes | dict[str, Any], kind: str = _JSON) -> bytes:
 _FIRST: Final = f"{_LONG}/0".replace("/", "%2F")
 _MANY_PATHS: Final = b"&".join(b"paths=%d" % number for number in range(9000))
 
-REGISTRIES: Final = (
+HUB: Final = (
     _row(f"GET {_KIND}", "a thousand long paths", get("/api/models/ann/m?blobs=true")),
     _row(f"GET {_KIND}/revision/{{revision}}", "a thousand long paths", get("/api/models/ann/m/revision/t1")),
     _row(f"GET {_KIND}/tree/{{revision}}", "all files", get("/api/models/ann/m/tree/main?recursive=true")),

@@ -1,4 +1,4 @@
-"""The service with a probe inside: `python service.py near|far`, set up by its environment as ever.
+"""The service with a probe inside: `python -m tests.budgets.service near|far`, set up by its environment as ever.
 
 Standard input takes `begin` and `end`, a line each. Standard output gives the address, then `{}` for every `begin`, and
 for every `end` what was measured since.
@@ -13,28 +13,116 @@ import json
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 from threading import Thread
 from time import monotonic
-from typing import Any
+from typing import Any, Final, TypeVar
 
-from costing.counted import CountedStorage
-from costing.memory import forget_peak, peak, resident
-from costing.steps import MOST, Steps, Work
-from costing.weighed import weigh
+from tests.budgets.steps import MOST, Steps, Work, weigh
+
 from protoslice import _core
 from protoslice.server import services
 from protoslice.server.app import Application, create_app
 from protoslice.server.settings import Settings, read_settings
 from protoslice.server.telemetry import metrics
 from protoslice.server.transport import run as running
-from protoslice.storage import Storage, open_storage
+from protoslice.storage import Abilities, ObjectKey, Span, Storage, open_storage
+from protoslice.storage.interface import Buffer, Writer
+from protoslice.storage.wrappers import InterceptedStorage, WrappedWriter
+
+T = TypeVar("T")
 
 POLL_SECONDS = 0.02
 PATIENCE_SECONDS = 30
 _NEVER = 1e6
+_RESET_PEAK: Final = "5"
+
+
+class CountedStorage(InterceptedStorage):
+    """Counts one call for each request that a bucket would get; a span of `get_ranges` is one.
+
+    Storage that is not `near` opens no files, as a bucket does not: all that is read is asked for by calls.
+    """
+
+    def __init__(self, inner: Storage, *, near: bool) -> None:
+        super().__init__(inner)
+        self._near = near
+        self.calls = 0
+        self.written = 0
+
+    @property
+    def abilities(self) -> Abilities:
+        """See `Storage.abilities`."""
+        inner = super().abilities
+        return inner if self._near else replace(inner, open_file=False)
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        """See `InterceptedStorage.intercept`."""
+        if name != "write":  # pieces of one object; their number follows that of the bytes
+            self.calls += 1
+        return await call()
+
+    async def get_ranges(self, key: ObjectKey, spans: Sequence[Span], *, if_etag: str | None = None) -> Sequence[bytes]:
+        """See `Storage.get_ranges`."""
+        self.calls += len(spans) - 1
+        return await super().get_ranges(key, spans, if_etag=if_etag)
+
+    async def put(self, key: ObjectKey, data: Buffer) -> str:
+        """See `Storage.put`."""
+        self.written += len(data)
+        return await super().put(key, data)
+
+    async def writer(self, key: ObjectKey) -> Writer:
+        """See `Storage.writer`."""
+        return _CountedWriter(self, await super().writer(key))
+
+
+class _CountedWriter(WrappedWriter):
+    def __init__(self, storage: CountedStorage, inner: Writer) -> None:
+        super().__init__(inner)
+        self._storage = storage
+
+    async def write(self, piece: Buffer) -> None:
+        self._storage.written += len(piece)
+        await super().write(piece)
+
+
+def forget_peak() -> None:
+    """Count the peaks from here on."""
+    for pid in _family():
+        with suppress(OSError):
+            Path(f"/proc/{pid}/clear_refs").write_text(_RESET_PEAK)
+
+
+def peak() -> int:
+    """The most bytes that were resident since the peaks were forgotten, those of each process added up."""
+    return sum(_bytes(pid, "VmHWM") for pid in _family())
+
+
+def resident() -> int:
+    """The bytes that are resident now."""
+    return sum(_bytes(pid, "VmRSS") for pid in _family())
+
+
+def _family() -> list[int]:
+    pid = os.getpid()
+    found = [pid]
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(OSError):
+            found += map(int, (task / "children").read_text().split())
+    return found
+
+
+def _bytes(pid: int, name: str) -> int:
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            if line.startswith(name):
+                return int(line.split()[1]) << 10
+    return 0
 
 
 class Probe:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from tests.server.auth.worlds.leaks import LEAKS
-from tests.server.auth.worlds.world import Content, allowed, each_call, history, leaks, refusals_of_own, shown
+from tests.isolation.leaks import LEAKS
+from tests.isolation.runs import Content, allowed, each_call, history, leaks, refusals_of_own, shown
 from tests.support.calls import CALLS, RULES, Call
 from tests.support.receiver import Receiver, running_receiver
 
