@@ -65,6 +65,7 @@ async def with_a_fault(fail_at: int, how: dict[str, bool]) -> bool:
             await work(stores.uploads, said)
         except ProtosliceError:
             assert faulty.failed
+        assert stores.shared.reservations.unpublished_bytes == 0
     async with opened(inner, OPTIONS) as fresh:
         if said:
             upload = await go_on(fresh, *said[-1])

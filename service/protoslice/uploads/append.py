@@ -105,15 +105,17 @@ class Appender:
 
     async def abort(self) -> None:
         """Give up what was not recorded."""
-        with suppress(ProtosliceError):
-            await self._end_checkpoints()
-        await self._batches.stop()
-        with suppress(ProtosliceError):
-            await self._settled()
-        part, self._part = self._part, None
-        if part is not None:
-            await part.abort()
-        self._objects.end()
+        try:
+            with suppress(ProtosliceError):
+                await self._end_checkpoints()
+            await self._batches.stop()
+            with suppress(ProtosliceError):
+                await self._settled()
+            part, self._part = self._part, None
+            if part is not None:
+                await part.abort()
+        finally:  # the storage may fail here too, or the caller be cancelled once more
+            self._objects.end()
 
     async def _checkpoint_often(self) -> None:
         """Record what has come, every few seconds; the next call raises a failure."""
