@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import typer
 
-from protoslice.cli.comparing.sides import both_sides, differences
+from protoslice.cli.models.compared import differences, open_both
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.types import RootType
@@ -100,7 +100,7 @@ def _compared(before: str, after: str, root: RootType) -> Iterator[tuple[list[Di
                     lambda each: client.tensor_delta(one.ref, other.ref, each.address, was=each.was, sample=_SAMPLE),
                 )
                 return
-    with both_sides((before, after), root) as sides:
+    with open_both((before, after), root) as sides:
         yield [*differences(*sides)], lambda each: _delta(sides[0].tensors, sides[1].tensors, each)
 
 
