@@ -8,12 +8,13 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from itertools import chain, pairwise
+from typing import Any, Final, NamedTuple
 
 import typer
 
-from protoslice import _core, schema
-from protoslice.cli.comparing.streamed_digest import StreamedDigest, watch
+from protoslice import schema
+from protoslice.cli.models.compared import chunks_like
 from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.remote import client_of
@@ -95,46 +96,87 @@ def _of_store(name: str) -> Iterator[Check]:
     with client_of(address.service) as client:
         store = client.store(address.ref, names=False)
         chunks = list(client.chunks(store.id)) if store.chunks else []
+        passed: list[str | None] = [None] * len(chunks)
         with Progress("verifying", sum(each.size for each in store.files)) as progress:
-            parts: Sequence[StreamedDigest] = ()
             for file in store.files:
                 source = client.source(store.id, f"files/{file.path}")
-                passing = _chunks_within(source, store, chunks) if file.path == store.root else ()
-                parts = passing or parts
-                yield _digested("file", file.path, file, watch(_parts(source), passing), progress)
-            for number, chunk in enumerate(chunks):
-                yield _of_chunk(client, store, chunk, parts[number] if parts else None, progress)
+                parts = source.parts(0, CONNECTIONS)
+                if file.path == store.root and chunks:
+                    parts = _digesting(parts, _chunks_in(source, store, chunks), passed)
+                yield _digested("file", file.path, file, parts, progress)
+            for chunk, sha256 in zip(chunks, passed, strict=True):
+                yield _of_chunk(client, store, chunk, sha256, progress)
 
 
-def _chunks_within(source: Any, store: Any, chunks: Sequence[Any]) -> list[StreamedDigest]:
-    """The chunks, to be digested while the root passes by; none where we do not know where in it they lie."""
-    if not chunks:
-        return []
+class _Extent(NamedTuple):
+    """Bytes of the root that belong to a chunk, behind `before`, which is not in the root."""
+
+    start: int
+    end: int
+    chunk: int
+    before: bytes
+
+
+def _chunks_in(source: Any, store: Any, chunks: Sequence[Any]) -> list[_Extent]:
+    """Return where the root has the bytes of chunks, in order; chunks that are not all there are left out."""
     try:
         known = store.type if store.type in schema.bundled() else None
         with open_proto(source, known) as proto:
-            keep = store.planner is not None and _core.Plan.is_kept_version(store.planner)
-            sizes = {"min_chunk": store.min_chunk, "max_chunk": store.max_chunk}
-            split = (keep and proto.own_chunks) or proto.split(**sizes, rules=store.rules)
+            split = chunks_like(store, proto)
             if [(each.path, each.size) for each in split] != [(each.path, each.size) for each in chunks]:
                 return []
-            return [StreamedDigest(each.rope.core.pieces()) for each in split]
+            found = [_extents(number, each.rope.core.pieces()) for number, each in enumerate(split)]
     except ProtosliceError:
         return []
+    extents = sorted(chain.from_iterable(found))
+    return extents if all(one.end <= other.start for one, other in pairwise(extents)) else []
 
 
-def _of_chunk(client: Any, store: Any, chunk: Any, part: StreamedDigest | None, progress: Progress) -> Check:
-    """A chunk, by its bytes in the root; what was not seen of it there is asked for by itself."""
+def _extents(number: int, pieces: Iterable[bytes | tuple[int, int, int]]) -> list[_Extent]:
+    """Return the extents of a chunk; none if it needs another source, is out of order or ends with a literal."""
+    found, literal = list[_Extent](), b""
+    for piece in pieces:
+        if isinstance(piece, bytes):
+            literal += piece
+        elif piece[0] != 0 or (found and piece[1] < found[-1].end):
+            return []
+        elif piece[2]:
+            found.append(_Extent(piece[1], piece[1] + piece[2], number, literal))
+            literal = b""
+    return [] if literal else found
+
+
+def _digesting(
+    parts: Iterable[bytes | memoryview], extents: Sequence[_Extent], digests: list[str | None]
+) -> Iterator[bytes | memoryview]:
+    """Yield the `parts` of a root; then set the SHA-256 of the chunks in `extents`, if all their bytes came."""
+    hashes = {each.chunk: hashlib.sha256() for each in extents}
+    at, rest = 0, iter(extents)
+    extent = next(rest, None)
+    for part in parts:
+        end = at + len(part)
+        while extent is not None and extent.start < end:
+            if extent.start >= at:
+                hashes[extent.chunk].update(extent.before)
+            hashes[extent.chunk].update(memoryview(part)[max(0, extent.start - at) : extent.end - at])
+            if extent.end > end:
+                break
+            extent = next(rest, None)
+        yield part
+        at = end
+    if extent is None:
+        for number, digest in hashes.items():
+            digests[number] = digest.hexdigest()
+
+
+def _of_chunk(client: Any, store: Any, chunk: Any, sha256: str | None, progress: Progress) -> Check:
+    """Check a chunk by its `sha256`; without one, it is fetched."""
     name = f"{chunk.index} ({chunk.path or 'the base'})"
-    if part is None or part.sha256 is None:
-        source = client.source(store.id, f"chunks/{chunk.index}")
+    if sha256 is None:
         progress.expect(chunk.size)
-        return _digested("chunk", name, chunk, _parts(source), progress)
-    return _check("chunk", name, chunk.size, lambda: _compare_digests(part.sha256, chunk.sha256))
-
-
-def _parts(source: Any) -> Iterator[bytes | memoryview]:
-    yield from source.parts(0, CONNECTIONS)
+        parts = client.source(store.id, f"chunks/{chunk.index}").parts(0, CONNECTIONS)
+        return _digested("chunk", name, chunk, parts, progress)
+    return _check("chunk", name, chunk.size, lambda: _compare_digests(sha256, chunk.sha256))
 
 
 def _digested(what: str, name: str, listed: Any, parts: Iterable[bytes | memoryview], progress: Progress) -> Check:

@@ -1,1 +1,0 @@
-"""Comparing two models, or one model with its digests."""
