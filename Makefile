@@ -209,12 +209,7 @@ $(GATEWAY):
 	mv $@.new/versitygw $@ && rmdir $@.new
 
 bench: .venv/ready .venv/core $(GATEWAY) ## ratios against peers, from one run; results in bench/results
-	$(BIN)/python -m bench.run
-	$(BIN)/python -m bench.run service
-	$(BIN)/python -m bench.run client
-	$(BIN)/python -m bench.run tensors
-	$(BIN)/python -m bench.run bucket
-	$(BIN)/python -m bench.run workers
+	$(BIN)/python -m bench.run engine streams service client tensors files bucket workers
 
 # MinIO tags no versions that Go understands: this is the last commit of its repository that was tried.
 MINIO := .make/minio

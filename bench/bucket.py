@@ -87,11 +87,11 @@ def _reads(view: str, bare: str, straight: Callable[[int], object], mebibytes: i
             ("a bare app", partial(_read, bare, readers), 0.9),
             ("obstore", partial(straight, readers), 0.5),
         )
-        for what, peer, bar in peers:
+        for what, peer, target in peers:
             mine, theirs = pair(partial(_read, view, readers), peer)
             ours, other = (f"{readers * scale * mebibytes / seconds:.0f} MiB/s" for seconds in (mine, theirs))
             what = f"{readers} × {mebibytes} MiB from 20 ms away, speed against {what}"
-            yield Row(what, ours, other, theirs / mine, bar)
+            yield Row(what, ours, other, theirs / mine, target)
 
 
 def _upload(ours: str, bare: str, path: Path) -> Row:

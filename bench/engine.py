@@ -1,4 +1,4 @@
-"""The engine: indexing, feeding, opening, splitting, reading a merged rope."""
+"""The engine: indexes, chunked protos, merged ropes, riegeli records, pages of tensors."""
 
 from __future__ import annotations
 
@@ -7,26 +7,35 @@ import mmap
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-from bench.timing import Row, pair, seconds
+from bench.timing import RUNS, Row, pair, seconds
+from tests.support.bundles import Layout, Variable, bundle
 
 import protoslice
 from bench import models
 from protoslice import _core, schema
+from protoslice.formats.bundle import BundleTensors
+from protoslice.riegeli import RecordReader, RecordWriter
+from protoslice.server.api.encoding import encode_items
 from protoslice.sources.files import FileSource
+from protoslice.tensors.listing import entry_of
 
 PIECE = 64 << 10
 MIB = 1 << 20
+PAGE = 1000
+PAGE_SECONDS = 0.015
 
 
 def indexing(folder: Path, scale: float) -> Iterator[Row]:
     """Index against a parse with the protobuf runtime; the size of the index."""
-    for what, path, bar, largest in (
+    for what, path, target, largest in (
         ("index 1 GiB in 8 constants, against parsing it", _big(folder, scale), 100, 0.001),
         ("index 200 000 small nodes, against parsing them", _small(folder, scale), 10, 0.05),
     ):
@@ -39,7 +48,7 @@ def indexing(folder: Path, scale: float) -> Iterator[Row]:
                 return _core.index_source([source], None, flat, models.GRAPH)
 
             times = pair(ours, partial(graph.FromString, data))
-            yield Row(what, seconds(times[0]), seconds(times[1]), times[1] / times[0], bar)
+            yield Row(what, seconds(times[0]), seconds(times[1]), times[1] / times[0], target)
             index = len(ours())
             ratio = index / len(data)
             yield Row("  size of that index, of the file", f"{index} B", f"{len(data)} B", ratio, largest, False)
@@ -193,3 +202,65 @@ def _small(folder: Path, scale: float) -> Path:
 
 if __name__ == "__main__":
     print(_grow(int(sys.argv[1])))
+
+
+class Nowhere:
+    """A file object that keeps nothing: what is left is the work of the writer."""
+
+    def write(self, data: bytes) -> int:
+        """Takes all of `data`."""
+        return len(data)
+
+
+def records(folder: Path, scale: float) -> Iterator[Row]:
+    """Speeds as shares of memcpy's: 2 and 4 GB/s where memcpy gives 8."""
+    count = max(2, int(256 * scale))
+    given = [bytes([number % 251]) * MIB for number in range(count)]
+    path = folder / "records"
+    buffer = bytearray(MIB)
+
+    def copy() -> None:
+        for record in given:
+            buffer[:] = record
+
+    def write(dest: object) -> None:
+        with RecordWriter(dest, options="uncompressed") as writer:  # type: ignore[arg-type]
+            writer.write_records(given)
+
+    def write_plainly() -> None:
+        with (folder / "plain").open("wb", buffering=0) as file:
+            for record in given:
+                file.write(record)
+
+    def read() -> None:
+        with RecordReader(path) as reader:
+            for _ in reader.read_records():
+                pass
+
+    def row(what: str, times: tuple[float, float], target: float) -> Row:
+        ours, peer = (f"{count * MIB / time / 1e9:.2f} GB/s" for time in times)
+        return Row(what, ours, peer, times[1] / times[0], target)
+
+    yield row("write records into memory, speed against memcpy", pair(lambda: write(Nowhere()), copy), 0.25)
+    write(path)
+    yield row("read records from a file, speed against memcpy", pair(read, copy), 0.5)
+    yield row("write records to a file, speed against plain writes", pair(lambda: write(path), write_plainly), 0.5)
+
+
+def formats(folder: Path, scale: float) -> Iterator[Row]:
+    """The JSON of the largest page of tensors, in seconds of the processor."""
+    names = [f"layer_{number:04d}/kernel" for number in range(PAGE * (RUNS + 1))]
+    variables = [Variable(name, 1, [2, 3], bytes(24)) for name in names]
+    for name, data in bundle("many", variables, Layout(block=1 << 18)).items():
+        (folder / name).write_bytes(data)
+    shard, times = "many.data-00000-of-00001", list[float]()
+    with FileSource(folder / "many.index") as source, FileSource(folder / shard) as kept:
+        tensors = BundleTensors({shard: kept}, "many", source)
+        for first in range(0, len(tensors), PAGE):
+            start = time.thread_time()
+            encode_items(entry_of(tensors[number]) for number in range(first, first + PAGE))
+            times.append(time.thread_time() - start)
+    page = statistics.median(times[1:])
+    yield Row(
+        f"a page of {PAGE} tensors of a bundle", seconds(page), seconds(PAGE_SECONDS), page / PAGE_SECONDS, 1.0, False
+    )

@@ -1,141 +1,93 @@
-"""Measures everything, or what is named: `python -m bench.run [NAME…] [--scale S] [--keep NAME]`.
+"""Measure the code against peers: `python -m bench.run NAME… [--scale S]`.
 
-Ratios from one run, medians of five. Results go to `bench/results/`.
+Results of a run at full size are kept in `bench/results/NAME.md`, with the commit, the day and the hardware.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import platform
+import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.timing import Row
 
-from bench import (
-    access,
-    bucket,
-    catalogue,
-    client,
-    distance,
-    endurance,
-    engine,
-    files,
-    formats,
-    lists,
-    loading,
-    oras,
-    page,
-    records,
-    registries,
-    service,
-    snapshot,
-    streams,
-    tensors,
-    versions,
-    workers,
-)
+from bench import bucket, client, distance, endurance, engine, files, service, streams, tensors, workers
 
 RESULTS = Path(__file__).parent / "results"
-SUBJECTS: dict[str, Callable[[Path, float], Iterator[Row]]] = {
-    "indexing": engine.indexing,
-    "feeding": engine.feeding,
-    "opening": engine.opening,
-    "splitting": engine.splitting,
-    "ropes": engine.ropes,
-    "memory": engine.memory,
-    "records": records.records,
-    "streams": streams.streams,
-    "packed": streams.packed,
-    "waiting": streams.waiting,
-    "loading": loading.loading,
-    "formats": formats.formats,
-    "tensors": tensors.tensors,
-    "files": files.files,
-    "service": service.service,
-    "client": client.client,
-    "versions": versions.versions,
-    "bucket": bucket.bucket,
-    "distance": distance.distance,
-    "catalogue": catalogue.catalogue,
-    "lists": lists.lists,
-    "endurance": endurance.endurance,
-    "workers": workers.workers,
-    "access": access.access,
-    "mlflow": registries.mlflow,
-    "oras": oras.oras,
-    "snapshot": snapshot.snapshot,
-    "page": page.page,
-    "differences": page.differences,
+SUBJECTS: dict[str, tuple[Callable[[Path, float], Iterator[Row]], ...]] = {
+    "engine": (
+        engine.indexing,
+        engine.feeding,
+        engine.opening,
+        engine.splitting,
+        engine.ropes,
+        engine.memory,
+        engine.records,
+        engine.formats,
+    ),
+    "streams": (streams.streams,),
+    "packed": (streams.packed,),
+    "waiting": (streams.waiting,),
+    "tensors": (tensors.tensors,),
+    "files": (files.files,),
+    "service": (service.service,),
+    "client": (client.client,),
+    "bucket": (bucket.bucket,),
+    "workers": (workers.workers,),
+    "distance": (distance.distance,),
+    "endurance": (endurance.endurance,),
 }
-APART = (
-    "packed",
-    "catalogue",
-    "lists",
-    "waiting",
-    "loading",
-    "tensors",
-    "service",
-    "client",
-    "versions",
-    "bucket",
-    "distance",
-    "endurance",
-    "workers",
-    "access",
-    "mlflow",
-    "oras",
-    "snapshot",
-    "page",
-    "differences",
-)
-ENGINE = [name for name in SUBJECTS if name not in APART]
 
 
 def main() -> None:
-    """Run what is asked for, show it, and keep it when it was measured at full size."""
+    """Measure the named subjects and print a line for each comparison."""
     parser = argparse.ArgumentParser(description="Ratios against peers, from one run.")
-    parser.add_argument(
-        "names",
-        nargs="*",
-        help=f"what to measure: {', '.join(SUBJECTS)}; all that needs no service when none is named",
-    )
-    parser.add_argument(
-        "--scale", type=float, default=1.0, help="shrink the data; results of a shrunk run are not kept"
-    )
-    parser.add_argument("--keep", default="engine", help="the name to keep the results under")
+    parser.add_argument("names", nargs="+", choices=SUBJECTS, metavar="NAME", help=f"one of {', '.join(SUBJECTS)}")
+    parser.add_argument("--scale", type=float, default=1.0, help="shrink the data; such results are not kept")
     options = parser.parse_args()
-    unknown = set(options.names) - set(SUBJECTS)
-    if unknown:
-        parser.error(f"there is no {', '.join(sorted(unknown))}")
-    rows: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="protoslice-bench-") as folder:
-        for name in options.names or ENGINE:
-            for row in SUBJECTS[name](Path(folder), options.scale):
-                rows.append(row)
-                print(_line(row), flush=True)
-    if options.scale == 1 and (not options.names or options.names in ([name] for name in (*APART, "streams"))):
-        _keep(options.names[0] if options.names else options.keep, rows)
+    for name in options.names:
+        rows: list[Row] = []
+        with tempfile.TemporaryDirectory(prefix="protoslice-bench-") as folder:
+            for measure in SUBJECTS[name]:
+                for row in measure(Path(folder), options.scale):
+                    rows.append(row)
+                    print(_line(row), flush=True)
+        if options.scale == 1:
+            (RESULTS / f"{name}.md").write_text(table(rows))
 
 
 def _line(row: Row) -> str:
-    sign = "≥" if row.higher_is_better else "≤"
     verdict = "met" if row.met else "MISSED"
-    return f"{row.what:<66} {row.ours:>10}  {row.peer:>12}  {row.ratio:>9.4g} {sign} {row.bar:<6g} {verdict}"
+    return f"{row.what:<66} {row.ours:>10}  {row.peer:>12}  {row.ratio:>9.4g} {row.sign} {row.target:<6g} {verdict}"
 
 
-def _keep(name: str, rows: list[Row]) -> None:
-    RESULTS.mkdir(exist_ok=True)
-    kept = {"load": os.getloadavg()[0], "cores": os.cpu_count(), "rows": [row.as_dict() for row in rows]}
-    (RESULTS / f"{name}.json").write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")
-    table = ["| what | ours | peer | ratio | bar | |", "|---|---|---|---|---|---|"]
+def table(rows: list[Row]) -> str:
+    """Return the results as Markdown, below a line that says what was measured, when and where."""
+    lines = [conditions(), "", "| what | ours | peer | ratio | target | |", "|---|---|---|---|---|---|"]
     for row in rows:
-        bar = f"{'≥' if row.higher_is_better else '≤'} {row.bar:g}"
-        cells = (row.what.strip(), row.ours, row.peer, f"{row.ratio:.4g}", bar, "met" if row.met else "missed")
-        table.append(f"| {' | '.join(cells)} |")
-    (RESULTS / f"{name}.md").write_text("\n".join(table) + "\n")
+        target, verdict = f"{row.sign} {row.target:g}", "met" if row.met else "missed"
+        lines.append(f"| {row.what.strip()} | {row.ours} | {row.peer} | {row.ratio:.4g} | {target} | {verdict} |")
+    return "\n".join(lines) + "\n"
+
+
+def conditions() -> str:
+    """Return the commit, the day and the hardware of a run."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    commit = subprocess.run(command, cwd=RESULTS, capture_output=True, text=True, check=False).stdout.strip()
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") >> 30
+    hardware = f"{os.cpu_count()} × {_processor()}, {memory} GiB of memory"
+    load = f"load {os.getloadavg()[0]:.1f} at the end"
+    return f"Commit {commit or 'unknown'}, {datetime.now(UTC).date()}; {hardware}; {load}."
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    return next((line.partition(": ")[2] for line in lines if line.startswith("model name")), platform.machine())
 
 
 if __name__ == "__main__":

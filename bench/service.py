@@ -67,18 +67,18 @@ def _ranges(chunk: str, peer: str, nginx: str, scale: float) -> Iterator[Row]:
     wrk = partial(requests_a_second, effort.seconds)
     inside = min(MIB, large)
     wide, narrow = f"bytes=65536-{65535 + large}", f"bytes={inside}-{inside + 4095}"
-    for what, other, bar in (("nginx", f"{nginx}/big.pb", 1.2), ("FileResponse", f"{peer}/file", 8)):
+    for what, other, target in (("nginx", f"{nginx}/big.pb", 1.2), ("FileResponse", f"{peer}/file", 8)):
         mine, theirs = _pair(effort.runs, partial(wrk, chunk, wide, 4), partial(wrk, other, wide, 4))
         name = f"64 MiB ranges, 4 connections, against {what}"
-        yield Row(name, _speed(mine * large), _speed(theirs * large), mine / theirs, bar)
+        yield Row(name, _speed(mine * large), _speed(theirs * large), mine / theirs, target)
     # Nothing is read and nothing is checked there: the most that this client takes from one worker.
     mine, theirs = _pair(effort.runs, partial(wrk, chunk, wide, 4), partial(wrk, f"{peer}/large", wide, 4))
     mine, theirs = mine * large, theirs * 64 * MIB
     yield Row("64 MiB ranges, 4 connections, against a bare app", _speed(mine), _speed(theirs), mine / theirs, 0.5)
-    for what, other, bar in (("a bare app", f"{peer}/small", 0.8), ("FileResponse", f"{peer}/file", 15)):
+    for what, other, target in (("a bare app", f"{peer}/small", 0.8), ("FileResponse", f"{peer}/file", 15)):
         mine, theirs = _pair(effort.runs, partial(wrk, chunk, narrow, 16), partial(wrk, other, narrow, 16))
         name = f"4 KiB ranges, 16 connections, against {what}"
-        yield Row(name, f"{mine:.0f}/s", f"{theirs:.0f}/s", mine / theirs, bar)
+        yield Row(name, f"{mine:.0f}/s", f"{theirs:.0f}/s", mine / theirs, target)
 
 
 def _uploads(folder: Path, ours: str, peer: str, scale: float) -> Iterator[Row]:

@@ -5,30 +5,31 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 RUNS = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the results. `ratio` is what is compared with the bar."""
+    """One line of the results. `ratio` is what is compared with the target."""
 
     what: str
     ours: str
     peer: str
     ratio: float
-    bar: float
+    target: float
     higher_is_better: bool = True
 
     @property
     def met(self) -> bool:
-        """True when the bar is reached."""
-        return self.ratio >= self.bar if self.higher_is_better else self.ratio <= self.bar
+        """True when the target is reached."""
+        return self.ratio >= self.target if self.higher_is_better else self.ratio <= self.target
 
-    def as_dict(self) -> dict[str, object]:
-        """The line as it is kept."""
-        return asdict(self) | {"met": self.met}
+    @property
+    def sign(self) -> str:
+        """How `ratio` has to compare with the target."""
+        return "≥" if self.higher_is_better else "≤"
 
 
 def pair(

@@ -1,6 +1,6 @@
 """Benchmark of `serve --workers 2` beside one worker: requests a second, and their processor time.
 
-Client and service share the machine: the bar is about processors that the service used, of those and the idle ones.
+Client and service share the machine: the target is about processors that the service used, of those and the idle ones.
 Needs Debian's `wrk`.
 """
 

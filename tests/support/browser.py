@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 
-from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 AXE = Path(__file__).parents[2] / "web/node_modules/axe-core/axe.min.js"
 SCREENS = {"wide": (1360, 860, "light"), "phone": (390, 844, "dark")}
@@ -106,40 +104,3 @@ def memory_of(page: Page) -> int:
 def _private(process: int) -> int:
     lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     return sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Private_"))
-
-
-@dataclass(frozen=True, slots=True)
-class Scroll:
-    """Frames of a page that is scrolled."""
-
-    rate: float
-    """Frames a second."""
-    slowest: float
-    """Seconds of the slowest."""
-    busy: float
-    """Seconds of the processor that the page's own thread took for each."""
-
-
-def scrolled(page: Page, box: str) -> Scroll:
-    """Scrolls `box` slowly, then from there to its end."""
-    session = page.context.new_cdp_session(page)
-    session.send("Performance.enable", {"timeDomain": "threadTicks"})
-    before = _busy(session)
-    times = page.evaluate(
-        """async (box) => {
-          const at = document.querySelector(box), frame = () => new Promise(requestAnimationFrame);
-          const times = [await frame()];
-          for (let n = 0; n < 200; n += 1) { at.scrollTop += 200; times.push(await frame()); }
-          const step = (at.scrollHeight - at.scrollTop) / 100;
-          for (let n = 0; n < 100; n += 1) { at.scrollTop += step; times.push(await frame()); }
-          return times;
-        }""",
-        box,
-    )
-    gaps = [after - before for before, after in pairwise(times)]
-    return Scroll(1000 * len(gaps) / sum(gaps), max(gaps) / 1000, (_busy(session) - before) / len(gaps))
-
-
-def _busy(session: CDPSession) -> float:
-    told = session.send("Performance.getMetrics")["metrics"]
-    return float(next(each["value"] for each in told if each["name"] == "TaskDuration"))
