@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import pytest
 
-from protoslice.cli.terminal.commands import command
+from protoslice.cli.hints import command_line
 from protoslice.client import Client
 from protoslice.sources.files import BytesSource
 
@@ -76,7 +76,7 @@ def printed(done: subprocess.CompletedProcess[str]) -> str:
 
 @pytest.mark.parametrize("name", EVIL)
 def test_command_gives_a_program_the_names_themselves(name: str, tmp_path: Path) -> None:
-    line = command("split", name, f"{name}.cpb", view=name, tag=[name, "b"], out=None)
+    line = command_line("split", name, f"{name}.cpb", view=name, tag=[name, "b"], out=None)
     script = "import json, sys; print(json.dumps(sys.argv[1:]))"
     shell = f"protoslice() {{ {sys.executable} -c '{script}' \"$@\"; }}; {line}"
     done = subprocess.run(["bash", "-c", shell], cwd=tmp_path, capture_output=True, check=True, timeout=60)
@@ -94,7 +94,7 @@ def test_push_of_a_file_names_the_command_for_its_folder(run: Run, tmp_path: Pat
     tensor = onnx.numpy_helper.from_array(np.arange(1000, dtype=np.float32), "w")
     model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], initializer=[tensor]))
     onnx.save(model, folder / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=10)
-    pushed = run(command("push", os.path.join(name, "m.onnx"), url=service, tag="advised:1"), url="")
+    pushed = run(command_line("push", os.path.join(name, "m.onnx"), url=service, tag="advised:1"), url="")
     run(printed(pushed), url="")
     with Client(service) as client:
         assert {file.path for file in client.store("advised:1").files} == {"m.onnx", "w.bin"}
@@ -107,7 +107,7 @@ def test_cat_of_external_data_names_the_command_that_writes_it(run: Run, tmp_pat
     model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], initializer=[tensor]))
     file = tmp_path / "cwd" / f"{name}.onnx"
     onnx.save(model, file, save_as_external_data=True, location="w.bin", size_threshold=10)
-    told = run(command("cat", f"./{name}.onnx", "graph.initializer[0].raw_data"), code=4)
+    told = run(command_line("cat", f"./{name}.onnx", "graph.initializer[0].raw_data"), code=4)
     run(printed(told))
     assert (tmp_path / "cwd" / "raw_data.bin").read_bytes() == values.tobytes()
 
@@ -116,7 +116,7 @@ def test_cat_of_external_data_names_the_command_that_writes_it(run: Run, tmp_pat
 def test_split_of_a_store_names_the_command_that_pulls(run: Run, tmp_path: Path, service: str, prefix: str) -> None:
     with Client(service) as client:
         client.push(b"\x0a\x22\x0a\x20" + bytes(32), type="tensorflow.GraphDef", tags=["split:1"])
-    told = run(command("split", "@split:1", prefix), code=3)
+    told = run(command_line("split", "@split:1", prefix), code=3)
     run(printed(told))
     assert (tmp_path / "cwd" / f"{prefix}.cpb").is_file()
 
@@ -124,7 +124,7 @@ def test_split_of_a_store_names_the_command_that_pulls(run: Run, tmp_path: Path,
 def test_removals_name_the_commands_that_go_on(run: Run, service: str) -> None:
     with Client(service) as client:
         store = client.push(b"\x0a\x22\x0a\x20" + os.urandom(16).hex().encode(), tags=["removed:1"]).store.id
-        told = run(command("rm", "removed:1", url=service), url="")
+        told = run(command_line("rm", "removed:1", url=service), url="")
         told = run(printed(told), url="")
         assert store not in {each.id for each in client.stores()}
         run(printed(told), url="")
@@ -135,9 +135,9 @@ def test_removals_name_the_commands_that_go_on(run: Run, service: str) -> None:
 def test_pull_of_hostile_names_writes_nothing_else(run: Run, tmp_path: Path, service: str, name: str) -> None:
     with Client(service) as client:
         ref = client.push({name: BytesSource(b"\x0a\x02ab" + name.encode())}).store.id
-    run(command("pull", f"@{ref[:12]}", "there/"))
+    run(command_line("pull", f"@{ref[:12]}", "there/"))
     assert [each.name for each in (tmp_path / "cwd" / "there").iterdir()] == [name]
-    run(command("pull", f"@{ref[:12]}"), code=2 if name[0] in ".-~" else 0)
+    run(command_line("pull", f"@{ref[:12]}"), code=2 if name[0] in ".-~" else 0)
     assert (tmp_path / "cwd" / name).exists() == (name[0] not in ".-~")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from protoslice import schema
-from protoslice.cli.terminal.show import escaped, print_table
+from protoslice.cli.tables import escaped, print_table
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\x7f\u202eevil\u2028\r"

@@ -238,7 +238,7 @@ BAR = """
 import sys
 from protoslice.cli import main
 from protoslice.cli.models import files
-from protoslice.cli.terminal import progress
+from protoslice.cli import progress
 
 progress.PATIENCE_SECONDS = -1
 plainly = files.open_proto

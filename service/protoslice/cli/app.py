@@ -11,8 +11,7 @@ from typing import Annotated, Any, ClassVar, Final
 import typer
 from typer.core import TyperGroup
 
-from protoslice.cli.failures import end_on_signals, one_line_errors, warnings_in_lines
-from protoslice.cli.streams import open_standard_streams
+from protoslice.cli.errors import end_on_signals, one_line_errors, open_standard_streams, warnings_in_lines
 
 _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "": {

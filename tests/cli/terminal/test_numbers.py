@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from protoslice.cli.terminal.numbers import array_lines, reader_of
+from protoslice.cli.arrays import array_lines, reader_of
 
 
 def shown(array: np.ndarray[Any, Any], dtype: str) -> str:

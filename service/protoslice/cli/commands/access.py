@@ -15,7 +15,7 @@ from protoslice.cli.commands.database import DatabaseUrl
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings, system_user
-from protoslice.cli.terminal.show import agreed, note, print_json, print_pairs, print_table, say, utc
+from protoslice.cli.tables import agreed, note, print_json, print_pairs, print_table, say, utc
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.references import service_url, store_of
 from protoslice.sizes import format_size, parse_size

@@ -9,12 +9,12 @@ from typing import Annotated
 
 import typer
 
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
-from protoslice.cli.terminal.show import print_json, say
+from protoslice.cli.tables import print_json, say
 
 _LONGEST = 64 << 10
-_REFUSED = 6
 
 
 def explain(
@@ -45,4 +45,4 @@ def explain(
         for reason in found.reasons:
             say(f"  {reason}")
     if found.decision != "allowed":
-        raise typer.Exit(_REFUSED)
+        raise typer.Exit(ExitCode.REFUSED)

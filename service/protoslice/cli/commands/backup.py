@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from protoslice.cli.commands.database import DatabaseUrl
-from protoslice.cli.commands.upkeep import NOT_KEPT
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.options import Json, StorageUri
+from protoslice.cli.progress import Progress
 from protoslice.cli.service import opened, service_settings
-from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import note, print_json, say
+from protoslice.cli.tables import note, print_json, say
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
 from protoslice.uris import parse_location
@@ -124,7 +124,7 @@ def check(
     _end_of("damaged stores", found.damaged, fails=False)
     _end_of("missing or incomplete", found.missing, fails=False)
     if found.missing or found.damaged:
-        raise typer.Exit(NOT_KEPT)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
@@ -227,4 +227,4 @@ def _end_of(what: str, found: Sequence[str], *, fails: bool = True) -> None:
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
     note(f"{what}: {', '.join(found[:_SHOWN])}{more}")
     if fails:
-        raise typer.Exit(NOT_KEPT)
+        raise typer.Exit(ExitCode.FAILED)

@@ -9,7 +9,7 @@ import typer
 
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings
-from protoslice.cli.terminal.show import print_json, say
+from protoslice.cli.tables import print_json, say
 
 if TYPE_CHECKING:
     from protoslice.server.settings import Settings

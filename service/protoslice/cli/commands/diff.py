@@ -13,12 +13,13 @@ from typing import Annotated, Final
 
 import typer
 
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.compared import differences, open_both
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
-from protoslice.cli.terminal.show import Colour, note, print_json, print_table, say
+from protoslice.cli.tables import Colour, note, print_json, print_table, say
 from protoslice.comparing.pairs import delta_job
 from protoslice.concurrency import finish
 from protoslice.errors import ProtosliceError, Unsupported
@@ -28,7 +29,6 @@ from protoslice.sizes import format_size
 from protoslice.tensors.listing import Tensors, single
 from protoslice.tensors.reading import resolve
 
-DIFFERENT: Final = 8
 _SAMPLE: Final = 4096
 """Elements of a tensor that its distances are made of."""
 _RUNS: Final = 4
@@ -84,7 +84,7 @@ def diff(
         else:
             say("equal")
     if found:
-        raise typer.Exit(DIFFERENT)
+        raise typer.Exit(ExitCode.DIFFERENT)
 
 
 @contextmanager

@@ -11,16 +11,16 @@ from urllib.parse import quote
 import typer
 
 from protoslice import varints
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
 from protoslice.cli.probing.probed_service import CannotTell, ProbedService
 from protoslice.cli.probing.probes import PROBES, Probe
 from protoslice.cli.service import check_environment
-from protoslice.cli.terminal.show import coloured, print_json, print_wrapped, say
+from protoslice.cli.tables import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
 from protoslice.references import ref_on, service_url
 
-NOT_WELL: Final = 3
 _SIZE: Final = 256 << 10
 _LARGE: Final = 16 << 20
 """Number of elements of a tensor that exceeds socket buffers and a proxy's memory."""
@@ -56,7 +56,7 @@ def doctor(
         say()
         say(f"All checks passed for {service.url}")
     if bad:
-        raise typer.Exit(NOT_WELL)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _checked(probe: Probe, service: ProbedService, *, quiet: bool) -> dict[str, str | None]:

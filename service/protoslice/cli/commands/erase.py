@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from protoslice.cli.commands.database import DatabaseUrl
-from protoslice.cli.commands.upkeep import NOT_KEPT
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings, system_user
-from protoslice.cli.terminal.show import agreed, note, print_json, print_table, say
+from protoslice.cli.tables import agreed, note, print_json, print_table, say
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
 
@@ -81,7 +81,7 @@ def erase(
         say(_outcome(found, left))
         print_table(["remains in", "what", "until", "sooner"], [[x.place, x.what, x.until, x.sooner] for x in left])
     if any(each.failed for each in left):
-        raise typer.Exit(NOT_KEPT)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def _outcome(found: Sequence[Erasable], left: Sequence[Remainder]) -> str:

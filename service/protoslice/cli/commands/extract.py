@@ -10,6 +10,7 @@ from typing import Annotated, Final
 
 import typer
 
+from protoslice.cli.hints import command_line
 from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import BINARY, STDIO, write_content
@@ -30,9 +31,8 @@ from protoslice.cli.options import (
     SplitterName,
     TypeName,
 )
-from protoslice.cli.terminal.commands import command
-from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import escaped, note, print_json, say
+from protoslice.cli.progress import Progress
+from protoslice.cli.tables import escaped, note, print_json, say
 from protoslice.concurrency import finish
 from protoslice.defaults import LARGEST_MESSAGE
 from protoslice.errors import NotFound, ProtosliceError, Unsupported
@@ -110,7 +110,7 @@ def _external(subject: Subject, file: str, path: str) -> str | None:
     offset = "0"
     with suppress(ProtosliceError):
         offset = text('external_data[key="offset"].value')
-    run = command("tensor", file, known, out="raw_data.bin")
+    run = command_line("tensor", file, known, out="raw_data.bin")
     return f"the elements are in file {location!r} from byte {offset}; to write them, run: {run}"
 
 
@@ -170,7 +170,7 @@ def split(  # noqa: PLR0913 - each is an option
     if is_address(file):
         raise Unsupported(
             "The store is already split; to get the chunked file, run: "
-            f"{command('pull', file, f'{out_prefix}.cpb', view='cpb')}"
+            f"{command_line('pull', file, f'{out_prefix}.cpb', view='cpb')}"
         )
     with opened(file, root_type(type_name, schema_file)) as proto:
         parts = proto.chunks

@@ -11,7 +11,7 @@ import typer
 from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.options import FileName, Json, TypeName
-from protoslice.cli.terminal.show import print_json, print_table, say
+from protoslice.cli.tables import print_json, print_table, say
 from protoslice.facts import GraphNode, Neighbourhood
 from protoslice.graphs import MAX_HOPS, MAX_NODES, GraphQuery
 from protoslice.tensors.listing import natural

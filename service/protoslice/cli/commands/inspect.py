@@ -15,7 +15,7 @@ from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import ChunkPolicy, Subject
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
-from protoslice.cli.terminal.show import escaped, note, print_json, print_pairs, print_table, say, shorten, width
+from protoslice.cli.tables import escaped, note, print_json, print_pairs, print_table, say, shorten, width
 from protoslice.errors import InvalidInput
 from protoslice.facts import Node
 from protoslice.library.chunk_sizes import size_problem

@@ -10,7 +10,7 @@ import typer
 
 from protoslice.cli.models.remote import client_of, first_of
 from protoslice.cli.options import Json, Limit, ServiceUrl, Since, Until
-from protoslice.cli.terminal.show import note, print_json, print_table, utc
+from protoslice.cli.tables import note, print_json, print_table, utc
 from protoslice.references import service_url
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 import typer
 
 from protoslice.cli.models.remote import client_of
-from protoslice.cli.terminal.show import note, utc
+from protoslice.cli.tables import note, utc
 from protoslice.credentials import Kept, credentials_file, end_of, forget_token, keep, others_that_accept
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, UnknownCaller, Unsupported
 from protoslice.facts import SignInTerms

@@ -13,8 +13,8 @@ from protoslice.cli.models.output import check_output, write_content
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.options import FileName, Force, Json
-from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import print_json, say
+from protoslice.cli.progress import Progress
+from protoslice.cli.tables import print_json, say
 from protoslice.errors import NotFound
 from protoslice.formats.onnx_external import (
     ALIGNMENT,

@@ -16,8 +16,8 @@ from protoslice.cli.models.streams import ChosenRecords, Stream, delimited_runs,
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import Force, Json, Out, SchemaFile, TypeName
-from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import escaped, print_json, print_pairs
+from protoslice.cli.progress import Progress
+from protoslice.cli.tables import escaped, print_json, print_pairs
 from protoslice.errors import CorruptModel, InvalidInput, Unsupported
 from protoslice.facts import RecordsSummary
 from protoslice.schema.rendering import render

@@ -12,10 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from protoslice.cli.hints import command_line
 from protoslice.cli.models.remote import client_of, store_facts
 from protoslice.cli.options import Json, ServiceUrl
-from protoslice.cli.terminal.commands import command
-from protoslice.cli.terminal.show import escaped, note, print_json, say, utc
+from protoslice.cli.tables import escaped, note, print_json, say, utc
 from protoslice.errors import InvalidInput, NotFound, StillNamed, StorageDenied, UnknownCaller
 from protoslice.references import Address, store_of
 
@@ -149,13 +149,13 @@ def _tell(removal: _Removal, done: dict[str, Any]) -> None:
     if "tags" in done:
         tags = f" and its tags {' '.join(done['tags'])}" if done["tags"] else ""
         say(f"Removed store {done['store']}{tags}.")
-        again = command("restore", Address(removal.client.url, done["store"]))
+        again = command_line("restore", Address(removal.client.url, done["store"]))
         note(f"Undo until {done['restorable_until']} with: {again}")
         return
     say(f"Removed tag {done['tag']}.")
     if removal.store is not None:
         others = [tag for tag in removal.store.tags if tag != removal.ref]
-        also = command("rm", Address(removal.client.url, removal.store.id[:12]))
+        also = command_line("rm", Address(removal.client.url, removal.store.id[:12]))
         named = f"it still has the tags {' '.join(others)}" if others else f"to remove it: {also}"
         note(f"store {removal.store.id[:12]} is kept; {named}")
 

@@ -12,8 +12,8 @@ from protoslice.cli.models.output import write_content
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import descriptor_set_in
 from protoslice.cli.options import Force, Json, ServiceUrl
-from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import print_json, print_table, say, utc
+from protoslice.cli.progress import Progress
+from protoslice.cli.tables import print_json, print_table, say, utc
 from protoslice.references import service_url
 from protoslice.sizes import format_size
 from protoslice.sources.ropes import Rope

@@ -8,9 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import service_settings
-from protoslice.cli.terminal.show import print_json, say
+from protoslice.cli.tables import print_json, say
 from protoslice.errors import InvalidInput
 
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.", show_default="127.0.0.1")]
@@ -53,7 +54,7 @@ def serve(
     try:
         run(settings)
     except KeyboardInterrupt:  # as people end a service; its log has told what there is to tell
-        raise typer.Exit(130) from None
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
 def config(as_json: Json = False) -> None:

@@ -13,14 +13,14 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from protoslice.cli.arrays import array_lines, reader_of
 from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import BINARY, STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Content, Subject
 from protoslice.cli.options import FileName, Force, Json, Limit, MetaGraphTags, Out, SchemaFile, TypeName
-from protoslice.cli.terminal.numbers import array_lines, reader_of
-from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import note, print_json, print_pairs, print_table, say
+from protoslice.cli.progress import Progress
+from protoslice.cli.tables import note, print_json, print_pairs, print_table, say
 from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
 from protoslice.sizes import format_size

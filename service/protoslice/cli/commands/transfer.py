@@ -12,6 +12,7 @@ from warnings import catch_warnings, simplefilter
 
 import typer
 
+from protoslice.cli.hints import command_line
 from protoslice.cli.models.files import errors_about, named_files
 from protoslice.cli.models.output import STDIO
 from protoslice.cli.models.parts import pull_parts
@@ -21,9 +22,8 @@ from protoslice.cli.models.reports import report_lines
 from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import Json, Limit, MaxChunk, MinChunk, RulesFile, ServiceUrl, Since, TypeName, Until
-from protoslice.cli.terminal.commands import command
-from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
+from protoslice.cli.progress import Progress
+from protoslice.cli.tables import note, print_json, print_table, say, utc
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.references import Address, is_address, ref_on, service_url, store_of
@@ -120,7 +120,7 @@ def _advised(advice: str | None) -> Iterator[None]:
 def _advice(name: str, url: str | None, tags: list[str] | None) -> str:
     """Say how to send the other files in the folder of `name`."""
     folder = os.path.dirname(name) or "."
-    return f"To send the files next to it too, run: {command('push', folder, url=url, tag=tags)}"
+    return f"To send the files next to it too, run: {command_line('push', folder, url=url, tag=tags)}"
 
 
 @contextmanager

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.options import Json, StorageUri
 from protoslice.cli.service import opened, service_settings
-from protoslice.cli.terminal.show import print_json, print_pairs, print_table, say
+from protoslice.cli.tables import print_json, print_pairs, print_table, say
 from protoslice.errors import StorageUnavailable
 from protoslice.sizes import format_size
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from protoslice.stores.collection import Usage
     from protoslice.testing.check import Outcome, Report
 
-NOT_KEPT = 3
 _PAGE = 100
 """Spaces that one statement reads."""
 
@@ -127,7 +127,7 @@ def check(
     else:
         _show(str(settings.shown()["storage"]), report)
     if not report.kept:
-        raise typer.Exit(NOT_KEPT)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 def schemes(as_json: Json = False) -> None:

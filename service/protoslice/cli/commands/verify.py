@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import typer
 
 from protoslice import schema
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.compared import chunks_like
 from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.output import STDIO
@@ -21,8 +22,8 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.types import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
-from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import print_json, say
+from protoslice.cli.progress import Progress
+from protoslice.cli.tables import print_json, say
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.report import comparing
@@ -34,8 +35,6 @@ from protoslice.sizes import format_size
 from protoslice.streams import open_records
 from protoslice.streams.framing import DEFLATED
 from protoslice.tensors.model import Tensor, Unreadable
-
-NOT_SOUND = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +70,7 @@ def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile =
         for check in bad:
             say(f"bad: {check.what} {check.name}: {check.error}", sys.stderr)
     if bad:
-        raise typer.Exit(NOT_SOUND)
+        raise typer.Exit(ExitCode.FAILED)
 
 
 _NAMED: Final = {"records": "chunked file"}

@@ -10,7 +10,7 @@ import typer
 from protoslice.cli.commands.access import Service
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
-from protoslice.cli.terminal.show import note, print_json, print_table, say, utc
+from protoslice.cli.tables import note, print_json, print_table, say, utc
 from protoslice.facts import EventLetter, WebhookFacts
 from protoslice.references import service_url
 

@@ -12,7 +12,7 @@ from protoslice import _core, schema
 from protoslice.cli.models.files import NamedFiles, named_files
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.types import RootType
-from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.progress import Progress
 from protoslice.comparing.differences import ComparedModel, steps_of_differences
 from protoslice.comparing.equality import Equality, PieceList, unverified_by
 from protoslice.concurrency.lru import LruCache

@@ -13,7 +13,7 @@ from typing import IO, BinaryIO, cast
 from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.output import STDIO, blaming
 from protoslice.cli.models.types import RootType
-from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.progress import Progress
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.library.indexing import SMALLEST_FLOOR
 from protoslice.library.models import LocalModel, open_files, root_in

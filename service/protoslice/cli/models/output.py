@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final, cast
 
 from protoslice.cli.models.subjects import Content
-from protoslice.cli.terminal.progress import Progress
-from protoslice.cli.terminal.show import say
+from protoslice.cli.progress import Progress
+from protoslice.cli.tables import say
 from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
 from protoslice.local_files import replace_durably
 from protoslice.sizes import format_size

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from protoslice.cli.models.output import write_content
-from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.progress import Progress
 
 _NAME: Final = re.compile(r'filename="([^"]{1,200})"')
 _ODD: Final = re.compile(r"[^A-Za-z0-9._-]+")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
-from protoslice.cli.terminal.show import utc
+from protoslice.cli.tables import utc
 from protoslice.credentials import end_of
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, ProtosliceError, UnknownCaller, Unsupported

@@ -12,7 +12,7 @@ from protoslice.cli.models.files import errors_about, is_stream, spooled
 from protoslice.cli.models.remote import RemoteContent, client_of
 from protoslice.cli.models.subjects import Content
 from protoslice.cli.models.types import RootType
-from protoslice.cli.terminal.progress import Progress
+from protoslice.cli.progress import Progress
 from protoslice.concurrency import finish
 from protoslice.errors import NotFound, Unsupported
 from protoslice.facts import RecordsSummary

@@ -5,12 +5,12 @@ from __future__ import annotations
 from shlex import quote
 
 
-def command(verb: str, *names: object, **options: object) -> str:
-    """A command line of this program, safe to paste into a shell; options that are None are left out.
+def command_line(command: str, *names: object, **options: object) -> str:
+    """Return a command line of this program, quoted for a shell; options that are None are left out.
 
     A list gives an option several times. Options come first, so that `--` can protect a name with a leading dash.
     """
-    words = ["protoslice", *verb.split()]
+    words = ["protoslice", *command.split()]
     for option, value in options.items():
         for each in value if isinstance(value, list | tuple) else [value]:
             if each is not None:
@@ -24,17 +24,17 @@ def command(verb: str, *names: object, **options: object) -> str:
 def quoted(word: str) -> str:
     """Quote `word` for a shell: in single quotes, or as `$'…'` if not all of it prints.
 
-    Characters that do not print, such as a newline, would not survive the way through a terminal.
+    Characters that do not print, such as a newline, would not survive being copied from a terminal.
     """
     if word.isprintable():
         return quote(word)
     return "$'" + "".join(map(_spelled, word)) + "'"
 
 
-def _spelled(letter: str) -> str:
-    if letter in "\\'":
-        return "\\" + letter
-    if letter.isprintable():
-        return letter
+def _spelled(c: str) -> str:
+    if c in "\\'":
+        return "\\" + c
+    if c.isprintable():
+        return c
     # As octal bytes, which every shell with this form takes; file names may hold surrogate escapes.
-    return "".join(f"\\{byte:03o}" for byte in letter.encode("utf-8", "surrogateescape"))
+    return "".join(f"\\{byte:03o}" for byte in c.encode("utf-8", "surrogateescape"))

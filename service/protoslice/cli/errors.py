@@ -1,19 +1,4 @@
-"""Failures as one line and an exit code that scripts can use.
-
-| code | when |
-|---|---|
-| 0 | it worked |
-| 1 | a fault of ours: please report it |
-| 2 | the command line does not parse |
-| 3 | the file is not what it should be: corrupt, inconsistent, not supported; a storage or a proxy spoils it |
-| 4 | there is no such file, or nothing at that path |
-| 5 | a limit was reached |
-| 6 | the system refused: permission, space, input and output; or a service does not answer |
-| 7 | somebody else was first, or what was there has changed |
-| 8 | `diff`: the two differ |
-| 129, 130, 143 | interrupted: the terminal has gone, Ctrl-C, asked to end |
-| 141 | nobody reads on, as in `… | head -1` |
-"""
+"""How the program ends: errors as one line, exit codes, signals, and standard streams that are closed."""
 
 from __future__ import annotations
 
@@ -22,12 +7,14 @@ import os
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from enum import IntEnum
+from io import TextIOWrapper
 from types import FrameType
-from typing import Any, NoReturn, TextIO
+from typing import Any, Final, NoReturn, TextIO
 
-from protoslice.cli.terminal.show import note
+from protoslice.cli.tables import note
 from protoslice.credentials import CredentialsWarning
 from protoslice.errors import (
     Conflict,
@@ -41,14 +28,42 @@ from protoslice.errors import (
 )
 from protoslice.plugins import PluginWarning
 
-_CODES: list[tuple[type[ProtosliceError], int]] = [
-    (InvalidInput, 2),
-    (NotFound, 4),
-    (LimitExceeded, 5),
-    (StorageError, 6),
-    (Conflict, 7),
-    (ProtosliceError, 3),
-]
+
+class ExitCode(IntEnum):
+    """Exit codes that scripts can use.
+
+    0 is success, and 1 a fault of ours: please report it. A program that SIGTERM, SIGHUP or a closed pipe ended has
+    143, 129 or 141.
+    """
+
+    USAGE = 2
+    """The command line does not parse."""
+    FAILED = 3
+    """Corrupt, inconsistent or not supported; or a check failed."""
+    NOT_FOUND = 4
+    """There is no such file, or nothing at that path."""
+    LIMIT = 5
+    """A limit was reached."""
+    REFUSED = 6
+    """The system refused: permission, space, input and output; or a service refuses or does not answer."""
+    CONFLICT = 7
+    """Something else was first, or what was there has changed."""
+    DIFFERENT = 8
+    """`diff`: the two differ."""
+    INTERRUPTED = 130
+    """Ctrl-C."""
+
+
+_CODES: Final[Mapping[type[ProtosliceError], ExitCode]] = {
+    InvalidInput: ExitCode.USAGE,
+    NotFound: ExitCode.NOT_FOUND,
+    LimitExceeded: ExitCode.LIMIT,
+    StorageError: ExitCode.REFUSED,
+    Conflict: ExitCode.CONFLICT,
+    ProtosliceError: ExitCode.FAILED,
+}
+# The wrong way round, so that a command that needs the stream gets an error.
+_STANDARD_STREAMS: Final = (("stdin", os.O_WRONLY, "r"), ("stdout", os.O_RDONLY, "w"), ("stderr", os.O_WRONLY, "w"))
 
 
 @contextmanager
@@ -60,33 +75,51 @@ def one_line_errors() -> Iterator[None]:
         _drop(sys.stdout)  # the reader has had enough: end as cat and ls do, without a message
         _end_by(signal.SIGPIPE)
     except KeyboardInterrupt as error:
-        _end(_told(error), 130)
+        _end(_message(error), ExitCode.INTERRUPTED)
     except _Ended as ended:
-        _note(_told(ended))
+        _note(_message(ended))
         _end_by(ended.number)
     except ProtosliceError as error:
-        _end(_told(error), next(code for kind, code in _CODES if isinstance(error, kind)))
+        _end(_message(error), next(code for kind, code in _CODES.items() if isinstance(error, kind)))
     except ModuleNotFoundError as error:
         extra = extra_of(error.name or "")
         if extra is None:
             raise
-        _end(missing_extra(f"{error.name} is missing", extra), 3)
+        _end(missing_extra(f"{error.name} is missing", extra), ExitCode.FAILED)
     except UnicodeEncodeError as error:  # an argument that is not UTF-8, and no name of a file
         text = error.object.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
-        _end(f"'{text[:200]}' is not valid UTF-8", 2)
+        _end(f"'{text[:200]}' is not valid UTF-8", ExitCode.USAGE)
     except OSError as error:
-        _end(_refused(error), 4 if isinstance(error, FileNotFoundError) else 6)
+        missing = isinstance(error, FileNotFoundError)
+        _end(_refused(error), ExitCode.NOT_FOUND if missing else ExitCode.REFUSED)
 
 
 def end_on_signals() -> None:
-    """Make SIGTERM and SIGHUP raise an exception, so that whatever was begun is tidied up on the way out."""
+    """Make SIGTERM and SIGHUP raise an exception, so that temporary files are removed on the way out."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) == signal.SIG_DFL:  # not where nohup or a caller says otherwise
             signal.signal(number, _leave)
 
 
+def open_standard_streams() -> None:
+    """Open standard streams that the caller has closed, so that no file opened later takes their place.
+
+    Characters that the terminal cannot show are escaped.
+    """
+    for fd, (name, flags, mode) in enumerate(_STANDARD_STREAMS):
+        if getattr(sys, name) is None:
+            opened = os.open(os.devnull, flags)
+            if opened != fd:
+                os.dup2(opened, fd)
+                os.close(opened)
+            setattr(sys, name, open(fd, mode, closefd=False))  # noqa: SIM115 - for as long as the program runs
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def warnings_in_lines() -> None:
-    """Show warnings about plug-ins and kept tokens as lines of ours."""
+    """Show warnings about plug-ins and saved tokens as one line each."""
     plainly = warnings.showwarning
 
     def show(message: Warning | str, category: type[Warning], *rest: Any, **more: Any) -> None:
@@ -99,7 +132,7 @@ def warnings_in_lines() -> None:
 
 
 class _Ended(BaseException):
-    """We have been asked to end."""
+    """SIGTERM or SIGHUP was received."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -111,20 +144,20 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _end_by(number: int) -> None:
-    """End by a signal, so that whoever waits for us sees what it was."""
+    """End by a signal, so that the parent process sees which one."""
     signal.signal(number, signal.SIG_DFL)
     signal.raise_signal(number)
 
 
-def _told(error: BaseException) -> str:
-    """Message of the error with the notes added on its way, such as how to go on."""
+def _message(error: BaseException) -> str:
+    """Return the message of the error and its notes, such as how to continue."""
     said = [str(error)] if isinstance(error, ProtosliceError) else []
     said += ["interrupted"] if isinstance(error, KeyboardInterrupt) else []
     return "; ".join([*said, *getattr(error, "__notes__", ())])
 
 
 def _refused(error: OSError) -> str:
-    """One line for an error of the system, with its file; a full disk without one is standard output's."""
+    """Return one line for an error of the system, with its file; a full disk without one is that of standard output."""
     if error.errno == errno.EBADF:
         return "standard input or output is closed"
     name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else ""
@@ -140,7 +173,7 @@ def _note(message: str) -> None:
         _drop(sys.stderr)
 
 
-def _end(message: str, code: int) -> NoReturn:
+def _end(message: str, code: ExitCode) -> NoReturn:
     _note(message)
     try:
         sys.stdout.flush()
