@@ -287,13 +287,13 @@ merger: .venv/ready .venv/core ## TensorFlow's own Merger over a thousand random
 
 nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx (Debian's is installed if there is none)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
-	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tests -n 2
+	$(BIN)/python -m pytest tests/deployment/nginx -k 'not tus_js' -n 2
 
 REPLICAS_SECONDS ?= 600
 REPLICAS_SEED ?= 1
 replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over PostgreSQL and Versity's gateway, each part killed under load for REPLICAS_SECONDS
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
-	PYTHONPATH=docker/tests:docker/replicas PROTOSLICE_REPLICAS_SECONDS=$(REPLICAS_SECONDS) \
+	PYTHONPATH=docker/replicas PROTOSLICE_REPLICAS_SECONDS=$(REPLICAS_SECONDS) \
 		PROTOSLICE_REPLICAS_SEED=$(REPLICAS_SEED) PROTOSLICE_REPLICAS_RESULTS=bench/results/replicas.json \
 		$(BIN)/python -m pytest docker/replicas --timeout 3000
 
@@ -308,22 +308,22 @@ web: .venv/core ## build the page that the service shows in a browser (Node is i
 browser: .venv/ready .venv/core web $(ORAS) ## drive the page in browsers, and a page's fetch (Debian's chromium and firefox-esr are installed if they are missing)
 	@command -v chromium >/dev/null && command -v firefox-esr >/dev/null || apt-get install --yes --no-install-recommends chromium firefox-esr
 	$(PIP) install --constraint constraints.txt playwright
-	$(BIN)/python -m pytest -n 2 tests/interop/chromium.py tests/interop/page.py tests/interop/page_weights.py tests/interop/page_graph.py tests/interop/page_uploads.py tests/interop/page_library.py tests/interop/page_editing.py tests/interop/page_texts.py tests/interop/page_operations.py tests/interop/page_spaces.py tests/interop/page_hostile.py tests/interop/page_commands.py tests/interop/page_keys.py tests/interop/page_failures.py
+	$(BIN)/python -m pytest -n 2 tests/browser
 
 screenshots: .venv/ready .venv/core web ## pictures of the page, on models that others published too, in docs/screenshots
 	$(PIP) install --constraint constraints.txt playwright
-	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m pytest tests/interop/page.py -k "every_view or sign_in"
-	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m tests.interop.real_models .make/real
+	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m pytest tests/browser/test_views.py -k "every_view or sign_in"
+	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m tests.browser.real_models .make/real
 	for picture in docs/screenshots/*; do grep -qF "screenshots/$${picture##*/})" README.md docs/*.md || rm "$$picture"; done
 
 models: .venv/ready .venv/core web ## the page on twenty models, most of which others published (150 MB): a table of what was measured
 	@command -v chromium >/dev/null || apt-get install --yes --no-install-recommends chromium
 	$(PIP) install --constraint constraints.txt playwright
-	$(BIN)/python -m tests.interop.real_models .make/real
+	$(BIN)/python -m tests.browser.real_models .make/real
 
 tus: .venv/ready .venv/core ## tus-js-client under Node (and npm), directly and through nginx, with the service killed meanwhile
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
-	PYTHONPATH=docker/tests $(BIN)/python -m pytest docker/tus -n 2
+	$(BIN)/python -m pytest tests/deployment/nginx/test_tus_js.py -n 2
 
 clean: ## remove what the doors made
 	rm -rf .venv .make core/target .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache service/protoslice/*.so

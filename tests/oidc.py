@@ -15,7 +15,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 import httpx
-from tests.support.browser import chromium, opened, window
+from tests.browser.windows import chromium, opened, window
 from tests.support.dex import CLIENT, EMAIL, KEEPER, PASSWORD, SECRET, Dex, authenticated, enter_code, free_port
 from tests.support.serve import ServiceProcess, service_process
 

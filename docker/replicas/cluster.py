@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from front import Nginx, free_port, listening, wait_for
 from tests.bucket import BUCKET, Gateway, options_of
+from tests.deployment.nginx.front import Nginx, free_port, listening, wait_for
 from tests.support.postgres import TestServer, running_postgres
 
 GATEWAY = Path(__file__).parents[2] / ".make" / "versitygw-v1.8.0"

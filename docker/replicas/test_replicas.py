@@ -17,8 +17,8 @@ from random import Random
 import httpx
 import pytest
 from cluster import Site, site
-from front import wait_for
 from load import Caller, faults, passed_on_twice
+from tests.deployment.nginx.front import wait_for
 
 SECONDS = float(os.environ.get("PROTOSLICE_REPLICAS_SECONDS", "60"))
 SEED = int(os.environ.get("PROTOSLICE_REPLICAS_SEED", "1"))

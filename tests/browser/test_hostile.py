@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from onnx import AttributeProto, GraphProto, ModelProto, helper, numpy_helper
 from playwright.sync_api import BrowserContext, expect
-from tests.support.browser import opened
+from tests.browser.windows import opened
 from tests.support.protos.writer import varint
 from tests.support.serve import ServiceProcess
 from tests.support.streams import FRAMED, example

@@ -17,7 +17,7 @@ from pathlib import Path
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
-from tests.support.browser import opened, violations, window
+from tests.browser.windows import opened, violations, window
 from tests.support.catalogues import upload_ids
 from tests.support.relay import Relay
 from tests.support.serve import ServiceProcess, service_process

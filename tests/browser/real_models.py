@@ -24,9 +24,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, Page
-from tests.interop.page_graph import FRAMES, NODES, OVERFLOWING, encoder
-from tests.interop.page_weights import LEAST, named
-from tests.support.browser import chromium, fetched, memory_of, violations, window
+from tests.browser.test_graph import FRAMES, NODES, OVERFLOWING, encoder
+from tests.browser.test_weights import LEAST, named
+from tests.browser.windows import chromium, fetched, memory_of, violations, window
 from tests.support.golden import MODELS as GOLDEN
 from tests.support.serve import service_process
 

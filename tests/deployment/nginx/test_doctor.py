@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from front import FILES, nginx
+from tests.deployment.nginx.front import FILES, nginx
 from tests.support.serve import service_process
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]

@@ -8,8 +8,8 @@ import httpx
 import pytest
 from onnx import helper
 from playwright.sync_api import BrowserContext, expect
+from tests.browser.windows import opened, violations
 from tests.server.registries.test_oci import descriptor, push, put_manifest
-from tests.support.browser import opened, violations
 from tests.support.hub import commit
 from tests.support.serve import ServiceProcess
 from tests.support.stores import onnx

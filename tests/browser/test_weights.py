@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, Page, expect
-from tests.support.browser import fetched, opened, violations, window
+from tests.browser.windows import fetched, opened, violations, window
 from tests.support.golden import MODELS as GOLDEN
 from tests.support.serve import ServiceProcess, service_process
 

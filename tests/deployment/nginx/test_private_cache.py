@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from front import Answer, ask, nginx
+from tests.deployment.nginx.front import Answer, ask, nginx
 
 DATA = random.Random(15).randbytes(9_000_000)
 ORIGIN = "https://viewer.example"

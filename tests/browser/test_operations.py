@@ -8,7 +8,7 @@ import re
 import httpx
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
-from tests.support.browser import opened, violations
+from tests.browser.windows import opened, violations
 from tests.support.serve import ServiceProcess
 
 STORED = 3 << 20

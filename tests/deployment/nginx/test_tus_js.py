@@ -17,7 +17,7 @@ from random import Random
 
 import httpx
 import pytest
-from front import free_port, nginx
+from tests.deployment.nginx.front import free_port, nginx
 from tests.support.catalogues import upload_ids
 from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx

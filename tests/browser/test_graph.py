@@ -11,8 +11,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, expect
-from tests.interop.page_weights import packed
-from tests.support.browser import fetched, memory_of, opened, violations, window
+from tests.browser.test_weights import packed
+from tests.browser.windows import fetched, memory_of, opened, violations, window
 from tests.support.golden import MODELS as GOLDEN
 from tests.support.serve import ServiceProcess, service_process
 

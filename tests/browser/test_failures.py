@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
-from tests.interop.page import VIEWS
-from tests.interop.page import service as service
-from tests.support.browser import opened, violations, window
+from tests.browser.test_views import VIEWS
+from tests.browser.test_views import service as service
+from tests.browser.windows import opened, violations, window
 from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx
 

@@ -1,7 +1,7 @@
 """The page by keyboard alone, in Chromium and Firefox: `make browser`.
 
-Every view of `page.py` is walked by Tab, and each of its actions is done by keys: the focus never falls to the body,
-no place keeps it, and what changes is announced.
+Every view of `test_views.py` is walked by Tab, and each of its actions is done by keys: the focus never falls to the
+body, no place keeps it, and what changes is announced.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
-from tests.interop.page import VIEWS
-from tests.interop.page import service as service
-from tests.support.browser import chromium, firefox, window
+from tests.browser.test_views import VIEWS
+from tests.browser.test_views import service as service
+from tests.browser.windows import chromium, firefox, window
 from tests.support.serve import ServiceProcess
 
 BROWSERS = {"chromium": chromium, "firefox": firefox}

@@ -1,6 +1,6 @@
 """Tests of the nginx files, in a real nginx on the loopback: answers are those of the service itself.
 
-Not part of `make test`: it needs nginx, which `make nginx-test` expects to be installed.
+Not part of `make test`: it needs nginx. `make nginx` runs it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from front import FILES, FOLDER, ask, nginx, same, wait_for
-from upstream import BY_TAG, DATA, EMPTY, ENDLESS, ENDLESS_SIZE, FILE, SMALL, UPLOAD, Running, Upstream
+from tests.deployment.nginx.front import FILES, FOLDER, ask, nginx, same, wait_for
+from tests.deployment.nginx.upstream import (
+    BY_TAG,
+    DATA,
+    EMPTY,
+    ENDLESS,
+    ENDLESS_SIZE,
+    FILE,
+    SMALL,
+    UPLOAD,
+    Running,
+    Upstream,
+)
 
 ETAG = f'"sha256-{hashlib.sha256(DATA).hexdigest()}"'
 

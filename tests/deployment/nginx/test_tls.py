@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from front import FOLDER, Nginx, free_port
-from upstream import DATA, FILE, Running
+from tests.deployment.nginx.front import FOLDER, Nginx, free_port
+from tests.deployment.nginx.upstream import DATA, FILE, Running
 
 SECURE = "listen 8443"
 

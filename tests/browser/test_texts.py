@@ -6,7 +6,7 @@ import httpx
 import pytest
 from onnx import ModelProto, helper
 from playwright.sync_api import BrowserContext, expect
-from tests.support.browser import opened, violations
+from tests.browser.windows import opened, violations
 from tests.support.serve import ServiceProcess
 from tests.support.stores import field
 from tests.support.streams import FRAMED, example

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
 from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx
-
-if TYPE_CHECKING:  # only the page's tests have a browser
-    from playwright.sync_api import Browser, BrowserContext
 
 SIZES = (3_000_000, 2_000_001, 70_000)
 
@@ -46,21 +42,3 @@ def stored(service: ServiceProcess) -> StoredModel:
     answer = httpx.put(f"{service.url}/v1/stores?filename=model.onnx", content=data, timeout=60)
     assert answer.status_code == 201, answer.text
     return StoredModel(f"{service.url}/v1/stores/{answer.json()['id']}", data)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A browser without windows."""
-    from tests.support.browser import chromium
-
-    with chromium() as browser:
-        yield browser
-
-
-@pytest.fixture(params=["wide", "phone"])
-def context(browser: Browser, service: ServiceProcess, request: pytest.FixtureRequest) -> Iterator[BrowserContext]:
-    """A window of each size."""
-    from tests.support.browser import window
-
-    with window(browser, service.url, request.param) as context:
-        yield context

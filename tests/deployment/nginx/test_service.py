@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from front import FILES, Answer, ask, nginx, same
+from tests.deployment.nginx.front import FILES, Answer, ask, nginx, same
 
 # Thirty fields of a megabyte, of no type anybody knows.
 PROTO = b"".join(b"\x0a\xc0\x84\x3d" + random.Random(n).randbytes(1_000_000) for n in range(30))

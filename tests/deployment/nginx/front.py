@@ -19,7 +19,7 @@ from pathlib import Path
 
 FILES = ("nginx.conf", "nginx-cache.conf")
 ONE, SEVERAL = "server 127.0.0.1:8000;", "nginx-replicas.conf"
-FOLDER = Path(__file__).parents[1]
+FOLDER = Path(__file__).parents[3] / "docker"
 
 
 def free_port() -> int:

@@ -19,7 +19,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, Request, Route, expect
-from tests.support.browser import opened, violations, window
+from tests.browser.windows import opened, violations, window
 from tests.support.golden import MODELS as GOLDEN
 from tests.support.hub import commit
 from tests.support.serve import ServiceProcess, service_process

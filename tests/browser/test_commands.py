@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, expect
+from tests.browser.windows import counted_calls, opened, violations, window
 from tests.hub import BESIDE
-from tests.support.browser import counted_calls, opened, violations, window
 from tests.support.environments import python_of
 from tests.support.hub import commit
 from tests.support.serve import ServiceProcess

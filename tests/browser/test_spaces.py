@@ -10,7 +10,7 @@ import httpx
 import pytest
 from onnx import TensorProto, helper
 from playwright.sync_api import Browser, expect
-from tests.support.browser import opened, violations, window
+from tests.browser.windows import opened, violations, window
 from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import onnx
 
