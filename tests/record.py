@@ -24,11 +24,10 @@ from unittest.mock import patch
 import httpx
 from tests.isolation.runs import MOMENTS, Masks, two_spaces
 from tests.server.auth.closed import bearer, token_for
-from tests.support.asgi import ask
 from tests.support.calls import READING, WRITING
 from tests.support.golden import MODELS
 from tests.support.receiver import running_receiver
-from tests.support.serve import service_process
+from tests.support.serve import ask, service_process
 from tests.support.streams import FRAMED, example
 from tests.support.things import Filling
 from tools.openapi import document_text

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import httpx
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 from tests.support.stores import onnx
 
 T = TypeVar("T")

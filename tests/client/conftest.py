@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.live import LiveServer
 from tests.support.proxy import FaultyProxy, faulty_proxy
-from tests.support.serve import serve
+from tests.support.serve import LiveServer, serve
 
 from protoslice import schema
 from protoslice.client import Client

@@ -20,8 +20,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.certificates import certificate
-from tests.support.live import LiveServer
-from tests.support.serve import service_process
+from tests.support.serve import LiveServer, service_process
 
 from protoslice.client import AsyncClient, Client
 from protoslice.client.download import remote

@@ -7,7 +7,7 @@ from typing import Any
 
 import fsspec
 import pytest
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 
 from protoslice.client import Client
 from protoslice.client.filesystem import StoreFileSystem

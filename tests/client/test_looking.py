@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 
 import protoslice
 from protoslice import schema

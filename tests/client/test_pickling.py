@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 from tests.support.streams import FRAMED, example
 
 import protoslice

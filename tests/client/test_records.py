@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 import pytest
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 from tests.support.streams import FRAMED, example
 
 import protoslice

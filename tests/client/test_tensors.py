@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.testing import assert_array_equal
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 
 from protoslice.client import Client
 from protoslice.client.filesystem import StoreFileSystem

@@ -13,8 +13,8 @@ from random import Random
 from typing import Any, Final, NamedTuple
 
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import Asked, ask
 from tests.support.calls import CALLS, READING, WRITING, Call
+from tests.support.serve import Asked, ask
 from tests.support.things import Filling, Things
 
 from protoslice.database import snapshots

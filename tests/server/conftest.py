@@ -9,9 +9,8 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.backends import Backend
-from tests.support.live import LiveServer
 from tests.support.protos.writer import varint
-from tests.support.serve import serve
+from tests.support.serve import LiveServer, serve
 from tests.support.stores import field
 
 Serving = Callable[..., AbstractContextManager[LiveServer]]

@@ -8,9 +8,8 @@ import threading
 from io import StringIO
 
 import pytest
-from tests.support.asgi import ask
-from tests.support.logs import logs_to
 from tests.support.postgres import TestServer
+from tests.support.serve import ask, logs_to
 from tests.support.stores import onnx
 
 from protoslice.errors import Unsupported

@@ -17,8 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer
-from tests.support.serve import ServiceProcess, service_process
+from tests.support.serve import LiveServer, ServiceProcess, service_process
 from tests.support.stores import onnx
 
 ROOM = {"PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}

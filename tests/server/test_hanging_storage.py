@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 import pytest
-from tests.support.asgi import Asked, ask
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, open_app
 from tests.support.stores import onnx
 
 from protoslice.errors import StorageUnavailable

@@ -14,8 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, assert_problem
 from tests.support.stores import field
 
 from protoslice.server import rendering

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.live import read_answer
-from tests.support.problems import assert_problem
-from tests.support.serve import service_process
+from tests.support.serve import assert_problem, read_answer, service_process
 
 import protoslice
 from protoslice.server.telemetry.logs import _Lines

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from tests.server.registries.test_oci import descriptor, push, put_manifest
 from tests.support.hub import commit
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 from tests.support.stores import onnx
 
 from protoslice.client import Client

@@ -9,8 +9,8 @@ from itertools import product
 from typing import Any, Final
 from urllib.parse import quote
 
-from tests.support.asgi import Asked, ask
 from tests.support.calls import READING, RULES
+from tests.support.serve import Asked, ask
 
 from protoslice.server.api.views import PREFIX, VIEWS
 from protoslice.server.app import Application

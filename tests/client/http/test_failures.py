@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer
 from tests.support.proxy import Fault, FaultyProxy
+from tests.support.serve import LiveServer
 
 from protoslice import errors
 from protoslice.client import Client

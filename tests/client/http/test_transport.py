@@ -17,8 +17,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.certificates import certificate
-from tests.support.live import LiveServer
-from tests.support.serve import serve
+from tests.support.serve import LiveServer, serve
 from tests.support.serving import in_a_thread
 
 from protoslice.client import Client

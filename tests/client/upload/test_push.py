@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer
 from tests.support.proxy import Fault, FaultyProxy
+from tests.support.serve import LiveServer
 
 from protoslice import schema
 from protoslice.client import Client

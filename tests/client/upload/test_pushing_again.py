@@ -18,10 +18,10 @@ from unittest.mock import patch
 
 import httpx
 import pytest
-from tests.support.live import LiveServer
 from tests.support.protos.writer import varint
 from tests.support.proxy import Fault, FaultyProxy
 from tests.support.relay import Relay
+from tests.support.serve import LiveServer
 
 from protoslice.client import AsyncClient, Client
 from protoslice.client.upload import push, resumable

@@ -13,9 +13,9 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.live import LiveServer
 from tests.support.proxy import FAULTS, Fault, FaultyProxy
 from tests.support.relay import Relay
+from tests.support.serve import LiveServer
 
 from protoslice.client import Client
 from protoslice.client.upload import push, resumable

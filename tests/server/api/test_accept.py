@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import pytest
 from tests.server.api.test_preconditions import filled, rows
-from tests.support.asgi import ask
 from tests.support.calls import CALLS
-from tests.support.serve import open_app
+from tests.support.serve import ask, open_app
 
 from protoslice.server.routing import routes_of
 

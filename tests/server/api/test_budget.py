@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import pytest
-from tests.support.asgi import Asked, ask
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, open_app
 from tests.support.store_routes import ROUTES, every_answer
 
 from protoslice import _core, schema

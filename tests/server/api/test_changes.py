@@ -10,8 +10,8 @@ import pytest
 from google.protobuf import descriptor_pb2
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.server.auth.oidc.trusting import trust_file
-from tests.support.asgi import ask
 from tests.support.issuer import running_issuer
+from tests.support.serve import ask
 from tests.support.stores import onnx
 
 from protoslice.server.app import Application

@@ -10,8 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from tests.support.live import LiveServer
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, assert_problem
 
 from protoslice.client import Client
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 
 import pytest
 from tests.server.api.test_second_requests import all_targets, filled
-from tests.support.asgi import Asked, ask
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, open_app
 
 from protoslice.server.api import json_answers
 from protoslice.server.api.encoding import has_secret, json_schemas

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 import pytest
 from tests.server.api.test_preconditions import filled
-from tests.support.asgi import ask
+from tests.support.serve import ask
 from tests.support.stores import onnx
 
 REQUIRED: Final = {"before": "other"}

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from fastapi import Request
 from starlette.responses import Response
-from tests.support.asgi import ask
-from tests.support.serve import open_app
+from tests.support.serve import ask, open_app
 
 from protoslice.facts import Tag
 from protoslice.server.app import create_app

@@ -17,7 +17,7 @@ from onnx.reference import ReferenceEvaluator
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from tests.support.golden import MODELS, folder
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 
 from protoslice import open_model
 from protoslice.client import Client

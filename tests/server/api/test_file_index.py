@@ -10,7 +10,7 @@ from urllib.parse import urljoin
 import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
+from tests.support.serve import ask
 
 from protoslice.server.auth.permissions import Scope
 

@@ -8,7 +8,7 @@ import httpx
 import pytest
 from google.protobuf import descriptor_pb2
 from tests.support.calls import RULES
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 from tests.support.stores import onnx
 
 pytestmark = pytest.mark.contract

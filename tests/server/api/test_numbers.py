@@ -6,7 +6,7 @@ import json
 
 import httpx
 import pytest
-from tests.support.live import LiveServer, exchange
+from tests.support.serve import LiveServer, exchange
 
 LONG = ("9" * 20, "9" * 31, "9" * 5000, "0" * 5000 + "1", "-" + "9" * 31)
 """Python itself reads no more than 4300 digits."""

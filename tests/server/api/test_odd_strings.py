@@ -10,11 +10,10 @@ from urllib.parse import quote
 
 import pytest
 from google.protobuf.message import Message
-from tests.support.asgi import Asked, ask
 from tests.support.golden import MODELS, folder
 from tests.support.odd_strings import odd_message, root_types, with_odd_strings
 from tests.support.protos.writer import varint
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, open_app
 from tests.support.store_routes import every_answer
 from tests.support.stores import field
 

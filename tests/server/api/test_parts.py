@@ -12,9 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper, numpy_helper
-from tests.support.asgi import Asked, ask
-from tests.support.problems import assert_problem
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, assert_problem, open_app
 
 from protoslice.client import Client
 from protoslice.client.parts import PartReader

@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import Asked, ask
 from tests.support.calls import RULES, WRITING
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, open_app
 from tests.support.things import DESCRIPTORS, Filling, Things, dumped
 
 from protoslice.database import snapshots

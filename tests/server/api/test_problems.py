@@ -10,8 +10,7 @@ import httpx
 import pytest
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from tests.support.live import LiveServer, exchange
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, assert_problem, exchange
 
 from protoslice import errors
 from protoslice.server.problems import BY_SLUG, PROBLEMS, Problem, problem_of_error, problem_response

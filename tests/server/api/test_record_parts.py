@@ -5,7 +5,7 @@ from __future__ import annotations
 import httpx
 import pytest
 from google.protobuf.message import Message
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 from tests.support.streams import FRAMED, example
 
 from protoslice import schema

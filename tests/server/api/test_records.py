@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from google.protobuf import descriptor_pb2, json_format, message_factory
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 from tests.support.streams import FRAMED, example
 
 from protoslice.riegeli import RecordWriter

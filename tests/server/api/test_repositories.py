@@ -9,9 +9,9 @@ import httpx
 import pytest
 from tests.server.registries.test_oci import descriptor, push, put_manifest
 from tests.support.hub import commit
-from tests.support.live import LiveServer
 from tests.support.repositories import change
 from tests.support.seeded import Counting
+from tests.support.serve import LiveServer
 from tests.support.stores import onnx, opened
 
 from protoslice.client import Client

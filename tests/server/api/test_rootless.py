@@ -10,7 +10,7 @@ from random import Random
 
 import httpx
 import pytest
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 from tests.support.streams import FRAMED
 from tests.support.views import PLAIN
 

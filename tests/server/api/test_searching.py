@@ -13,9 +13,8 @@ import pytest
 from tests.server.api.test_named_stores import new_model, new_repository
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.server.registries.test_oci import MANIFEST, descriptor, digest_of, push
-from tests.support.asgi import ask
 from tests.support.hub import commit
-from tests.support.serve import serve
+from tests.support.serve import ask, serve
 from tests.support.stores import onnx
 
 from protoslice.client import Client

@@ -10,8 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
-from tests.support.asgi import Asked, ask
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, open_app
 from tests.support.steps import Steps, counted_steps
 from tests.support.store_routes import ROUTES, targets
 

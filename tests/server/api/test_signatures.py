@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 from onnx import helper
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 
 from protoslice import schema
 from protoslice.client import Client

@@ -21,8 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from tests.support.golden import MODELS
-from tests.support.live import LiveServer
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, assert_problem
 
 RANDOM = np.random.default_rng(7)
 WEIGHT = RANDOM.standard_normal((37, 11, 5)).astype("<f4")

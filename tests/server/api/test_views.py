@@ -14,8 +14,7 @@ from google.protobuf import text_format
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.golden import MODELS
-from tests.support.live import LiveServer, exchange
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, assert_problem, exchange
 from tests.support.views import CASES, FILE, PLAIN, STREAM, Tag, ViewCase
 
 from protoslice import schema, versions

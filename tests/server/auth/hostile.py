@@ -20,7 +20,7 @@ from tests.server.auth.oidc.trusting import trust_file
 from tests.support.certificates import certificate
 from tests.support.hub import commit
 from tests.support.issuer import FakeIssuer, running_issuer
-from tests.support.live import LiveServer, live_server
+from tests.support.serve import LiveServer, live_server
 
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings

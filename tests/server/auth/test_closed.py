@@ -10,8 +10,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.auth.closed import bearer
-from tests.support.live import LiveServer
-from tests.support.serve import serve, service_process
+from tests.support.serve import LiveServer, serve, service_process
 from tests.support.stores import onnx
 
 from protoslice.client import Client

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.server.auth.closed import bearer, token_for
-from tests.support.asgi import Asked, ask
 from tests.support.calls import RULES
+from tests.support.serve import Asked, ask
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.server.app import Application

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import pytest
 from tests.isolation.runs import two_spaces
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
 from tests.support.calls import CALLS, RULES
 from tests.support.receiver import Receiver, running_receiver
+from tests.support.serve import ask
 from tests.support.stores import onnx
 from tests.support.things import Filling
 from tests.support.xet import xorb_of

@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 from starlette.types import Message, Receive
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import Asked, ask
 from tests.support.calls import CALLS, RULES, WRITING, Call
 from tests.support.hub import header, inline
+from tests.support.serve import Asked, ask
 from tests.support.stores import onnx
 from tests.support.things import Filling
 from tests.support.xet import shard_of, xorb_of

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
 from tests.support.calls import READING, WRITING
+from tests.support.serve import ask
 from tests.support.stores import keys_in, opened, upload
 from tests.support.things import Filling
 

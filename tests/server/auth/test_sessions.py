@@ -17,9 +17,8 @@ from tests.server.auth.closed import closed_service, token_for
 from tests.server.auth.oidc.test_sealed_identity import forgetful, trusting_anew
 from tests.server.auth.oidc.test_verification import STORES, altered, of_own_key, swapped, unsigned
 from tests.server.auth.oidc.trusting import trust_file
-from tests.support.asgi import Asked, ask
 from tests.support.issuer import AUDIENCE, FakeIssuer, rsa, running_issuer
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, open_app
 
 from protoslice.server.app import Application
 from protoslice.server.auth import authenticator

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.server.auth.closed import bearer, token_for
-from tests.support.asgi import Asked, ask
 from tests.support.calls import RULES
 from tests.support.catalogues import shared_catalogue
+from tests.support.serve import Asked, ask
 from tests.support.stores import onnx
 
 from protoslice.server.app import Application

@@ -16,10 +16,9 @@ from tests.server.auth.oidc.test_verification import STORES
 from tests.server.auth.oidc.trusting import trust_file
 from tests.server.auth.test_sessions import PEOPLE, Person, cookies, listed, signed_in
 from tests.server.auth.test_signatures import DATA, signed_target
-from tests.support.asgi import ask
 from tests.support.issuer import FakeIssuer, running_issuer
 from tests.support.postgres import TestServer
-from tests.support.serve import open_app
+from tests.support.serve import ask, open_app
 
 from protoslice.catalog import open_database
 from protoslice.database import Database, connect

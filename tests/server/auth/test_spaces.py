@@ -8,7 +8,7 @@ from pathlib import Path
 import fsspec
 import httpx
 import pytest
-from tests.support.live import LiveServer, exchange
+from tests.support.serve import LiveServer, exchange
 from tests.support.stores import onnx
 
 from protoslice.client import Client

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.server.auth.closed import bearer, token_for
-from tests.support.asgi import ask
+from tests.support.serve import ask
 
 from protoslice.catalog import open_database
 from protoslice.database import Database

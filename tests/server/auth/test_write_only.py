@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import pytest
 from tests.server.auth.closed import bearer, token_for
-from tests.support.asgi import Asked, ask
 from tests.support.calls import CALLS, RULES
+from tests.support.serve import Asked, ask
 
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.recipes import MEDIA_TYPE, RecipeWriter

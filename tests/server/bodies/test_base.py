@@ -8,10 +8,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.asgi import ask
 from tests.support.counted import counted_bucket
-from tests.support.problems import assert_problem
-from tests.support.serve import open_app
+from tests.support.serve import ask, assert_problem, open_app
 from tests.support.stores import OBJECTS, objects_in, onnx
 
 MODEL = onnx(6_000_000)

@@ -15,10 +15,9 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 from tests.server.bodies import ways
-from tests.support.asgi import Asked, ask
 from tests.support.calls import RULES
 from tests.support.hub import header, inline, lines_of
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, open_app
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice import file_names

@@ -9,7 +9,7 @@ import pytest
 from tests.server.bodies.ways import WAYS, Site, Way, assembled, raw, registered, store_of, tar, tus, tus_by_query
 from tests.support.bundles import Variable, bundle
 from tests.support.golden import CHUNKED
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 from tests.support.stores import onnx
 
 from protoslice import schema

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.server.bodies.ways import OF_SEVERAL, Site, Way
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 
 from protoslice.catalog.requests import FilePaths
 from protoslice.defaults import MAX_FILES

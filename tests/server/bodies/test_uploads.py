@@ -18,8 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer, exchange, read_answer
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, assert_problem, exchange, read_answer
 from tests.support.web import web_server
 
 from protoslice.server.request import body as request_body

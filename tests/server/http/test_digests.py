@@ -9,8 +9,7 @@ from base64 import b64encode
 import httpx
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-from tests.support.live import LiveServer, exchange
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, assert_problem, exchange
 
 pytestmark = pytest.mark.contract
 

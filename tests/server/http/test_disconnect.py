@@ -14,9 +14,8 @@ import pytest
 from starlette.types import Message, Receive
 from starlette.types import Scope as AsgiScope
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
 from tests.support.calls import CALLS, RULES
-from tests.support.serve import open_app
+from tests.support.serve import ask, open_app
 from tests.support.stores import onnx, upload
 from tests.support.things import Filling
 from tests.support.xet import shard_of, xorb_of

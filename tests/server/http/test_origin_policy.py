@@ -8,11 +8,8 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
 from tests.support.calls import CALLS, READING, RULES
-from tests.support.live import LiveServer, exchange
-from tests.support.problems import assert_problem
-from tests.support.serve import open_app
+from tests.support.serve import LiveServer, ask, assert_problem, exchange, open_app
 from tests.support.things import Filling
 
 from protoslice.database import snapshots

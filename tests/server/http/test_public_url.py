@@ -11,11 +11,9 @@ import httpx
 import pytest
 from tests.isolation.runs import answers_of_own
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
 from tests.support.calls import RULES
-from tests.support.live import exchange
 from tests.support.receiver import running_receiver
-from tests.support.serve import serve
+from tests.support.serve import ask, exchange, serve
 from tests.support.things import lines
 
 from protoslice.server.app import create_app

@@ -17,8 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.types import Receive, Scope, Send
-from tests.support.live import LiveServer, exchange, live_server, read_answer
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, assert_problem, exchange, live_server, read_answer
 
 from protoslice.concurrency.windows import Window, Windows
 from protoslice.errors import IntegrityError

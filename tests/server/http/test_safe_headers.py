@@ -12,8 +12,7 @@ import pytest
 from starlette.responses import RedirectResponse, Response
 from tests.server.auth.hostile import filled, running_site
 from tests.server.transport.test_connections import busy
-from tests.support.live import LiveServer, exchange
-from tests.support.serve import serve
+from tests.support.serve import LiveServer, exchange, serve
 
 from protoslice.server.app import Application, create_app
 from protoslice.server.auth.permissions import Rule, Scope

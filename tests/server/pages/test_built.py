@@ -10,7 +10,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 
 from protoslice.server.pages import built
 

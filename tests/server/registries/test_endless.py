@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 
 from protoslice.artifacts import MAX_MANIFEST_BYTES
 from protoslice.server.registries.hub import lfs

@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 from tests.support.stores import onnx, opened
 
 from protoslice.artifacts import ArtifactRepository, Digest, RepositoryName, StoredManifest

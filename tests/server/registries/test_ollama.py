@@ -10,8 +10,8 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
 from tests.support.hub import commit, header, inline, lines_of
+from tests.support.serve import ask
 
 from protoslice.artifacts import ManifestUnknown, ollama
 from protoslice.errors import Unsupported

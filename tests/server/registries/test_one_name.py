@@ -9,8 +9,8 @@ import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.server.auth.test_quotas import entries
 from tests.server.registries.test_oci import MANIFEST, descriptor, digest_of, push, put_manifest
-from tests.support.asgi import ask
 from tests.support.hub import commit
+from tests.support.serve import ask
 from tests.support.stores import onnx
 
 from protoslice.server.auth.permissions import Scope

@@ -8,7 +8,7 @@ import json
 import httpx
 import pytest
 from tests.server.auth.closed import closed_service
-from tests.support.asgi import ask
+from tests.support.serve import ask
 
 MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 

@@ -13,9 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer, RawAnswer, exchange, read_answer
-from tests.support.logs import logs_to
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, RawAnswer, assert_problem, exchange, logs_to, read_answer
 
 from protoslice.concurrency import shares
 from protoslice.concurrency.windows import Window, Windows

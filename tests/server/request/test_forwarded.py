@@ -6,7 +6,7 @@ import json
 
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
+from tests.support.serve import ask
 
 from protoslice.server.auth.permissions import Scope
 from protoslice.server.http.headers import Headers

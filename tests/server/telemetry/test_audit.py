@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
 from tests.support.calls import RULES
-from tests.support.logs import logs_to
+from tests.support.serve import ask, logs_to
 from tests.support.stores import onnx
 
 from protoslice.catalog.spaces import Quota

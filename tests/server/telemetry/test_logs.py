@@ -7,7 +7,7 @@ import logging
 from io import StringIO
 
 import pytest
-from tests.support.logs import logs_to
+from tests.support.serve import logs_to
 
 from protoslice.errors import IntegrityError
 from protoslice.server.context import RequestContext

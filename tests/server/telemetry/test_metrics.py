@@ -13,9 +13,8 @@ import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.server.auth.test_sessions import JSON, OWN
-from tests.support.asgi import ask
 from tests.support.catalogues import InlineDatabase
-from tests.support.serve import open_app
+from tests.support.serve import ask, open_app
 from tests.support.stores import onnx, open_stores, upload
 
 from protoslice.database import Database, Transaction

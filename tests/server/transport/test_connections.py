@@ -16,10 +16,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer, exchange, read_answer
-from tests.support.logs import logs_to
-from tests.support.problems import assert_problem
-from tests.support.serve import service_process
+from tests.support.serve import LiveServer, assert_problem, exchange, logs_to, read_answer, service_process
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 

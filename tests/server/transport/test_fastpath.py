@@ -10,8 +10,7 @@ from weakref import ref
 
 import httpx
 import pytest
-from tests.support.live import LiveServer, live_server, read_answer
-from tests.support.serve import serve
+from tests.support.serve import LiveServer, live_server, read_answer, serve
 
 from protoslice.server.app import create_app
 from protoslice.server.http.planner import ResponsePlanner

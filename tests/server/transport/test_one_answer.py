@@ -13,9 +13,7 @@ from urllib.parse import quote
 
 import httpx
 import pytest
-from tests.support.live import LiveServer
-from tests.support.logs import logs_to
-from tests.support.serve import serve
+from tests.support.serve import LiveServer, logs_to, serve
 from tests.support.views import FILE, PLAIN, STREAM
 
 from protoslice.server.app import Application, create_app

@@ -13,8 +13,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.live import LiveServer, exchange, read_answer
-from tests.support.serve import ServiceProcess, serve, service_process
+from tests.support.serve import LiveServer, ServiceProcess, exchange, read_answer, serve, service_process
 from uvicorn.protocols.http import httptools_impl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from uvicorn.server import ServerState

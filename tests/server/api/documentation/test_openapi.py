@@ -20,7 +20,7 @@ from schemathesis.checks import CHECKS as CHECKS_BY_NAME
 from schemathesis.checks import load_all_checks
 from schemathesis.transport.serialization import Binary
 from tests.support.calls import RULES
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 
 import protoslice
 from protoslice.server import app as app_module

@@ -15,8 +15,8 @@ from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.server.auth.oidc.test_verification import STORES, part
 from tests.server.auth.oidc.trusting import RULES, trust_file
 from tests.server.auth.test_signatures import BENT, DATA, FILE, signed_target
-from tests.support.asgi import Asked, ask
 from tests.support.issuer import FakeIssuer, rsa, running_issuer
+from tests.support.serve import Asked, ask
 
 from protoslice.server.app import Application
 from protoslice.server.auth import authenticator, signatures

@@ -17,8 +17,8 @@ import pytest
 from joserfc.jwk import RSAKey
 from tests.server.auth.closed import bearer, closed_service
 from tests.server.auth.oidc.trusting import trust_file
-from tests.support.asgi import Asked, ask
 from tests.support.issuer import FakeIssuer, curve, rsa, running_issuer
+from tests.support.serve import Asked, ask
 
 from protoslice.server.app import Application
 from protoslice.server.auth.oidc import keys as issuer_keys

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 from tests.support.tus import TusClient, tus_client
 
 

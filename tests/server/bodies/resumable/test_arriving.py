@@ -7,8 +7,7 @@ import threading
 
 import httpx
 from tests.server.bodies.resumable.test_turns import hanging, received, until
-from tests.support.live import LiveServer
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, assert_problem
 from tests.support.streams import FRAMED, example
 from tests.support.tus import TusClient, metadata
 

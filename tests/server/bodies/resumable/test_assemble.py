@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.bodies.ways import tar_of
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 from tests.support.stores import onnx
 from tests.support.tus import TusClient
 

@@ -12,9 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 import pytest
 from starlette.types import Message, Receive
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
-from tests.support.live import LiveServer, RawAnswer, read_answer
-from tests.support.problems import assert_problem
+from tests.support.serve import LiveServer, RawAnswer, ask, assert_problem, read_answer
 from tests.support.stores import onnx
 from tests.support.tus import BODY, TusClient, metadata, tus_client
 

@@ -7,7 +7,7 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 import pytest
-from tests.support.problems import assert_problem
+from tests.support.serve import assert_problem
 from tests.support.stores import onnx
 from tests.support.tus import BODY, TusClient, base64, metadata
 

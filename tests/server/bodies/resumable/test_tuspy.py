@@ -13,8 +13,7 @@ from typing import Any
 import httpx
 import pytest
 import requests
-from tests.support.live import LiveServer
-from tests.support.serve import service_process
+from tests.support.serve import LiveServer, service_process
 from tests.support.stores import onnx
 from tusclient.client import TusClient
 from tusclient.exceptions import TusCommunicationError, TusUploadFailed

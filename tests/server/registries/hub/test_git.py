@@ -9,8 +9,8 @@ from collections.abc import Callable
 import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
 from tests.support.hub import commit
+from tests.support.serve import ask
 
 from protoslice.server.auth.permissions import Scope
 

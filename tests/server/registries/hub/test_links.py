@@ -8,8 +8,8 @@ from urllib.parse import unquote
 import httpx
 import pytest
 from tests.server.auth.closed import closed_service
-from tests.support.asgi import ask
 from tests.support.hub import commit
+from tests.support.serve import ask
 
 Made = Callable[..., str]
 BROWSER = {"accept": "text/html,application/xhtml+xml,*/*;q=0.8"}

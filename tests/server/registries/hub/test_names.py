@@ -11,10 +11,9 @@ from typing import Any, Final
 import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import Asked, ask
 from tests.support.calls import RULES
 from tests.support.catalogues import make_earlier
-from tests.support.serve import open_app
+from tests.support.serve import Asked, ask, open_app
 
 from protoslice.database import connect, upgrade
 from protoslice.server.app import Application, create_app

@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.asgi import ask
+from tests.support.serve import ask
 
 from protoslice.repositories.git_format import blob_id
 from protoslice.server.auth.permissions import Scope

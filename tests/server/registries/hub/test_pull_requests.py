@@ -8,7 +8,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 from tests.support.hub import header, inline
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 
 from protoslice.server.registries.hub import commits, repositories, xet
 from protoslice.server.routing import routes_of

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from tests.support.hub import header, send
-from tests.support.live import LiveServer
+from tests.support.serve import LiveServer
 from tests.support.xet import shard_of, xorb_of
 
 from protoslice.repositories import xet_sessions
