@@ -1,4 +1,4 @@
-"""Output: tables and trees for people, one JSON document for programs; nothing steers a terminal."""
+"""Output: tables for people, one JSON document for programs; no stored text can control a terminal."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from datetime import datetime
-from typing import Final, Literal, TextIO
+from itertools import islice
+from typing import Final, Literal, TextIO, TypeVar
 from unicodedata import category
 
 from protoslice.errors import InvalidInput
+from protoslice.sizes import format_size
 
+T = TypeVar("T")
 _STEERING = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 """Unicode categories that terminals act upon.
 
@@ -20,20 +24,20 @@ Controls, marks of direction, surrogates, separators of lines and paragraphs.
 """
 _BREAKS: Final = re.compile(r"\s*[\n\r]\s*")
 LEAST: Final = 40
-"""A terminal so narrow breaks lines rather than that they lose the number in the middle of a path."""
+"""Characters that `shorten` always keeps, so that a path does not lose the number in its middle."""
 Colour = Literal["red", "green", "yellow", "dim"]
 _COLOURS: Final[Mapping[Colour, int]] = {"red": 31, "green": 32, "yellow": 33, "dim": 2}
 
 
 def escaped(text: str, *, keep: str = "") -> str:
-    """`text` with escapes in place of what would steer a terminal, but for what to `keep`."""
+    """Return `text` with escapes for characters that control a terminal, except those to `keep`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(c if c in keep or category(c) not in _STEERING else _escape(c) for c in text)
 
 
 def _escape(c: str) -> str:
-    """As JSON has it, so that it can stand there too."""
+    """Escape as JSON does, so that the result is valid there too."""
     units = c.encode("utf-16-be", "surrogatepass")
     return {"\n": "\\n", "\t": "\\t"}.get(c) or "".join(
         f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)
@@ -41,7 +45,7 @@ def _escape(c: str) -> str:
 
 
 def say(line: str = "", file: TextIO | None = None) -> None:
-    """One line, on standard output where no file is named."""
+    """Print one line, on standard output unless `file` is given."""
     print(escaped(line), file=file)
 
 
@@ -59,18 +63,67 @@ def agreed(question: str, refusal: str) -> bool:
 
 
 def print_json(value: object) -> None:
-    """One JSON document on standard output."""
-    text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False)
+    """Print `value` as one JSON document; it may hold dataclasses and times."""
+    text = json.dumps(value, indent=2 if sys.stdout.isatty() else None, ensure_ascii=False, default=_as_json)
     print(escaped(text, keep="\n"))
 
 
+def _as_json(value: object) -> object:
+    if is_dataclass(value):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    if isinstance(value, datetime):
+        return utc(value)
+    raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def print_items(
+    items: Iterable[T],
+    columns: Mapping[str, Callable[[T], object]],
+    *,
+    as_json: bool,
+    right: Sequence[int] = (),
+    limit: int = 0,
+) -> None:
+    """Print a list: with `as_json` the items as one document, else a table with a row for each.
+
+    `columns` has a function for the cells below each title: None is shown as nothing, a time to the minute, and a
+    sequence with blanks between its members. If there are more items than `limit`, only so many are shown, with a note
+    on standard error; 0 shows all.
+    """
+    found = list(islice(items, limit + 1 if limit else None))
+    shown = found[: limit or None]
+    if as_json:
+        print_json(shown)
+    else:
+        print_table(list(columns), [[_cell(of(each)) for of in columns.values()] for each in shown], right)
+    if len(shown) < len(found):
+        note(f"only the first {limit} are shown; use --limit 0 for all")
+
+
+def print_files(written: Iterable[tuple[object, int]], *, as_json: bool) -> None:
+    """Print the paths and sizes of files that were written."""
+    if as_json:
+        print_json([{"path": str(path), "size": size} for path, size in written])
+        return
+    for path, size in written:
+        say(f"{path}: {format_size(size)}")
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M}"
+    if isinstance(value, list | tuple):
+        return " ".join(value)
+    return "" if value is None else str(value)
+
+
 def utc(time: datetime) -> str:
-    """A time to the second, as the JSON of the service has it: `2026-11-21T10:00:00Z`."""
+    """Return a time to the second, as the JSON of the service has it: `2026-11-21T10:00:00Z`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def print_pairs(pairs: Sequence[tuple[str, str]]) -> None:
-    """Names and what they are, the names in a column."""
+    """Print names and values in two columns."""
     column = max(len(name) for name, _ in pairs)
     for name, value in pairs:
         print(f"{coloured(name.ljust(column), 'dim')}  {escaped(value)}")
@@ -97,7 +150,7 @@ def print_table(
 
 
 def shorten(text: str, room: int) -> str:
-    """`text`, cut in its middle where it is longer than `room`, but not to less than tells it from others."""
+    """Shorten `text` to `room` characters with an ellipsis in the middle, but never below `LEAST`."""
     room = max(room, LEAST)
     if len(text) <= room:
         return text
@@ -106,7 +159,7 @@ def shorten(text: str, room: int) -> str:
 
 
 def width() -> int:
-    """Width of lines: that of the terminal; nothing is cut where the output is no terminal."""
+    """Return the width of the terminal; without one, a width that no line reaches."""
     if not sys.stdout.isatty():
         return 1 << 20
     import shutil
@@ -115,7 +168,7 @@ def width() -> int:
 
 
 def print_wrapped(text: str, indent: int) -> None:
-    """`text`, broken at spaces where the terminal is narrower; every line is indented."""
+    """Print `text`, wrapped at spaces to the width of the terminal; every line is indented."""
     import textwrap
 
     margin = " " * indent
@@ -125,7 +178,7 @@ def print_wrapped(text: str, indent: int) -> None:
 
 
 def coloured(text: str, colour: Colour) -> str:
-    """`text` in a colour, where somebody watches who wants colours."""
+    """Return `text` in a colour, if standard output is a terminal and the user did not switch colours off."""
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"

@@ -15,7 +15,7 @@ from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import ChunkPolicy, Subject
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
-from protoslice.cli.tables import escaped, note, print_json, print_pairs, print_table, say, shorten, width
+from protoslice.cli.tables import escaped, note, print_json, print_pairs, print_table, say, shorten, utc, width
 from protoslice.errors import InvalidInput
 from protoslice.facts import Node
 from protoslice.library.chunk_sizes import size_problem
@@ -222,7 +222,7 @@ def _show_store(facts: dict[str, Any]) -> None:
             ("type", facts["type"] or f"none: {facts['why']}"),
             *_sizes(facts),
             ("chunks", f"{facts['chunks']} ({_of_store(facts)})"),
-            ("created", f"{facts['created']} by {facts['source']}"),
+            ("created", f"{utc(facts['created'])} by {facts['source']}"),
             *([("about", facts["description"])] if facts["description"] else []),
             *_totals(facts),
         ]

@@ -14,7 +14,7 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.options import FileName, Force, Json
 from protoslice.cli.progress import Progress
-from protoslice.cli.tables import print_json, say
+from protoslice.cli.tables import print_files
 from protoslice.errors import NotFound
 from protoslice.formats.onnx_external import (
     ALIGNMENT,
@@ -26,7 +26,6 @@ from protoslice.formats.onnx_external import (
 from protoslice.formats.onnx_extraction import SubModel
 from protoslice.formats.onnx_messages import OnnxProto
 from protoslice.references import address_of, is_address
-from protoslice.sizes import format_size
 
 _ENDING: Final = ".onnx"
 
@@ -63,11 +62,7 @@ def extract(
     """
     part = SubModel(tuple(inputs or ()), tuple(outputs or ()))
     check_alignment(align)
-    written = (_pulled if is_address(file) else _written)(file, out, part, align, force)
-    if as_json:
-        print_json([{"path": path, "size": size} for path, size in written])
-    for path, size in written if not as_json else ():
-        say(f"{path}: {format_size(size)}")
+    print_files((_pulled if is_address(file) else _written)(file, out, part, align, force), as_json=as_json)
 
 
 def _written(file: str, out: str, part: SubModel, align: int, force: bool) -> list[tuple[str, int]]:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
 from protoslice.cli.tables import utc
@@ -21,8 +21,6 @@ from protoslice.graphs import GraphQuery
 from protoslice.models import other_tag
 from protoslice.references import Address, address_of, authorization, is_trusted
 from protoslice.tensors.omitted import HEADER, Omitted
-
-T = TypeVar("T")
 
 
 @contextmanager
@@ -74,19 +72,6 @@ def _way_in(service: str) -> str:
     )
 
 
-def store_facts(store: Any) -> dict[str, object]:
-    """A store, as the service's own JSON has it."""
-    facts: dict[str, object] = asdict(store)
-    facts["created"] = utc(store.created)
-    return facts
-
-
-def first_of(items: Iterator[T], limit: int) -> tuple[list[T], bool]:
-    """Return the first items, at most `limit` unless it is 0, and True if there are more."""
-    found = list(islice(items, limit + 1 if limit else None))
-    return (found[:limit], len(found) > limit) if limit else (found, False)
-
-
 def names_of(store: Any) -> list[str]:
     """Return the names of a store in all protocols, each once; only its tags for an older service."""
     return list(dict.fromkeys((*store.tags, *(each.name for each in store.names))))
@@ -135,7 +120,7 @@ class RemoteSubject(Subject):
     def facts(self) -> dict[str, object]:
         store = self._client.store(self._ref)
         sizes = {file.path: file.size for file in store.files}
-        return store_facts(store) | {"root_size": sizes.get(store.root, 0)}
+        return asdict(store) | {"root_size": sizes.get(store.root, 0)}
 
     def tree(self, path: str, limit: int) -> TreeListing:
         found = list(islice(self._client.tree(self._ref, path), limit + 1))
