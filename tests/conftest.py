@@ -21,6 +21,13 @@ for number, action in ((signal.SIGINT, signal.default_int_handler), (signal.SIGH
         signal.signal(number, action)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that rewrites the transcripts of the command line."""
+    parser.addoption(
+        "--update-transcripts", action="store_true", help="write what commands show into tests/cli/*.console"
+    )
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run tests marked `contract` once for each storage that the environment names."""
     if "storage" in metafunc.fixturenames and metafunc.definition.get_closest_marker("contract"):

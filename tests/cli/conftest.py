@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.bundles import Variable, bundle
+from tests.cli import makers
 from tests.support.serve import service_process
 from typer.testing import CliRunner, Result
 
@@ -16,7 +16,6 @@ from protoslice import schema
 from protoslice.cli import app as program
 from protoslice.client import Client
 
-GRAPH = "tensorflow.GraphDef"
 Call = Callable[..., Result]
 
 
@@ -58,41 +57,24 @@ def call(service: str, tmp_path_factory: pytest.TempPathFactory) -> Call:
     return call
 
 
-def graph(*tensors: bytes) -> bytes:
-    """A GraphDef with a constant of floats for each of the tensors."""
-    made: Any = schema.bundled().message_class(GRAPH)()
-    for number, content in enumerate(tensors):
-        node = made.node.add(name=f"constant_{number}", op="Const")
-        node.attr["dtype"].type = 1
-        node.attr["value"].tensor.dtype = 1
-        node.attr["value"].tensor.tensor_shape.dim.add(size=len(content) // 4)
-        node.attr["value"].tensor.tensor_content = content
-    return bytes(made.SerializeToString())
-
-
 @pytest.fixture(scope="session")
 def graph_of() -> Callable[..., bytes]:
     """Function that makes a GraphDef of tensors."""
-    return graph
-
-
-TENSORS = [bytes([number]) * 300_000 for number in range(1, 5)]
+    return makers.graph_of
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A graph of four constants."""
-    path = tmp_path_factory.mktemp("model") / "graph.pb"
-    path.write_bytes(graph(*TENSORS))
-    return path
+    folder = tmp_path_factory.mktemp("model")
+    makers.graph(folder)
+    return folder / "graph.pb"
 
 
 @pytest.fixture(scope="module")
-def changed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def changed(model: Path) -> Path:
     """The same with another constant in the third place, and one more behind."""
-    path = tmp_path_factory.mktemp("changed") / "graph.pb"
-    path.write_bytes(graph(*TENSORS[:2], b"\x09" * 300_000, TENSORS[3], b"\x07" * 400))
-    return path
+    return model.parent / "changed/graph.pb"
 
 
 @pytest.fixture(scope="module")
@@ -127,14 +109,7 @@ def saved_model() -> Callable[[Path], Path]:
     """Writes a SavedModel with two variables into a folder."""
 
     def write(folder: Path) -> Path:
-        model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
-        model.saved_model_schema_version = 1
-        model.meta_graphs.add().meta_info_def.tags.append("serve")
-        (folder / "variables").mkdir(parents=True)
-        (folder / "saved_model.pb").write_bytes(model.SerializeToString())
-        variables = [Variable(name, 1, (100,), bytes(range(200)) * 2) for name in ("one", "two")]
-        for name, data in bundle("variables", variables).items():
-            (folder / "variables" / name).write_bytes(data)
+        makers.write_saved_model(folder)
         return folder
 
     return write

@@ -1,0 +1,166 @@
+"""Files that transcripts and tests of commands need, the same bytes at every run: `MAKERS` names the functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import onnx
+from tests.support.bundles import Variable, bundle
+from tests.support.meta_graphs import write_meta_graphs
+from tests.support.streams import FRAMED, example
+
+from protoslice import schema
+
+TENSORS: Final = [bytes([number]) * 300_000 for number in range(1, 5)]
+
+
+def graph_of(*tensors: bytes) -> bytes:
+    """Return a GraphDef with a constant of floats for each of the tensors."""
+    made: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+    for number, content in enumerate(tensors):
+        node = made.node.add(name=f"constant_{number}", op="Const")
+        node.attr["dtype"].type = 1
+        node.attr["value"].tensor.dtype = 1
+        node.attr["value"].tensor.tensor_shape.dim.add(size=len(content) // 4)
+        node.attr["value"].tensor.tensor_content = content
+    return bytes(made.SerializeToString(deterministic=True))
+
+
+def graph(folder: Path) -> None:
+    """Write `graph.pb`, a graph of four constants, and `changed/graph.pb`: the third is another, a fifth follows."""
+    (folder / "graph.pb").write_bytes(graph_of(*TENSORS))
+    (folder / "changed").mkdir()
+    changed = [*TENSORS[:2], b"\x09" * 300_000, TENSORS[3], b"\x07" * 400]
+    (folder / "changed/graph.pb").write_bytes(graph_of(*changed))
+
+
+def nodes(folder: Path) -> None:
+    """Write `gräph 'x'.pb`, a graph of three constants and fifty small nodes."""
+    made: Any = schema.bundled().message_class("tensorflow.GraphDef")()
+    for number in range(3):
+        node = made.node.add(name=f"weight_{number}", op="Const")
+        node.attr["value"].tensor.tensor_content = bytes([number]) * 300_000
+    for number in range(50):
+        made.node.add(name=f"op_{number}", op="NoOp", input=["weight_0"])
+    (folder / "gräph 'x'.pb").write_bytes(made.SerializeToString(deterministic=True))
+
+
+def _onnx(path: Path, tensors: Mapping[str, Any], **more: Any) -> None:
+    made = [onnx.numpy_helper.from_array(array, name) for name, array in tensors.items()]
+    _save(path, made, **more)
+
+
+def _save(path: Path, tensors: list[onnx.TensorProto], inputs: Any = (), outputs: Any = ()) -> None:
+    model = onnx.helper.make_model(
+        onnx.helper.make_graph([], "main", list(inputs), list(outputs), tensors), ir_version=10,
+        opset_imports=[onnx.helper.make_opsetid("", 21)],
+    )  # fmt: skip
+    path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def layers(folder: Path) -> None:
+    """Write `layers.onnx`, whose tensors have names and sizes to be sorted by."""
+    sizes = {"layer.10.w": 5, "layer.2.w": 9, "layer.2.b": 1, "head": 7}
+    _onnx(folder / "layers.onnx", {name: np.zeros(size, "<f4") for name, size in sizes.items()})
+
+
+def twins(folder: Path) -> None:
+    """Write `twins.onnx`, two of whose tensors have one name."""
+    weights = [onnx.numpy_helper.from_array(np.arange(count, dtype="f4"), "w") for count in (4, 3)]
+    _save(folder / "twins.onnx", weights)
+
+
+def inputs(folder: Path) -> None:
+    """Write `inputs.onnx`, with twelve tensors, an input, an output, and an input that is a tensor too."""
+    info = onnx.helper.make_tensor_value_info
+    weights = [onnx.numpy_helper.from_array(np.zeros((3, n + 1), "<f4"), f"layer.{n}.w") for n in range(12)]
+    taken = [info("x", 1, ["batch", 3]), info("layer.0.w", 1, [3, 1])]
+    _save(folder / "inputs.onnx", weights, taken, [info("y", 7, None)])
+
+
+def external(folder: Path) -> None:
+    """Write `external/model.onnx`, whose two tensors are in `external/weights.bin`."""
+    model: Any = schema.bundled().message_class("onnx.ModelProto")()
+    model.graph.name, offset = "g", 0
+    for number, size in enumerate((4000, 8000)):
+        tensor = model.graph.initializer.add(name=f"w{number}", data_type=1, dims=[size // 4], data_location=1)
+        for key, value in {"location": "weights.bin", "offset": offset, "length": size}.items():
+            tensor.external_data.add(key=key, value=str(value))
+        offset += size
+    (folder / "external").mkdir()
+    (folder / "external/model.onnx").write_bytes(model.SerializeToString(deterministic=True))
+    (folder / "external/weights.bin").write_bytes(np.arange(offset // 4, dtype="<f4").tobytes())
+
+
+def omitted(folder: Path) -> None:
+    """Write `omitted.onnx`, with a good tensor, one of strings, and one whose file is missing."""
+    good = onnx.numpy_helper.from_array(np.arange(4, dtype=np.float32), "good")
+    words = onnx.helper.make_tensor("words", onnx.TensorProto.STRING, [1], [b"x"])  # type: ignore[list-item]  # strings are bytes
+    gone = onnx.TensorProto(name="gone", data_type=1, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+    gone.external_data.add(key="location", value="missing.bin")
+    _save(folder / "omitted.onnx", [good, words, gone])
+
+
+def variables(folder: Path) -> None:
+    """Write `variables`, a folder with the bundle `variables.index` of the variables `one` and `two`."""
+    made = [Variable(name, 1, (100,), bytes(range(200)) * 2) for name in ("one", "two")]
+    (folder / "variables").mkdir()
+    for name, data in bundle("variables", made).items():
+        (folder / "variables" / name).write_bytes(data)
+
+
+def saved_model(folder: Path) -> None:
+    """Write `saved`, a SavedModel with two variables."""
+    write_saved_model(folder / "saved")
+
+
+def write_saved_model(folder: Path) -> None:
+    """Write a SavedModel with two variables into a new folder."""
+    model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
+    model.saved_model_schema_version = 1
+    model.meta_graphs.add().meta_info_def.tags.append("serve")
+    folder.mkdir(parents=True)
+    (folder / "saved_model.pb").write_bytes(model.SerializeToString(deterministic=True))
+    variables(folder)
+
+
+def meta_graphs(folder: Path) -> None:
+    """Write `meta`, a SavedModel with three meta graphs."""
+    (folder / "meta").mkdir()
+    write_meta_graphs(folder / "meta")
+
+
+def signature(folder: Path) -> None:
+    """Write `signature/saved_model.pb`, a SavedModel with a signature."""
+    model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
+    meta_graph = model.meta_graphs.add()
+    meta_graph.meta_info_def.tags.append("serve")
+    called = meta_graph.signature_def["serving_default"]
+    called.method_name = "tensorflow/serving/predict"
+    called.inputs["x"].dtype, called.outputs["y"].dtype = 1, 9
+    called.inputs["x"].tensor_shape.dim.add(size=-1)
+    called.outputs["y"].tensor_shape.unknown_rank = True
+    (folder / "signature").mkdir()
+    (folder / "signature/saved_model.pb").write_bytes(model.SerializeToString(deterministic=True))
+
+
+def stream(folder: Path) -> None:
+    """Write `train.tfrecord`, thirty examples, and the same as `train.delimited` and as shards in `shards`."""
+    examples = [example(number) for number in range(30)]
+    (folder / "shards").mkdir()
+    for shard in range(3):
+        part = FRAMED["tfrecord"](examples[shard * 10 : shard * 10 + 10])
+        (folder / f"shards/train-{shard:05}-of-00003").write_bytes(part)
+    (folder / "train.delimited").write_bytes(FRAMED["delimited"](examples))
+    (folder / "train.tfrecord").write_bytes(FRAMED["tfrecord"](examples))
+
+
+MAKERS: Final[Mapping[str, Callable[[Path], None]]] = {
+    each.__name__: each
+    for each in (
+        external, graph, inputs, layers, meta_graphs, nodes, omitted, saved_model, signature, stream, twins, variables,
+    )
+}  # fmt: skip
