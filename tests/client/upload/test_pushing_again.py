@@ -392,6 +392,6 @@ def test_a_program_that_is_interrupted_says_how_to_go_on(
         _, complaints = running.communicate(timeout=60)
     assert running.returncode == code
     assert complaints.startswith("protoslice: ")
-    assert complaints.endswith("push again to continue at 16 %\n")
+    assert complaints.endswith("push again to continue at 8 %\n")
     assert complaints.count("\n") == 1
-    assert entry_of(service, state)[1] == 16 * MIB
+    assert entry_of(service, state)[1] == 8 * MIB

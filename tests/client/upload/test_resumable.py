@@ -73,6 +73,39 @@ def test_a_large_file_is_uploaded_and_nothing_is_left(
     assert open_uploads(service) == before
 
 
+class Counted:
+    """A source that notes what is read of it."""
+
+    def __init__(self, data: bytes) -> None:
+        self.size = len(data)
+        self.read_so_far = 0
+        self._data = data
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """See `RangeSource`."""
+        self.read_so_far += length
+        return self._data[offset : offset + length]
+
+
+def test_push_reads_each_byte_once(ours: Client, versions: Any) -> None:
+    source = Counted(versions.new)
+    pushed = ours.push({"once.pb": source}, type=GRAPH)
+    assert ours.merge(pushed.store.id) == versions.new
+    assert source.read_so_far == len(versions.new)
+
+
+def test_push_reads_one_part_ahead(service: LiveServer, small_parts: None) -> None:
+    data = os.urandom(20 << 20)
+    source = Counted(data)
+    ahead: list[int] = []
+    with Client(service.url) as client:
+        pushed = client.push(
+            {"a.bin": source}, progress=lambda done, _: ahead.append(source.read_so_far - done), tags=["ahead:1"]
+        )
+    assert pushed.sent == len(data)
+    assert max(ahead) <= 2 * PART, "the part that is sent and the next one"
+
+
 def test_a_folder_with_large_files(ours: Client, proxy: FaultyProxy, tmp_path: Path) -> None:
     given = {"saved_model.pb": b"\x0a\x01a", "variables/v": os.urandom(2 << 20), "empty": b""}
     for name, data in given.items():

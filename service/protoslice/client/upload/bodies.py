@@ -15,7 +15,7 @@ from protoslice.errors import InvalidInput, NotFound, StorageError
 from protoslice.file_names import is_version_control
 from protoslice.sources.source import RangeSource
 
-STEP: Final = 256 << 10
+STEP: Final = 1 << 20
 
 
 @runtime_checkable

@@ -68,17 +68,12 @@ class Surveyed:
     item: Item
     pieces: Sequence[tuple[int, int, str]]
     """Offset, length and SHA-256 of each piece."""
-    sha256: str
-    """Digest of the bytes that were looked at."""
-
-    @property
-    def is_whole(self) -> bool:
-        """True when all of the file was looked at."""
-        return sum(length for _, length, _ in self.pieces) == self.item.size
+    sha256: str | None
+    """Digest of the file; None when only its beginning was looked at."""
 
     def plan(self, places: Mapping[str, Copy]) -> FilePlan:
         """Plan that copies the file or pieces in `places`, by digest, and sends the rest, neighbours joined."""
-        if self.sha256 in places:
+        if self.sha256 is not None and self.sha256 in places:
             return FilePlan(self.item, [places[self.sha256]], self.sha256)
         steps: list[LocalBytes | Copy] = []
         for offset, length, sha256 in self.pieces:
@@ -107,16 +102,22 @@ def survey(item: Item, terms: SplitTerms, *, up_to: int | None = None) -> Survey
     """Pieces of a local file, cut like those of stores at the service; `up_to` so many bytes, or all."""
     assert item.local is not None
     assert item.size is not None
-    pieces = []
-    with BackgroundHash() as hashing:
-        for offset, data in cut(
-            item.size, _extents(item.local, terms), lambda start, end: b"".join(item.read(start, end - start))
-        ):
-            hashing.update((data,))
-            pieces.append((offset, len(data), hashlib.sha256(data).hexdigest()))
+    pieces = list[tuple[int, int, str]]()
+    is_whole = up_to is None or up_to >= item.size
+
+    def digested(offset: int, data: bytes) -> Iterator[bytes]:
+        pieces.append((offset, len(data), hashlib.sha256(data).hexdigest()))
+        if is_whole:
+            yield data
+
+    read = lambda start, end: b"".join(item.read(start, end - start))  # noqa: E731
+    with BackgroundHash() as hashing:  # finding the cuts takes as long as all digests
+        for offset, data in cut(item.size, _extents(item.local, terms), read):
+            hashing.update(digested(offset, data))
             if up_to is not None and offset + len(data) >= up_to:
                 break
-        return Surveyed(item, pieces, hashing.hexdigest())
+        sha256 = hashing.hexdigest()
+    return Surveyed(item, pieces, sha256 if is_whole else None)
 
 
 def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[bytes]:

@@ -159,7 +159,7 @@ class Push:
         if not bases:
             if not self._places(surveyed.values(), None):
                 return self._whole()
-            surveyed = {at: each if each.is_whole else survey(each.item, terms) for at, each in surveyed.items()}
+            surveyed = {at: each if each.sha256 else survey(each.item, terms) for at, each in surveyed.items()}
         places = self._known_places(list(surveyed.values()), bases)
         return [
             surveyed[id(item)].plan(places) if id(item) in surveyed else FilePlan.whole(item) for item in self._items
@@ -197,7 +197,7 @@ class Push:
     def _places(self, surveyed: Iterable[Surveyed], stores: Sequence[str] | None) -> dict[str, Copy]:
         """Places of the pieces found in `stores`, or with None in any, by digest."""
         sizes = {sha256: size for file in surveyed for _, size, sha256 in file.pieces}
-        sizes |= {file.sha256: file.item.size or 0 for file in surveyed}
+        sizes |= {file.sha256: file.item.size or 0 for file in surveyed if file.sha256}
         places: dict[str, Copy] = {}
         pairs = list(sizes.items())
         for at in range(0, len(pairs), ASKED_AT_ONCE):

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+import hashlib
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import Any, Final
 
+from protoslice import _core
 from protoslice.client.download.files import Progress
 from protoslice.client.http.connection import Connection, FailuresInRow, ServiceAnswer, url_path
 from protoslice.client.http.failures import MISTAKES, is_transient, retried_if_blamed
+from protoslice.client.threads import DaemonPool
 from protoslice.client.upload.bodies import FileChanged, Item
-from protoslice.client.upload.checksummed_file import ChecksummedFile
 from protoslice.client.upload.journal import Journal
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
@@ -22,10 +24,10 @@ WORTH_RESUMING: Final = 64 << 20
 MOST_FILES: Final = 200
 """Most files with uploads of their own, each two requests and a place within the client's limit."""
 FIRST_PART: Final = 8 << 20
+"""Bytes of the first part of a file; each further one has twice as many."""
 LEAST_PART: Final = 1 << 20
-MOST_PART: Final = 256 << 20
-PART_SECONDS: Final = 4.0
-"""Seconds that a part should take: about what an interruption or a bad checksum costs."""
+MOST_PART: Final = 64 << 20
+"""Bytes of the longest part; two of them are in memory, one that is sent and one that is read ahead."""
 _TUS: Final = {"tus-resumable": "1.0.0"}
 
 
@@ -39,27 +41,69 @@ class _Upload:
     """Number of bytes at the service."""
 
 
-class _Lengths:
-    """Lengths of parts, adapted so that a part takes `PART_SECONDS`.
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Bytes of a file in memory, which are sent as one part or, after a failure, as several."""
 
-    The length of the next part is fixed while one is sent, so that its checksum can be computed meanwhile.
+    start: int
+    end: int
+    pieces: Sequence[bytes]
+    crc: int
+    """CRC-32C of all bytes."""
+
+    def between(self, start: int, end: int) -> Iterator[bytes]:
+        """Bytes from `start` up to `end`."""
+        at = self.start
+        for piece in self.pieces:
+            if kept := piece[max(0, start - at) : max(0, end - at)]:
+                yield kept
+            at += len(piece)
+
+    def checksum(self, start: int, end: int) -> str:
+        """CRC-32C of the bytes from `start` up to `end`, in base64."""
+        crc = self.crc
+        if (start, end) != (self.start, self.end):
+            crc = reduce(lambda before, piece: _core.crc32c(piece, before), self.between(start, end), 0)
+        return base64.b64encode(crc.to_bytes(4, "big")).decode()
+
+
+class _FileReader:
+    """Reads a file once, in a thread, for its digest and for sending.
+
+    The digest covers the file on the disk from its first byte, whatever an earlier process sent.
     """
 
-    def __init__(self) -> None:
-        self.now = self.then = FIRST_PART
-        self._most = MOST_PART
+    def __init__(self, item: Item) -> None:
+        self._item = item
+        self._sha = hashlib.sha256()
 
-    def went(self, length: int, seconds: float) -> None:
-        """Adapt to a part that was accepted."""
-        if length == self.now:  # the time of a shorter part says little
-            enough = int(length * PART_SECONDS / max(seconds, 1e-3))
-            self.now, self.then = self.then, max(LEAST_PART, min(enough, 4 * self.then, self._most))
+    def blocks(self, start: int) -> Generator[_Block, None, None]:
+        """Blocks from `start` to the end of the file; one is read ahead."""
+        at, length = start, FIRST_PART
+        with DaemonPool(1, "protoslice-hash") as pool:
+            pool.submit(partial(self._skip, start)).result()
+            coming = pool.submit(partial(self._read, at, length))
+            while (block := coming.result()).pieces:
+                at, length = block.end, min(2 * length, MOST_PART)
+                coming = pool.submit(partial(self._read, at, length))
+                yield block
 
-    def failed(self, *, too_long: bool) -> None:
-        """Adapt to a part that failed."""
-        self.now = self.then = max(LEAST_PART, self.now // 4)
-        if too_long:
-            self._most = self.now
+    def hexdigest(self) -> str:
+        """SHA-256 of the file, after its last block."""
+        return self._sha.hexdigest()
+
+    def _skip(self, end: int) -> None:
+        for piece in self._item.read(0, end):
+            self._sha.update(piece)
+
+    def _read(self, start: int, length: int) -> _Block:
+        end = min(self._item.size or 0, start + length)
+        pieces, crc = list[bytes](), 0
+        for piece in self._item.read(start, end - start):
+            self._sha.update(piece)
+            crc = _core.crc32c(piece, crc)
+            pieces.append(piece)
+        return _Block(start, end, pieces, crc)
 
 
 class ResumableUploads:
@@ -82,7 +126,7 @@ class ResumableUploads:
         self._total = sum(item.size or 0 for item in items)
         self._there = 0
         """Bytes that the service has acknowledged."""
-        self._lengths = _Lengths()
+        self._longest = self._most = MOST_PART
         self._begun: list[str] = []
 
     def assemble(self, wanted: dict[str, Any]) -> ServiceAnswer:
@@ -165,41 +209,40 @@ class ResumableUploads:
 
     def _send(self, upload: _Upload) -> str:
         """Send a file completely and return its SHA-256."""
-        size, failures = upload.item.size or 0, FailuresInRow(self._connection.retries)
-        with ChecksummedFile(upload.item) as sending:
-            while upload.offset < size:
-                end = min(size, upload.offset + self._lengths.now)
-                before = upload.offset
-                try:
-                    self._reached(upload, self._append(upload, sending, end), end)
-                    failures.progressed()
-                except ProtosliceError as error:
-                    self._lengths.failed(too_long=_is_too_long(error))
-                    anyway = isinstance(error, Conflict) or _is_too_long(error)  # or: a request of ours is still served
-                    if not failures.wait(error, anyway=anyway):
-                        raise
-                    self._reached(upload, _offset(self._connection.call("HEAD", upload.place, headers=_TUS)), end)
+        reader, failures = _FileReader(upload.item), FailuresInRow(self._connection.retries)
+        with closing(reader.blocks(upload.offset)) as blocks:
+            for block in blocks:
+                while upload.offset < block.end:
+                    end, before = min(block.end, upload.offset + self._longest), upload.offset
+                    self._reached(upload, max(block.start, self._append(upload, block, end, failures)), end)
                     if upload.offset > before:
                         failures.progressed()
-            sending.expect(size, size)
-            return sending.hexdigest()
+        return reader.hexdigest()
 
-    def _append(self, upload: _Upload, sending: ChecksummedFile, end: int) -> int:
-        offset, began = upload.offset, time.monotonic()
-        sending.expect(offset, end)
-        sending.expect(end, min(upload.item.size or 0, end + self._lengths.then))
+    def _append(self, upload: _Upload, block: _Block, end: int, failures: FailuresInRow) -> int:
+        """Send a part up to `end` and return the offset of the upload; parts after a failure are shorter."""
+        offset = upload.offset
         headers = {
             **_TUS,
             "upload-offset": str(offset),
-            "upload-checksum": f"crc32c {sending.checksum(offset, end)}",
+            "upload-checksum": f"crc32c {block.checksum(offset, end)}",
             "content-type": "application/offset+octet-stream",
             "content-length": str(end - offset),
         }
-        body = self._told(sending.pieces(offset, end))
-        answer = self._connection.call(
-            "PATCH", upload.place, body=lambda: body, headers=headers, again=False, slow=True
-        )
-        self._lengths.went(end - offset, time.monotonic() - began)
+        body = self._counted(block.between(offset, end))
+        try:
+            answer = self._connection.call(
+                "PATCH", upload.place, body=lambda: body, headers=headers, again=False, slow=True
+            )
+            self._longest = min(2 * self._longest, self._most)
+        except ProtosliceError as error:
+            too_long = isinstance(error, LimitExceeded) and not isinstance(error, TooMany)
+            self._longest = max(LEAST_PART, min(self._longest, end - offset) // 2)
+            self._most = self._longest if too_long else self._most
+            # A conflict may be due to a request of ours that is still served.
+            if not failures.wait(error, anyway=too_long or isinstance(error, Conflict)):
+                raise
+            answer = self._connection.call("HEAD", upload.place, headers=_TUS)
         return _offset(answer)
 
     def _reached(self, upload: _Upload, offset: int, sent: int) -> None:
@@ -208,18 +251,13 @@ class ResumableUploads:
         self._there += offset - upload.offset
         upload.offset = offset
 
-    def _told(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    def _counted(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
         there = self._there
         for piece in pieces:
             yield piece
             there += len(piece)
             if self._progress is not None:
                 self._progress(there, self._total)
-
-
-def _is_too_long(error: ProtosliceError) -> bool:
-    """True when something on the way refuses bodies of that length."""
-    return isinstance(error, LimitExceeded) and not isinstance(error, TooMany)
 
 
 def _is_hopeless(error: BaseException) -> bool:
