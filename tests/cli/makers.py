@@ -8,11 +8,13 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+from tests.graphs.models import graph_def
 from tests.support.bundles import Variable, bundle
 from tests.support.meta_graphs import write_meta_graphs
 from tests.support.streams import FRAMED, example
 
 from protoslice import schema
+from protoslice.riegeli import RecordWriter
 
 TENSORS: Final = [bytes([number]) * 300_000 for number in range(1, 5)]
 
@@ -38,14 +40,22 @@ def graph(folder: Path) -> None:
 
 
 def nodes(folder: Path) -> None:
-    """Write `gräph 'x'.pb`, a graph of three constants and fifty small nodes."""
+    """Write `nodes.pb`, a graph of three constants and fifty small nodes."""
     made: Any = schema.bundled().message_class("tensorflow.GraphDef")()
     for number in range(3):
         node = made.node.add(name=f"weight_{number}", op="Const")
         node.attr["value"].tensor.tensor_content = bytes([number]) * 300_000
     for number in range(50):
         made.node.add(name=f"op_{number}", op="NoOp", input=["weight_0"])
-    (folder / "gräph 'x'.pb").write_bytes(made.SerializeToString(deterministic=True))
+    (folder / "nodes.pb").write_bytes(made.SerializeToString(deterministic=True))
+
+
+def chain(folder: Path) -> None:
+    """Write `chain.pb`, a graph of ten nodes in a row, and `cycle.pb`, in which two nodes read each other."""
+    row = graph_def([([f"n{at}"], [f"n{at - 1}"] if at else []) for at in range(10)])
+    (folder / "chain.pb").write_bytes(row.SerializeToString(deterministic=True))
+    cycle = graph_def([(["a"], ["b"]), (["b"], ["a"])])
+    (folder / "cycle.pb").write_bytes(cycle.SerializeToString(deterministic=True))
 
 
 def _onnx(path: Path, tensors: Mapping[str, Any], **more: Any) -> None:
@@ -158,9 +168,18 @@ def stream(folder: Path) -> None:
     (folder / "train.tfrecord").write_bytes(FRAMED["tfrecord"](examples))
 
 
+def plain_records(folder: Path) -> None:
+    """Write `plain.riegeli`, a file of 5000 empty records."""
+    with RecordWriter(str(folder / "plain.riegeli")) as writer:
+        for _ in range(5000):
+            writer.write_record(b"")
+
+
 MAKERS: Final[Mapping[str, Callable[[Path], None]]] = {
     each.__name__: each
     for each in (
-        external, graph, inputs, layers, meta_graphs, nodes, omitted, saved_model, signature, stream, twins, variables,
+        chain, external, graph, inputs, layers, meta_graphs, nodes, omitted, plain_records, saved_model, signature,
+        stream, twins, variables,
     )
 }  # fmt: skip
+"""Functions that transcripts name in `# files:`."""

@@ -21,7 +21,6 @@ from typer.testing import CliRunner
 import protoslice
 from protoslice import schema
 from protoslice.cli.app import app
-from protoslice.riegeli import RecordWriter
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 
@@ -55,48 +54,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_info_tells_type_size_and_biggest_parts(graph: Path) -> None:
-    facts = _json("info", str(graph))
-    assert (facts["type"], facts["form"]) == ("tensorflow.GraphDef", "serialized")
-    assert facts["size"] == graph.stat().st_size
-    assert {part["path"] for part in facts["biggest"][:3]} == {
-        f'node[{n}].attr["value"].tensor.tensor_content' for n in range(3)
-    }
-    text = _call("info", str(graph)).stdout.decode()
-    assert "tensorflow.GraphDef" in text
-    assert facts["why"] == "detected by fields"
-    assert re.search(rf"^why +{facts['why']}$", text, re.MULTILINE)
-    assert (facts["tensors"], facts["parameters"]) == (3, 0), "constants are no parameters"
-    assert _json("info", str(graph), "--type", "tensorflow.GraphDef")["why"] == "type given by the caller"
-    assert "\x1b" not in text, "no colours where nobody watches"
-
-
-def test_a_text_is_called_a_text_and_is_sound(tmp_path: Path) -> None:
-    text = tmp_path / "graph.pbtxt"
-    text.write_text('node { name: "a" op: "Const" }')
-    assert _json("info", str(text))["form"] == "text"
-    assert "\nform    text\n" in _call("info", str(text)).stdout.decode()
-    (check,) = _json("verify", str(text))["checks"]
-    assert (check["what"], check["digest"], check["error"]) == ("proto", False, None)
-
-
-def test_tree_pages_and_descends(graph: Path) -> None:
-    facts = _json("tree", str(graph), "node", "--limit", "3", "--depth", "2")
-    assert facts["total"] == 53
-    assert [item["path"] for item in facts["items"]] == ["node[0]", "node[1]", "node[2]"]
-    assert {child["name"] for child in facts["items"][0]["children"]["items"]} == {"name", "op", "attr"}
-    text = _call("tree", str(graph), "node", "--limit", "2").stdout.decode()
-    assert '"weight_0"' in text
-    assert "… 51 more" in text
-
-
-def test_chunks_follow_the_policy(graph: Path) -> None:
-    chunks = _json("chunks", str(graph), "--min-chunk", "100KiB")
-    assert [chunk["kind"] for chunk in chunks] == ["message", "bytes", "bytes", "bytes"]
-    assert len(_json("chunks", str(graph))) == 1
-    _call("chunks", str(graph), "--min-chunk", "many", code=2)
-
-
 def test_cat_gives_bytes_and_text(graph: Path, tmp_path: Path) -> None:
     assert _call("cat", str(graph), 'node[name="op_7"].op').stdout == b"NoOp"
     out = tmp_path / "weight"
@@ -121,12 +78,6 @@ def test_nothing_to_split_gives_a_pb(graph: Path, tmp_path: Path) -> None:
     done = _call("split", str(graph), str(tmp_path / "model"))
     assert (tmp_path / "model.pb").read_bytes() == graph.read_bytes()
     assert b"from an earlier split" in done.stderr
-
-
-def test_streams_serve_as_files(graph: Path) -> None:
-    data = graph.read_bytes()
-    assert json.loads(_call("info", "-", "--json", stdin=data).stdout)["type"] == "tensorflow.GraphDef"
-    assert _call("merge", "-", "-", stdin=data).stdout == data
 
 
 @pytest.mark.parametrize(
@@ -327,23 +278,3 @@ def test_binary_is_only_written_when_it_is_asked_for(graph: Path, tmp_path: Path
 def test_the_version_is_told() -> None:
     assert _call("--version").stdout.startswith(b"protoslice ")
     assert protoslice.__all__
-
-
-@pytest.mark.parametrize(
-    ("verb", "code", "says"),
-    [
-        ("merge", 2, b"Start the path with a record of the stream"),
-        ("info", 3, b"a riegeli file of 5000 records, not a chunked proto"),
-        ("verify", 3, b"a riegeli file of 5000 records, not a chunked proto"),
-    ],
-)
-def test_a_file_of_plain_records_is_refused_and_nothing_is_written(
-    verb: str, code: int, says: bytes, tmp_path: Path
-) -> None:
-    file, out = tmp_path / "x.riegeli", tmp_path / "out"
-    with RecordWriter(str(file)) as writer:
-        for _ in range(5000):
-            writer.write_record(b"")
-    done = _call(verb, str(file), *([str(out)] if verb == "merge" else []), code=code)
-    assert says in done.stderr
-    assert not out.exists()

@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = ("promises", "differences")
-NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+NAMED = re.compile(r"`(tests/[\w/]+\.(?:py::test_\w+|console::[^`]+))`")
 
 
 def page(name: str) -> str:
@@ -25,12 +25,13 @@ def rows(name: str) -> list[list[str]]:
 
 @cache
 def defined_in(path: str) -> set[str]:
-    return set(re.findall(r"^ *(?:async )?def (test_\w+)", (ROOT / path).read_text(), re.MULTILINE))
+    kind = r"^## (.+)$" if path.endswith(".console") else r"^ *(?:async )?def (test_\w+)"
+    return set(re.findall(kind, (ROOT / path).read_text(), re.MULTILINE))
 
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_test_that_is_named_exists(name: str) -> None:
-    named = NAMED.findall(page(name))
+    named = [each.split("::") for each in NAMED.findall(page(name))]
     assert len(named) > 15
     assert [
         f"{path}::{test}" for path, test in named if not (ROOT / path).is_file() or test not in defined_in(path)

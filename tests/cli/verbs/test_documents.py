@@ -1,30 +1,17 @@
-"""Paths into the index of a bundle and into streams of records: in files, and the same on a service."""
+"""Parts of stores by file, by path into records and by the tags of meta graphs, asked by a client."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tests.support.bundles import Variable, bundle
+from tests.support.meta_graphs import GRAPHS, VALUES, write_meta_graphs
 from tests.support.streams import FRAMED, example
 
-from protoslice import schema
 from protoslice.client import Client
-
-ENTRY = "tensorflow.BundleEntryProto"
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of a bundle."""
-    folder = tmp_path_factory.mktemp("checkpoint")
-    variables = [Variable(name, 1, (100,), bytes(range(200)) * 2) for name in ("one", "two")]
-    for name, data in bundle("model", variables).items():
-        (folder / name).write_bytes(data)
-    return folder
+from protoslice.errors import NotFound
 
 
 @pytest.fixture(scope="module", params=["tfrecord", "delimited"])
@@ -33,22 +20,6 @@ def stream(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp("stream") / f"train.{request.param}"
     path.write_bytes(FRAMED[request.param]([example(n) for n in range(30)]))
     return path
-
-
-def test_header_and_entries_of_a_bundle(call: Any, checkpoint: Path, service: str) -> None:
-    index = checkpoint / "model.index"
-    call("push", checkpoint, "--tag", "checkpoint:1")
-    for args in (["tree"], ["tree", 'entries["two"]'], ["cat", "header"], ["cat", 'entries["two"].offset']):
-        verb, *path = args
-        said = call(verb, index, *path).stdout_bytes
-        assert said == call(verb, "@checkpoint:1", *path).stdout_bytes
-        assert said
-    merged = call("merge", index, "-", "--path", 'entries["two"]').stdout_bytes
-    entry: Any = schema.bundled().message_class(ENTRY).FromString(merged)
-    assert (entry.offset, entry.size, entry.shard_id) == (400, 400, 0)
-    told = json.loads(call("info", index, "--json").stdout)["bundle"]
-    assert told == {"shards": 1, "endianness": "little", "version": 1}
-    assert "1 shard, little-endian, version 1" in call("info", index).stdout
 
 
 def test_variables_of_a_saved_model_are_named_by_their_file(
@@ -63,28 +34,6 @@ def test_variables_of_a_saved_model_are_named_by_their_file(
         assert client.merge(ref, "meta_graphs[0].meta_info_def.tags[0]") == b"serve"
 
 
-def test_paths_lead_into_records(call: Any, stream: Path, service: str) -> None:
-    tag = stream.name
-    call("push", stream, "--tag", tag)
-    label = 'records[7].features.feature["label"].int64_list.value[0]'
-    for args in (
-        ["tree"],
-        ["tree", "records", "--limit", "30"],
-        ["tree", "records[7]"],
-        ["cat", label],
-        ["cat", "records[7]"],
-    ):
-        verb, *path = args
-        said = call(verb, stream, *path).stdout_bytes
-        assert said == call(verb, f"@{tag}", *path).stdout_bytes
-        assert said
-    assert call("cat", stream, label).stdout == "7"
-    masked = call("merge", stream, "-", "--path", "records[7]", "--fields", 'features.feature["label"]').stdout_bytes
-    assert 0 < len(masked) < len(example(7))
-    assert "30" in call("cat", stream, "records[30]", code=4).stderr
-    assert "30" in call("cat", f"@{tag}", "records[30]", code=4).stderr
-
-
 def test_parts_of_records_are_rendered(call: Any, stream: Path, service: str) -> None:
     with Client(service) as client:
         ref = client.push(stream).store.id
@@ -95,3 +44,19 @@ def test_parts_of_records_are_rendered(call: Any, stream: Path, service: str) ->
         )
         assert answer.json() == {"int64_list": {"value": ["3"]}}
         assert "immutable" not in answer.headers["cache-control"]
+
+
+def test_a_store_is_asked_by_tags(service: str, tmp_path: Path) -> None:
+    with Client(service) as client:
+        ref = client.push(write_meta_graphs(tmp_path)).store.id
+        for number, tags in enumerate(GRAPHS):
+            listed = {entry.name for entry in client.tensors(ref, tags=tags)}
+            assert listed == {"w", f"own{number}", "v"}
+            assert client.tensor(ref, "w", tags=tags).tolist() == VALUES[number].tolist()
+            assert client.stats(ref, "w", tags=tags).max == VALUES[number].max()
+            (only,) = client.tensors(ref, name="w*", tags=tags)
+            assert only.address.startswith(f"path:meta_graphs[{number}].")
+        with pytest.raises(NotFound, match="No meta graph"):
+            list(client.tensors(ref, tags=["tpu"]))
+        etags = {client.source(ref, "safetensors", [("tags", ",".join(tags))]).facts.headers["etag"] for tags in GRAPHS}
+        assert len(etags) == len(GRAPHS)

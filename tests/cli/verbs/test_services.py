@@ -14,54 +14,6 @@ from protoslice.client import Client
 VALUE = 'node[1].attr["value"].tensor.tensor_content'
 
 
-@pytest.fixture
-def both(call: Any, store: str, model: Path, service: str) -> Any:
-    """Runs a verb on the file, on its store by tag and by URL; asserts equal outputs, and returns one."""
-
-    def both(verb: str, *args: str) -> bytes:
-        names = [model, store, f"{service}/v1/stores/model:1"]
-        said: list[bytes] = [call(verb, name, *args).stdout_bytes for name in names]
-        assert said[0] == said[1] == said[2]
-        return said[0]
-
-    return both
-
-
-@pytest.mark.parametrize(
-    ("verb", "args"),
-    [
-        ("tree", ["--json"]),
-        ("tree", ["node", "--json", "--depth", "3"]),
-        ("tree", ["node[1]", "--depth", "2"]),
-        ("cat", ["node[2].name"]),
-        ("cat", [VALUE, "-o", "-"]),
-        ("merge", ["-"]),
-        ("merge", ["-", "--path", "node[0]", "--fields", "op", "--fields", "name"]),
-        ("merge", ["-", "--omit-larger-than", "1KiB"]),
-        ("tensor", ["--json"]),
-        ("tensor", ["constant_*"]),
-        ("tensor", ["--dtype", "F16", "--json"]),
-        ("tensor", ["constant_2", "--slice", "5:9"]),
-        ("tensor", ["constant_2", "--slice", "5:9", "--format", "npy", "-o", "-"]),
-    ],
-)
-def test_a_store_answers_as_its_file(both: Any, verb: str, args: list[str]) -> None:
-    assert both(verb, *args)
-
-
-def test_facts_and_chunks_of_a_store_have_more_in_them(call: Any, model: Path, store: str) -> None:
-    here, there = (json.loads(call("info", name, "--json").stdout) for name in (model, store))
-    assert {name: there[name] for name in ("type", "size")} == {name: here[name] for name in ("type", "size")}
-    assert (there["tags"], there["chunks"]) == (["model:1"], 5)
-    shown = call("info", store).stdout
-    assert there["id"] in shown
-    assert "graph.pb" in shown
-    cut = json.loads(call("chunks", model, "--min-chunk", "64KiB", "--json").stdout)
-    kept = json.loads(call("chunks", store, "--json").stdout)
-    assert [{name: value for name, value in chunk.items() if name != "sha256"} for chunk in kept] == cut
-    assert all(len(chunk["sha256"]) == 64 for chunk in kept)
-
-
 def test_a_model_goes_there_and_comes_back(call: Any, service: str, changed: Path, tmp_path: Path) -> None:
     pushed = call("push", changed, "--tag", "there:1")
     at = pushed.stdout.strip()
