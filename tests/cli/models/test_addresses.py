@@ -24,7 +24,7 @@ from tests.support.serving import in_a_thread
 from typer.testing import CliRunner
 
 from protoslice.cli import app as program
-from protoslice.cli.probing import waiting
+from protoslice.cli.commands import probes
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 SECRET = "Bearer of-good-news"
@@ -87,7 +87,7 @@ def test_who_we_are_is_told_by_the_environment(
             done = CliRunner().invoke(program.app, verb)
             assert done.exit_code == 0, (verb, done.stderr, done.stdout)
             assert "good-news" not in done.stdout + done.stderr
-        monkeypatch.setattr(waiting, "PAUSE_SECONDS", 0.2)
+        monkeypatch.setattr(probes, "PAUSE_SECONDS", 0.2)
         output = json.loads(CliRunner().invoke(program.app, ["doctor", "--json", "--store", store[1:]]).stdout)
         assert {check["check"] for check in output["checks"] if check["found"]} <= {
             "uploads are streamed",  # here they do not

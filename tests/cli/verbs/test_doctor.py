@@ -15,9 +15,10 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
+from tests.support.serve import serve
 from tests.support.serving import in_a_thread
 
-from protoslice.cli.probing import probed_service, probes, waiting
+from protoslice.cli.commands import probes
 from protoslice.client import Client
 
 PATIENCE_SECONDS = 2.0
@@ -41,6 +42,8 @@ PROMISES = {
     "gzip": "binaries are not compressed",
     "slashes": "paths are passed on unchanged",
     "decode": "paths are passed on unchanged",
+    "rename": "links lead to this address",
+    "name": "clients are distinguished",
 }
 
 
@@ -76,15 +79,22 @@ class _Proxy(BaseHTTPRequestHandler):
             self._say(*self.kept[self.path])
             return
         place = urlsplit(self.upstream)
-        with closing(http.client.HTTPConnection(str(place.hostname), place.port, timeout=20)) as upstream:
+        source = ("127.0.0.2", 0) if self.meddling in {"elsewhere", "behind"} else None
+        with closing(
+            http.client.HTTPConnection(str(place.hostname), place.port, timeout=20, source_address=source)
+        ) as upstream:
             self._pass(upstream, length)
 
     def _pass(self, upstream: http.client.HTTPConnection, length: int) -> None:
         body = self._whole(length) if self.meddling == "buffer" else b""
         upstream.putrequest(self.command, self._path(), skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
-            if not (name.lower() == "range" and self.meddling == "no ranges"):
+            if name.lower() == "host" and self.meddling == "rename":
+                upstream.putheader("host", "localhost:80")
+            elif not (name.lower() == "range" and self.meddling == "no ranges"):
                 upstream.putheader(name, value)
+        if self.meddling in {"name", "behind"}:
+            upstream.putheader("x-forwarded-for", str(self.client_address[0]))
         upstream.endheaders(body)
         relay = threading.Thread(target=self._relay, args=(upstream.sock, 0 if body else length), daemon=True)
         relay.start()
@@ -174,10 +184,10 @@ def meddling_proxy(upstream: str, meddling: str, kind: type[_Proxy] = _Proxy) ->
 def test_each_kind_of_meddling_is_told_with_what_to_change(
     call: Any, service: str, store: str, meddling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(probed_service, "PATIENCE_SECONDS", PATIENCE_SECONDS)
-    monkeypatch.setattr(waiting, "PAUSE_SECONDS", PAUSE_SECONDS)
+    monkeypatch.setattr(probes, "PATIENCE_SECONDS", PATIENCE_SECONDS)
+    monkeypatch.setattr(probes, "PAUSE_SECONDS", PAUSE_SECONDS)
     if meddling != "hoard":  # a proxy that takes all needs a while
-        monkeypatch.setattr(waiting, "UNREAD_SECONDS", UNREAD_SECONDS)
+        monkeypatch.setattr(probes, "UNREAD_SECONDS", UNREAD_SECONDS)
     with meddling_proxy(service, meddling) as url:
         told = json.loads(call("doctor", url, "--json", code=3 if meddling else 0).stdout)
     bad = {check["check"] for check in told["checks"] if check["found"]}
@@ -189,9 +199,9 @@ def test_each_kind_of_meddling_is_told_with_what_to_change(
 
 
 def test_people_get_lines(call: Any, service: str, store: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "PAUSE_SECONDS", PAUSE_SECONDS)
+    monkeypatch.setattr(probes, "PAUSE_SECONDS", PAUSE_SECONDS)
     *shown, blank, last = call("doctor").stdout.splitlines()
-    assert len(shown) == len(probes.PROBES)
+    assert len(shown) == len(probes.CHECKS)
     assert all(line.startswith("OK    ") for line in shown)
     assert (blank, last) == ("", f"All checks passed for {service}")
     with meddling_proxy(service, "gzip") as url:
@@ -203,7 +213,46 @@ def test_people_get_lines(call: Any, service: str, store: str, monkeypatch: pyte
         shown[shown.index("?     changes are visible at once") + 1]
         == "      not tested with --store, because that would add a tag to the store"
     )
-    assert shown[-1] == f"1 of {len(probes.PROBES)} checks failed for {url}"
+    assert shown[-1] == f"1 of {len(probes.CHECKS)} checks failed for {url}"
+
+
+TOLD_APART = "clients are distinguished"
+
+
+@pytest.mark.parametrize(
+    ("trusted", "meddling", "expected"),
+    [
+        ("127.0.0.2", "behind", {"found": None, "untold": None}),
+        (
+            "127.0.0.2",
+            "elsewhere",
+            {"found": "the proxy does not name the client: all clients share the limits of 127.0.0.2", "untold": None},
+        ),
+        (
+            "127.0.0.3",
+            "behind",
+            {"found": "the service does not trust the proxy: all clients share the limits of one", "untold": None},
+        ),
+        (
+            "127.0.0.3",
+            "elsewhere",
+            {
+                "found": None,
+                "untold": "the service sees 127.0.0.2 instead of 127.0.0.1: a proxy does not name the client, or the "
+                "network translates addresses",
+            },
+        ),
+    ],
+)
+def test_doctor_tells_if_clients_are_told_apart(trusted: str, meddling: str, expected: dict[str, str | None]) -> None:
+    (check,) = (each for each in probes.CHECKS if each.title == TOLD_APART)
+    with serve(auth="open", trusted_proxies=(trusted,)) as live, meddling_proxy(live.url, meddling) as url:
+        target, untold = probes.Target(url, "", "", 0, None, None), None
+        try:
+            found = check.fault(target)
+        except probes.Inconclusive as error:
+            found, untold = None, str(error)
+    assert {"found": found, "untold": untold} == expected
 
 
 class _Quiet(_Proxy):
@@ -217,7 +266,7 @@ class _Quiet(_Proxy):
 
 
 def test_what_cannot_be_told_accuses_nobody(call: Any, service: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "PAUSE_SECONDS", PAUSE_SECONDS)
+    monkeypatch.setattr(probes, "PAUSE_SECONDS", PAUSE_SECONDS)
     with meddling_proxy(service, "", _Quiet) as url:
         told = json.loads(call("doctor", url, "--json").stdout)
     untold = {check["check"]: check["untold"] for check in told["checks"] if check["untold"]}
@@ -265,7 +314,7 @@ def test_credentials_do_not_follow_an_upload_to_another_origin(monkeypatch: pyte
         in_a_thread(ThreadingHTTPServer(("127.0.0.1", 0), Theirs)) as there,
     ):
         Ours.place = f"http://{there}"
-        service = probed_service.ProbedService(f"http://{here}", "/v1/stores/x", "/files/y", 1, None, None)
+        service = probes.Target(f"http://{here}", "/v1/stores/x", "/files/y", 1, None, None)
         with service.upload(2) as place:
             service.send_slowly(place, b"ab", 0)
     assert Ours.told == [("POST", "Bearer of-good-news")]

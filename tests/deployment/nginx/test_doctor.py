@@ -24,7 +24,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
     """The port of a service."""
     settings = {
         "PROTOSLICE_STORAGE": tmp_path_factory.mktemp("stores").as_uri(), "PROTOSLICE_LOG_LEVEL": "error",
-        "PROTOSLICE_SPACE_WATERMARK_BYTES": "1",
+        "PROTOSLICE_SPACE_WATERMARK_BYTES": "1", "PROTOSLICE_AUTH": "open", "PROTOSLICE_TRUSTED_PROXIES": "127.0.0.1",
     }  # fmt: skip
     with service_process(settings=settings) as running:
         yield running.server.port
@@ -88,7 +88,10 @@ def below(path: str, *lines: str) -> Callable[[str], str]:
     return replaced("location / {\n            proxy_pass http://protoslice;", f"location {path} {{ {' '.join(lines)}")
 
 
-HOST = 'proxy_set_header Host $http_host; proxy_set_header Connection "";'  # one header undoes those of the server
+NAMES = "proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for;"
+SCHEME = "proxy_set_header X-Forwarded-Proto $scheme;"
+# One proxy_set_header in a location undoes those of the server.
+HOST = f'proxy_set_header Host $http_host; proxy_set_header Connection ""; {NAMES}'
 MAP = "map $request_uri $rest { ~^/models(?<path>/.*)$ $path; } server {\n        listen"
 PREFIXED = below("/models/", "proxy_pass http://protoslice$rest;", "proxy_redirect / /models/;")
 
@@ -178,11 +181,16 @@ def test_what_spoils_nothing_that_can_be_seen_is_well(
             ),
             {"uploads can be resumed": "proxy_redirect / /models/;"},
         ),
+        (without(NAMES), {"clients are distinguished": NAMES}),
+        (
+            replaced("proxy_set_header Host $http_host;", "proxy_set_header Host localhost;"),
+            {"links lead to this address": "proxy_set_header Host $http_host;"},
+        ),
     ],
     ids=[
         "request buffering", "1.0", "body size", "gzip", "gzip of protobuf", "body timeout", "buffering", "cache",
         "cache of all", "force ranges",
-        "slice", "no range", "no tag", "no digest", "models decoded", "models not told",
+        "slice", "no range", "no tag", "no digest", "models decoded", "models not told", "no client", "another host",
     ],
 )  # fmt: skip
 def test_each_thing_that_is_wrong_is_named(
@@ -225,3 +233,17 @@ def test_tls_is_trusted_by_those_who_are_told_to(service: int, tmp_path: Path, c
         assert json.loads(told)["well"]
         for wrong, says in ((f"http://127.0.0.1:{port}", "400"), (f"https://127.0.0.1:{service}", "TLS")):
             assert says in call("ls", "--url", wrong, code=2 if says == "400" else 6).stderr
+
+
+def test_a_scheme_that_does_not_arrive_is_found(service: int, tmp_path: Path, certificate: Path) -> None:
+    def edit(text: str) -> str:
+        keys = f"ssl_certificate {certificate}; ssl_certificate_key {certificate.with_suffix('.key')};"
+        return without(SCHEME)(replaced("listen 8080 backlog=4096;", f"listen 8080 ssl; {keys}")(text))
+
+    with nginx("nginx.conf", tmp_path, service, edit) as port:
+        url = f"https://127.0.0.1:{port}"
+        done = json.loads(call("doctor", url, "--json", code=3, SSL_CERT_FILE=str(certificate)).stdout)
+    (bad,) = (check for check in done["checks"] if check["found"])
+    assert bad["check"] == "links lead to this address"
+    assert f"begin with http://127.0.0.1:{port}" in bad["found"]
+    assert SCHEME in bad["advice"]

@@ -1,4 +1,4 @@
-"""The verb `doctor`: what is wrong with the way to a service."""
+"""The command `doctor`: check the proxy in front of a service."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ from urllib.parse import quote
 import typer
 
 from protoslice import varints
+from protoslice.cli.commands.probes import CHECKS, Check, Inconclusive, Target
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.remote import client_of
 from protoslice.cli.options import Json
-from protoslice.cli.probing.probed_service import CannotTell, ProbedService
-from protoslice.cli.probing.probes import PROBES, Probe
 from protoslice.cli.service import check_environment
 from protoslice.cli.tables import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
@@ -44,40 +43,41 @@ def doctor(
     Example: protoslice doctor https://models.example.org
     """
     check_environment()
-    with _probed_service(service_url(url), store) as service:
-        checks = [_checked(probe, service, quiet=as_json) for probe in PROBES]
+    with _target(service_url(url), store) as target:
+        checks = [_run(check, target, quiet=as_json) for check in CHECKS]
     bad = sum(check["found"] is not None for check in checks)
     if as_json:
-        print_json({"url": service.url, "well": not bad, "checks": checks})
+        print_json({"url": target.url, "well": not bad, "checks": checks})
     elif bad:
         say()
-        say(f"{bad} of {len(checks)} checks failed for {service.url}")
+        say(f"{bad} of {len(checks)} checks failed for {target.url}")
     else:
         say()
-        say(f"All checks passed for {service.url}")
+        say(f"All checks passed for {target.url}")
     if bad:
         raise typer.Exit(ExitCode.FAILED)
 
 
-def _checked(probe: Probe, service: ProbedService, *, quiet: bool) -> dict[str, str | None]:
-    """Result of a probe, printed at once unless `quiet`, as each may take seconds."""
+def _run(check: Check, target: Target, *, quiet: bool) -> dict[str, str | None]:
+    """Run a check; print its result at once unless `quiet`, as each may take seconds."""
     found = untold = None
     try:
-        found = probe.found(service)
-    except CannotTell as error:
+        found = check.fault(target)
+    except Inconclusive as error:
         untold = str(error)
-    advice = None if found is None else probe.advice
+    advice = None if found is None else check.fix
     if not quiet:
         mark = coloured("?   ", "dim") if untold else coloured("BAD ", "red") if found else coloured("OK  ", "green")
-        print(f"{mark}  {probe.promise}", flush=True)
+        print(f"{mark}  {check.title}", flush=True)
         for name, text in (("", untold), ("", found), ("nginx: ", advice)):
             if text is not None:
                 print_wrapped(f"{name}{text}", indent=6)
-    return {"check": probe.promise, "found": found, "advice": advice, "untold": untold}
+    return {"check": check.title, "found": found, "advice": advice, "untold": untold}
 
 
 @contextmanager
-def _probed_service(url: str, ref: str | None) -> Iterator[ProbedService]:
+def _target(url: str, ref: str | None) -> Iterator[Target]:
+    """Give the store `ref`, or a new one that is removed at the end."""
     with client_of(url) as client:
         if ref is not None:
             yield _of(client, client.store(ref_on(url, ref), names=False), None)
@@ -92,10 +92,10 @@ def _probed_service(url: str, ref: str | None) -> Iterator[ProbedService]:
 
 
 def _content(count: int) -> bytes:
-    """Tensor of `count` numbers, of which only the first is stored: TensorFlow repeats it for the rest.
+    """Return a tensor of `count` numbers, of which only the first is stored: TensorFlow repeats it.
 
-    An unknown field of 256 KiB follows: a random text, so that removing the store removes nobody else's, then zeros,
-    which compress well.
+    An unknown field of 256 KiB follows: a random text, so that no other client has this store, then zeros, which
+    compress well.
     """
     size = b"\x08" + varints.write(count)
     shape = b"\x12" + varints.write(len(size)) + size
@@ -103,11 +103,11 @@ def _content(count: int) -> bytes:
     return tensor + b"\x82\x80\x04" + varints.write(_SIZE) + secrets.token_hex(16).encode() + bytes(_SIZE - 32)
 
 
-def _of(client: Any, store: Any, content: bytes | None, large: int | None = None) -> ProbedService:
+def _of(client: Any, store: Any, content: bytes | None, large: int | None = None) -> Target:
     largest = max(store.files, key=lambda each: each.size, default=None)
     file = next((each for each in store.files if each.path == store.root), largest)
     if file is None or not file.size:
         raise InvalidInput(f"Store {store.id} has no content to test ranges with")
     path = f"/v1/stores/{store.id}"
     long_answer = None if large is None else (f"{path}/tensors/tensor", large)
-    return ProbedService(client.url, path, f"/files/{quote(file.path)}", file.size, content, long_answer)
+    return Target(client.url, path, f"/files/{quote(file.path)}", file.size, content, long_answer)

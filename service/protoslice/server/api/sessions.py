@@ -34,6 +34,7 @@ from protoslice.server.http.headers import read_fields
 from protoslice.server.http.security import is_own_page
 from protoslice.server.pages.html import PAGE_HEADERS, page
 from protoslice.server.problems import CROSS_SITE, NOT_FOUND, HttpProblem
+from protoslice.server.request.clients import Proxy
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
@@ -61,6 +62,13 @@ class Session:
     """Scopes of the caller in each of these spaces."""
     expires: datetime | None
     """When the session expires."""
+    url: str
+    """URL of the service, as links in its responses begin."""
+    client: str | None
+    """Address of the client, whose share of the limits per client counts; None if the service does not know it."""
+    proxy: Proxy | None
+    """Treatment of the nearest proxy: `trusted`, `silent` (trusted, but it does not name the client), `untrusted`
+    (its headers are ignored), or null if no header names one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +129,7 @@ async def get_session(request: Request, services: Given) -> Response:
         session_of(request.scope, fields),
     )
     end = session.expires if found is not None and session is not None else None
-    return json_answer(request, _facts(services, found, end), headers=_NO_STORE)
+    return json_answer(request, _facts(request, services, found, end), headers=_NO_STORE)
 
 
 @endpoint(
@@ -148,7 +156,7 @@ async def begin_session(request: Request, services: Given, body: NewSession) -> 
     context.auth = auth = await services.authenticator.sign_in(body.token)
     cookie, end = session_cookie(request.scope, fields, await auth.signer())
     headers = {**_NO_STORE, "set-cookie": cookie}
-    return json_answer(request, _facts(services, auth, end), status=201, headers=headers)
+    return json_answer(request, _facts(request, services, auth, end), status=201, headers=headers)
 
 
 @endpoint(router, "DELETE /session", OPEN, status=204, summary="Sign out")
@@ -216,7 +224,8 @@ def _failed(request: Request, why: str, status: int) -> Response:
     return answer
 
 
-def _facts(services: Services, auth: AuthContext | None, end: float | None) -> Session:
+def _facts(request: Request, services: Services, auth: AuthContext | None, end: float | None) -> Session:
+    peer = None if request.client is None else request.client.host
     found, scopes = services.authenticator.code_flow, dict[str, set[str]]()
     for grant in () if auth is None or auth.principal is None else auth.principal.grants:
         scopes.setdefault(grant.space, set()).update(grant.scopes)
@@ -227,4 +236,7 @@ def _facts(services: Services, auth: AuthContext | None, end: float | None) -> S
         spaces=sorted(scopes),
         scopes={space: sorted(each) for space, each in sorted(scopes.items())},
         expires=None if end is None else datetime.fromtimestamp(min(end, time.time() + 1e9), UTC),
+        url=service_url(request.scope),
+        client=context_of(request.scope).client,
+        proxy=services.clients.proxy(peer, request.scope["headers"]),
     )

@@ -12,7 +12,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from itertools import islice
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from protoslice.concurrency.shares import QueuedShares, Shares
 from protoslice.server.http.headers import Headers
@@ -24,8 +24,11 @@ _V6_PREFIX: Final = 64
 """One machine has that many bits of IPv6 to choose from."""
 Address: TypeAlias = IPv4Address | IPv6Address
 Trusts: TypeAlias = Callable[[Address], bool]
+Proxy: TypeAlias = Literal["trusted", "silent", "untrusted"]
+"""A proxy in front: it names the client, is trusted but does not name it, or is not trusted."""
 
 _HOPS: Final = 32
+_NAMING: Final = {b"forwarded", b"x-forwarded-for"}
 _FOR: Final = re.compile(r'(?:^|;)[ \t]*for=(?:"([^",;\\]*)"|([^",;\\ \t]*))[ \t]*(?:;|$)', re.IGNORECASE)
 _PROTO: Final = re.compile(r'(?:^|;)[ \t]*proto="?(https?)"?[ \t]*(?:;|$)', re.IGNORECASE)
 _NODE: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+))(?::[0-9]{1,5})?|([0-9A-Fa-f:.]+)")
@@ -59,6 +62,12 @@ class Clients:
             return self._trusts_unix
         address = _parse(peer) if self._networks else None
         return address is not None and self._is_trusted(address)
+
+    def proxy(self, peer: str | None, headers: Headers) -> Proxy | None:
+        """Return how the nearest proxy is treated; None if no header names one and the peer is not trusted."""
+        if self.is_proxy(peer):
+            return "silent" if client_of(headers, self._is_trusted) is None else "trusted"
+        return "untrusted" if any(name in _NAMING for name, _ in headers) else None
 
     def _is_trusted(self, address: Address) -> bool:
         return any(address in network for network in self._networks)

@@ -1,1 +1,0 @@
-"""Probing a proxy between client and service: its faults, found by asking."""
