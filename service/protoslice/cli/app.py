@@ -42,16 +42,16 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "doctor": "doctor.doctor",
         "serve": "serve.serve",
         "config": "serve.config",
-        "gc": "upkeep.gc",
+        "gc": "storage.gc",
         "backup": "backup.backup",
         "restore-backup": "backup.restore_backup",
         "check": "backup.check",
     },
     "schema": {"put": "schemas.put", "ls": "schemas.ls", "show": "schemas.show", "rm": "schemas.rm"},
     "storage": {
-        "check": "upkeep.check",
-        "schemes": "upkeep.schemes",
-        "usage": "upkeep.usage",
+        "check": "storage.check",
+        "schemes": "storage.schemes",
+        "usage": "storage.usage",
     },
     "token": {
         "create": "access.create_token",
@@ -73,8 +73,8 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
         "redeliver": "webhooks.redeliver",
         "rm": "webhooks.rm",
     },
-    "auth": {"explain": "auth.explain"},
-    "database": {"upgrade": "database.upgrade", "access": "database.access"},
+    "auth": {"explain": "access.explain"},
+    "database": {"upgrade": "serve.upgrade", "access": "serve.access"},
 }
 """Modules and functions of the verbs by group. A verb is imported when it is called, or listed by `--help`."""
 

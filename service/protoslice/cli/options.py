@@ -1,11 +1,23 @@
-"""Options that several verbs share."""
+"""Options that several commands share, and the service that those of operators select.
+
+Only commands of operators import the server, when they run.
+"""
 
 from __future__ import annotations
 
+import getpass
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+
+if TYPE_CHECKING:
+    from protoslice.database import Database
+    from protoslice.server.settings import Settings
+    from protoslice.storage import Storage
 
 FileName = Annotated[
     str,
@@ -38,6 +50,15 @@ ServiceUrl = Annotated[
     str | None,
     typer.Option(
         "--url", metavar="URL", help="URL of the service, such as http://HOST:PORT.", show_default="PROTOSLICE_URL"
+    ),
+]
+SpaceUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="URL of the service, or of a space: http://HOST:PORT/spaces/NAME.",
+        show_default="PROTOSLICE_URL",
     ),
 ]
 Force = Annotated[bool, typer.Option("--force", help="Replace files that exist.")]
@@ -73,9 +94,54 @@ StorageUri = Annotated[
     str | None,
     typer.Option(metavar="URI", help="Storage: a URI or a path.", show_default="a folder under your data folder"),
 ]
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--database", metavar="URL", help="URL of the service's database.", show_default="PROTOSLICE_DATABASE"
+    ),
+]
 _FORMATS: Final = ["%Y-%m-%d", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M:%S%z"]
 Since = Annotated[
     datetime | None, typer.Option(formats=_FORMATS, metavar="TIME", help="Only what is as new as this, or newer.")
 ]
 Until = Annotated[datetime | None, typer.Option(formats=_FORMATS, metavar="TIME", help="Only what is older than this.")]
 Limit = Annotated[int, typer.Option(metavar="N", help="Maximum number of lines; 0 for all.", min=0)]
+
+
+def service_settings(**given: Any) -> Settings:
+    """Return the settings of the environment; those `given` take precedence, unless they are None."""
+    from protoslice.server.settings import read_settings
+
+    return read_settings({name: value for name, value in given.items() if value is not None})
+
+
+def check_environment() -> None:
+    """Raise for variables that look like settings but are none, if the server is installed."""
+    try:
+        from protoslice.server import settings
+    except ImportError:
+        return
+    settings.check_environment()
+
+
+@asynccontextmanager
+async def open_service(settings: Settings, *, audited: bool = False) -> AsyncIterator[tuple[Storage, Database]]:
+    """Open the storage and the database of a service, which must exist and belong together.
+
+    If `audited`, changes are recorded as made by the user of this system.
+    """
+    from protoslice.catalog.marker import open_both
+    from protoslice.database.transactions import ACTOR, LOCAL, Actor
+
+    async with open_both(settings.storage, settings.plain_storage_options(), settings.database) as opened:
+        if audited:
+            ACTOR.set(Actor(LOCAL, _system_user()))
+        yield opened
+
+
+def _system_user() -> str:
+    """Return the name of the system's user; its number if it has no name, as in many containers."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"

@@ -1,21 +1,20 @@
-"""Verbs about who may do what: those of the groups `token` and `space`, and `sign`."""
+"""The commands of the groups `token`, `space` and `auth`, and `sign`."""
 
 from __future__ import annotations
 
 import asyncio
 import re
+import sys
 import time
-from dataclasses import asdict
-from datetime import datetime
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from protoslice.cli.commands.database import DatabaseUrl
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.remote import client_of
-from protoslice.cli.options import Json, StorageUri
-from protoslice.cli.service import opened, service_settings, system_user
-from protoslice.cli.tables import agreed, note, print_json, print_pairs, print_table, say, utc
+from protoslice.cli.options import DatabaseUrl, Json, SpaceUrl, StorageUri, open_service, service_settings
+from protoslice.cli.tables import agreed, note, print_items, print_json, print_pairs, say
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.references import service_url, store_of
 from protoslice.sizes import format_size, parse_size
@@ -23,17 +22,9 @@ from protoslice.sizes import format_size, parse_size
 if TYPE_CHECKING:
     from protoslice.server.settings import Settings
 
+_LONGEST_TOKEN: Final = 64 << 10
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
-Service = Annotated[
-    str | None,
-    typer.Option(
-        "--url",
-        metavar="URL",
-        help="URL of the service, or of a space: http://HOST:PORT/spaces/NAME.",
-        show_default="PROTOSLICE_URL",
-    ),
-]
 Everywhere = Annotated[
     bool,
     typer.Option("--every-space", help="For tokens that are valid in all spaces; needs an admin token for all spaces."),
@@ -50,7 +41,7 @@ def create_token(
     ] = None,
     expires: Annotated[str | None, typer.Option(metavar="TIME", help="Lifetime, such as 90d, 12h or 30m.")] = None,
     every_space: Everywhere = False,
-    url: Service = None,
+    url: SpaceUrl = None,
     storage: Annotated[
         str | None,
         typer.Option(metavar="URI", help="Write the token to this storage directly, if the admin token is lost."),
@@ -72,7 +63,7 @@ def create_token(
     with client_of(service_url(url)) as client:
         made = client.create_token(name, scope, tags=tag or (), expires_seconds=seconds, every_space=every_space)
     if as_json:
-        print_json(_facts(made))
+        print_json(made)
         return
     print(made.token)
     note(f"Token {made.id} for {made.space} (shown only once)")
@@ -88,7 +79,7 @@ def sign(
         ),
     ] = "",
     time: Annotated[str, typer.Option("--for", metavar="TIME", help="Lifetime, such as 30m, 12h or 7d.")] = "1h",
-    url: Service = None,
+    url: SpaceUrl = None,
 ) -> None:
     """Create a URL that works for a while without a token.
 
@@ -106,30 +97,28 @@ def sign(
             note("This service is open; share the URL directly. It does not expire.")
 
 
-def ls_tokens(every_space: Everywhere = False, url: Service = None, as_json: Json = False) -> None:
+def ls_tokens(every_space: Everywhere = False, url: SpaceUrl = None, as_json: Json = False) -> None:
     """List the tokens of a space.
 
     Example: protoslice token ls --url http://models.example/spaces/team
     """
     with client_of(service_url(url)) as client:
-        found = list(client.tokens(every_space=every_space))
-    if as_json:
-        print_json([_facts(each) for each in found])
-        return
-    rows = [
-        [
-            each.id, each.name, " ".join(each.scopes), " ".join(each.tags),
-            *map(_minute, (each.created, each.used, each.expires)),
-        ]
-        for each in found
-    ]  # fmt: skip
-    print_table(["id", "name", "scopes", "tags", "created", "used", "ends"], rows)
+        columns: dict[str, Callable[[Any], object]] = {
+            "id": lambda token: token.id,
+            "name": lambda token: token.name,
+            "scopes": lambda token: token.scopes,
+            "tags": lambda token: token.tags,
+            "created": lambda token: token.created,
+            "used": lambda token: token.used or "never",
+            "ends": lambda token: token.expires or "never",
+        }
+        print_items(client.tokens(every_space=every_space), columns, as_json=as_json)
 
 
 def revoke_token(
     token: Annotated[str, typer.Argument(metavar="ID", help="Token id, as shown by `token ls`.")],
     every_space: Everywhere = False,
-    url: Service = None,
+    url: SpaceUrl = None,
 ) -> None:
     """Revoke a token; all replicas refuse it within ten seconds.
 
@@ -145,7 +134,7 @@ def rotate_token(
         bool, typer.Option("--keep", help="Leave the old token valid, until `token revoke` or its end.")
     ] = False,
     every_space: Everywhere = False,
-    url: Service = None,
+    url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
     """Replace a token by a new one with its name, scopes, tags and lifetime, and print that (only once).
@@ -163,7 +152,7 @@ def rotate_token(
             old.name, old.scopes, tags=old.tags, expires_seconds=seconds, every_space=every_space
         )
         if as_json:
-            print_json(_facts(made))
+            print_json(made)
         else:
             print(made.token, flush=True)
             note(f"Token {made.id} for {made.space} (shown only once) replaces {old.id}")
@@ -175,7 +164,7 @@ def create_space(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="Lower-case letters, digits and '-', at most 63 characters.")
     ],
-    url: Service = None,
+    url: SpaceUrl = None,
 ) -> None:
     """Create a space with its own stores, tags and schemas, and print its URL.
 
@@ -190,7 +179,7 @@ def remove_space(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the space.")],
     with_stores: Annotated[bool, typer.Option("--with-stores", help="Remove all stores and names in it too.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Remove stores without asking.")] = False,
-    url: Service = None,
+    url: SpaceUrl = None,
 ) -> None:
     """Remove a space, which has to be empty, or with all that is in it.
 
@@ -236,25 +225,20 @@ def restore_space(
     say(f"Restored space {name}.")
 
 
-def ls_spaces(url: Service = None, as_json: Json = False) -> None:
+def ls_spaces(url: SpaceUrl = None, as_json: Json = False) -> None:
     """List the spaces of a service, with their usage and quotas.
 
     Example: protoslice space ls --url http://models.example
     """
     with client_of(service_url(url)) as client:
-        found = list(client.space_usage())
-    if as_json:
-        print_json([asdict(each) for each in found])
-        return
-    rows = [
-        [
-            each.name,
-            _of(format_size(each.stored_bytes), each.quota_bytes and format_size(each.quota_bytes)),
-            _of(str(each.stores), each.quota_stores),
-        ]
-        for each in found
-    ]
-    print_table(["space", "stored", "stores"], rows)
+        columns: dict[str, Callable[[Any], object]] = {
+            "space": lambda space: space.name,
+            "stored": lambda space: _of(
+                format_size(space.stored_bytes), space.quota_bytes and format_size(space.quota_bytes)
+            ),
+            "stores": lambda space: _of(str(space.stores), space.quota_stores),
+        }
+        print_items(client.space_usage(), columns, as_json=as_json)
 
 
 def set_space(
@@ -272,7 +256,7 @@ def set_space(
     reset: Annotated[
         bool, typer.Option("--reset", help="Reset limits that are not given to the service's defaults.")
     ] = False,
-    url: Service = None,
+    url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
     """Set limits of a space, which is created if needed, and print all of them.
@@ -286,7 +270,7 @@ def set_space(
         change = client.set_quota if reset else client.change_quota
         found = change(name, stored_bytes=most, stores=stores, open_uploads=open_uploads, requests=requests)
     if as_json:
-        print_json(asdict(found))
+        print_json(found)
         return
     limits = [
         ("bytes", found.quota_bytes and format_size(found.quota_bytes)),
@@ -299,23 +283,50 @@ def set_space(
 
 async def _restored(settings: Settings, name: str) -> bool:
     from protoslice.catalog.spaces import SpaceTable
-    from protoslice.database.transactions import ACTOR, LOCAL, Actor
 
-    async with opened(settings) as (_, database):
-        ACTOR.set(Actor(LOCAL, system_user()))
+    async with open_service(settings, audited=True) as (_, database):
         return await SpaceTable(database).restore(name)
 
 
 async def _made_in(uri: str, name: str, scopes: list[str], tags: list[str], seconds: int | None) -> str:
     settings = service_settings(storage=uri)
-    from protoslice.database.transactions import ACTOR, LOCAL, Actor
     from protoslice.server.auth.tokens import Tokens
 
-    async with opened(settings) as (_, database):
-        ACTOR.set(Actor(LOCAL, system_user()))
+    async with open_service(settings, audited=True) as (_, database):
         until = None if seconds is None else time.time() + seconds
         token, _ = await Tokens(database).create(name, None, scopes, tags=tags, expires=until)
     return token.text
+
+
+def explain(
+    token: Annotated[
+        str, typer.Argument(metavar="TOKEN", help="A token or a JWT; use - to read it from standard input.")
+    ],
+    method: Annotated[str, typer.Argument(metavar="METHOD", help="HTTP method, such as GET.")],
+    path: Annotated[str, typer.Argument(metavar="PATH", help="Path of the request, with its query.")],
+    storage: StorageUri = None,
+    as_json: Json = False,
+) -> None:
+    """Explain what a token or JWT grants, and whether a request would be allowed.
+
+    Uses the same settings as the service, such as PROTOSLICE_ISSUERS. Exits with 6 if the request would be refused.
+
+    Example: protoslice auth explain - GET /spaces/team/v1/stores < token
+    """
+    settings = service_settings(storage=storage)
+    from protoslice.server.app import create_app
+    from protoslice.server.auth.explain import explain as explained
+
+    text = sys.stdin.read(_LONGEST_TOKEN).strip() if token == "-" else token
+    found = asyncio.run(explained(settings, text, create_app(settings).asked(method.upper(), path)))
+    if as_json:
+        print_json(found)
+    else:
+        say(f"{found.caller or 'nobody'}: {found.decision}")
+        for reason in found.reasons:
+            say(f"  {reason}")
+    if found.decision != "allowed":
+        raise typer.Exit(ExitCode.REFUSED)
 
 
 def _of(used: str, most: str | int) -> str:
@@ -328,13 +339,3 @@ def _seconds(text: str) -> int:
     if found is None:
         raise InvalidInput(f"Invalid time {text!r}: use a number and s, m, h or d, such as 90d")
     return int(found[1]) * _SECONDS[found[2]]
-
-
-def _facts(token: Any) -> dict[str, object]:
-    facts = asdict(token)
-    facts |= {name: facts[name] and utc(facts[name]) for name in ("created", "expires", "used")}
-    return facts
-
-
-def _minute(time: datetime | None) -> str:
-    return "never" if time is None else time.strftime("%Y-%m-%d %H:%M")

@@ -1,22 +1,16 @@
-"""The verbs `backup`, `restore-backup` and `check`.
-
-Each imports the service when it runs.
-"""
+"""The commands `backup`, `restore-backup` and `check`."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from protoslice.cli.commands.database import DatabaseUrl
 from protoslice.cli.errors import ExitCode
-from protoslice.cli.options import Json, StorageUri
+from protoslice.cli.options import DatabaseUrl, Json, StorageUri, open_service, service_settings
 from protoslice.cli.progress import Progress
-from protoslice.cli.service import opened, service_settings
 from protoslice.cli.tables import note, print_json, say
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
@@ -49,7 +43,7 @@ def backup(
     settings = service_settings(storage=storage, database=database)
     done = asyncio.run(_back_up(settings, target, keep))
     if as_json:
-        print_json(asdict(done))
+        print_json(done)
     else:
         say(f"snapshot {done.snapshot}: {_copied(done)}")
         if done.deleted:
@@ -89,7 +83,7 @@ def restore_backup(
         return
     done = asyncio.run(_restore(settings, target, snapshot, take_over=take_over))
     if as_json:
-        print_json(asdict(done))
+        print_json(done)
     else:
         say(f"restored snapshot {done.snapshot}: {_copied(done)}")
     _end_of("missing from the backup", done.missing)
@@ -113,7 +107,7 @@ def check(
     settings = service_settings(storage=storage, database=database)
     found = asyncio.run(_check(settings, read=read, delete_unknown=delete_unknown))
     if as_json:
-        print_json(asdict(found))
+        print_json(found)
     else:
         stores = f", {found.stores} stores read" if read else ""
         verdict = "" if found.missing or found.damaged else "OK: "
@@ -133,7 +127,7 @@ async def _back_up(settings: Settings, target: str, keep: int) -> Copied:
     uri = _uri(target)
     if _is_within(uri, settings.storage) or _is_within(settings.storage, uri):
         raise InvalidInput("The target is the storage, or one is in the other: name another place")
-    async with opened(settings) as (storage, database), _opened_target(settings, uri) as there:
+    async with open_service(settings) as (storage, database), _opened_target(settings, uri) as there:
         with Progress("copying") as bar:
             return await back_up(storage, database, there, keep=keep, progress=bar.advance)
 
@@ -176,7 +170,7 @@ async def _check(settings: Settings, *, read: bool, delete_unknown: bool) -> Che
 
     worker = Worker(settings.worker_threads)
     try:
-        async with opened(settings) as (storage, database):
+        async with open_service(settings) as (storage, database):
             return await check(storage, database, worker, read=read, delete_unknown=delete_unknown)
     finally:
         await worker.close()

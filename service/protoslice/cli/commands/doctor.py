@@ -14,8 +14,7 @@ from protoslice import varints
 from protoslice.cli.commands.probes import CHECKS, Check, Inconclusive, Target
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.remote import client_of
-from protoslice.cli.options import Json
-from protoslice.cli.service import check_environment
+from protoslice.cli.options import Json, check_environment
 from protoslice.cli.tables import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
 from protoslice.references import ref_on, service_url

@@ -1,4 +1,4 @@
-"""The verb `erase`, which imports the service when it runs."""
+"""The command `erase`."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ import re
 import sys
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from protoslice.cli.commands.database import DatabaseUrl
 from protoslice.cli.errors import ExitCode
-from protoslice.cli.options import Json, StorageUri
-from protoslice.cli.service import opened, service_settings, system_user
+from protoslice.cli.options import DatabaseUrl, Json, StorageUri, open_service, service_settings
 from protoslice.cli.tables import agreed, note, print_json, print_table, say
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
@@ -68,15 +66,13 @@ def erase(
     found = asyncio.run(_found(settings, store, None if every_space else space))
     if not as_json:
         _show(found)
-    if not yes and not _agreed(found):
+    if not yes and not _confirmed(found):
         note("nothing was erased")
         return
     left = asyncio.run(_erased(settings, found))
     digest = found[0].digest
     if as_json:
-        print_json(
-            {"store": digest, "erased": [asdict(each) for each in found], "remains": [asdict(each) for each in left]}
-        )
+        print_json({"store": digest, "erased": found, "remains": left})
     else:
         say(_outcome(found, left))
         print_table(["remains in", "what", "until", "sooner"], [[x.place, x.what, x.until, x.sooner] for x in left])
@@ -104,17 +100,17 @@ def _show(found: Sequence[Erasable]) -> None:
     sys.stdout.flush()
 
 
-def _agreed(found: Sequence[Erasable]) -> bool:
+def _confirmed(found: Sequence[Erasable]) -> bool:
     store = f"store {found[0].digest[:12]}"
     return agreed(f"erase {store} for good?", f"{store.capitalize()} would be erased for good: pass --yes to erase it")
 
 
 @asynccontextmanager
-async def _opened(settings: Settings, space: str | None) -> AsyncIterator[tuple[Storage, Database, list[str]]]:
+async def _open(settings: Settings, space: str | None) -> AsyncIterator[tuple[Storage, Database, list[str]]]:
     """Yield the storage, the catalogue, and the names of spaces: of one that exists, or of all."""
     from protoslice.catalog.erasing import spaces
 
-    async with opened(settings) as (storage, database):
+    async with open_service(settings, audited=True) as (storage, database):
         names = await spaces(database)
         if space is not None and space not in names:
             raise NotFound(f"No space {space!r}")
@@ -125,7 +121,7 @@ async def _found(settings: Settings, store: str, space: str | None) -> list[Eras
     """Return the spaces that have the store, or had it before an erasure that may have been interrupted."""
     from protoslice.catalog.erasing import Eraser
 
-    async with _opened(settings, space) as (_, database, spaces):
+    async with _open(settings, space) as (_, database, spaces):
         found = {each: await Eraser(database, each).starting_with(store) for each in spaces}
         digests = set[str]().union(*found.values())
         if not digests:
@@ -138,11 +134,9 @@ async def _found(settings: Settings, store: str, space: str | None) -> list[Eras
 
 async def _erased(settings: Settings, found: Sequence[Erasable]) -> list[Remainder]:
     from protoslice.catalog.erasing import Eraser
-    from protoslice.database.transactions import ACTOR, LOCAL, Actor
     from protoslice.stores.collection import empty_trash, stranded
 
-    async with _opened(settings, None) as (storage, database, spaces):
-        ACTOR.set(Actor(LOCAL, system_user()))
+    async with _open(settings, None) as (storage, database, spaces):
         digest = found[0].digest
         keys, left = list[str](), list[Remainder]()
         for each in found:

@@ -1,8 +1,8 @@
-"""The verbs for message types on a service: `schema put`, `schema ls`, `schema show`, `schema rm`."""
+"""The commands of the group `schema`: message types on a service."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -13,7 +13,7 @@ from protoslice.cli.models.remote import client_of
 from protoslice.cli.models.schema_files import descriptor_set_in
 from protoslice.cli.options import Force, Json, ServiceUrl
 from protoslice.cli.progress import Progress
-from protoslice.cli.tables import print_json, print_table, say, utc
+from protoslice.cli.tables import print_items, print_json, say
 from protoslice.references import service_url
 from protoslice.sizes import format_size
 from protoslice.sources.ropes import Rope
@@ -33,11 +33,11 @@ def put(
     """
     data = descriptor_set_in(file)
     with client_of(service_url(url)) as client:
-        kept = client.put_schema(name, data)
+        made = client.put_schema(name, data)
     if as_json:
-        print_json(_facts(kept))
+        print_json(made)
     else:
-        say(f"{kept.name}: {kept.messages} message types in {format_size(kept.size)}")
+        say(f"{made.name}: {made.messages} message types in {format_size(made.size)}")
 
 
 def ls(url: ServiceUrl = None, as_json: Json = False) -> None:
@@ -46,12 +46,13 @@ def ls(url: ServiceUrl = None, as_json: Json = False) -> None:
     Example: protoslice schema ls
     """
     with client_of(service_url(url)) as client:
-        kept = list(client.schemas())
-    if as_json:
-        print_json([_facts(each) for each in kept])
-        return
-    rows = [[each.name, str(each.messages), format_size(each.size), f"{each.updated:%Y-%m-%d %H:%M}"] for each in kept]
-    print_table(["schema", "message types", "size", "put"], rows, right=(1, 2))
+        columns: dict[str, Callable[[Any], object]] = {
+            "schema": lambda schema: schema.name,
+            "message types": lambda schema: schema.messages,
+            "size": lambda schema: format_size(schema.size),
+            "put": lambda schema: schema.updated,
+        }
+        print_items(client.schemas(), columns, as_json=as_json, right=(1, 2))
 
 
 def show(
@@ -88,8 +89,3 @@ def rm(name: Name, url: ServiceUrl = None) -> None:
     """
     with client_of(service_url(url)) as client:
         client.delete_schema(name)
-
-
-def _facts(kept: Any) -> dict[str, object]:
-    """A schema, as the service's own JSON has it."""
-    return asdict(kept) | {"updated": utc(kept.updated)}

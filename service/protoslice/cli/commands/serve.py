@@ -1,18 +1,21 @@
-"""The verbs of the service: `serve`, `config`. They import the web stack when one of them runs."""
+"""The commands that run and configure a service: `serve`, `config`, `database`."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from protoslice.cli.errors import ExitCode
-from protoslice.cli.options import Json, StorageUri
-from protoslice.cli.service import service_settings
+from protoslice.cli.options import DatabaseUrl, Json, StorageUri, open_service, service_settings
 from protoslice.cli.tables import print_json, say
 from protoslice.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from protoslice.server.settings import Settings
 
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on.", show_default="127.0.0.1")]
 Port = Annotated[
@@ -53,7 +56,7 @@ def serve(
 
     try:
         run(settings)
-    except KeyboardInterrupt:  # as people end a service; its log has told what there is to tell
+    except KeyboardInterrupt:  # how people end a service; its log says the rest
         raise typer.Exit(ExitCode.INTERRUPTED) from None
 
 
@@ -66,7 +69,7 @@ def config(as_json: Json = False) -> None:
 
     settings = service_settings()
     shown = {environment_name(name): value for name, value in settings.shown().items()}
-    told = _told_issuers(settings.issuers)
+    rules = _issuer_rules(settings.issuers)
     if as_json:
         print_json(shown)
         return
@@ -74,12 +77,12 @@ def config(as_json: Json = False) -> None:
     for name, value in shown.items():
         say(f"# {descriptions.get(name) or 'File with the value of ' + name.removesuffix('_FILE')}")
         say(f"{name}={_plain(value)}")
-    for line in told:
+    for line in rules:
         say(f"# {line}")
 
 
-def _told_issuers(file: Path | None) -> list[str]:
-    """Rules of a file of issuers, one a line; `InvalidInput` for mistakes in it."""
+def _issuer_rules(file: Path | None) -> list[str]:
+    """Return the rules in a file of issuers as lines; raise `InvalidInput` for mistakes in it."""
     if file is None:
         return []
     from protoslice.server.auth.oidc.issuers import read_issuers
@@ -93,3 +96,56 @@ def _plain(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(value)
     return json.dumps(value) if isinstance(value, dict | bool) else str(value)
+
+
+def upgrade(storage: StorageUri = None, database: DatabaseUrl = None, as_json: Json = False) -> None:
+    """Create the tables of the database, or bring them to this version.
+
+    Stop the service first. A SQLite file is copied before it is changed. `serve` does the same for SQLite, so only
+    PostgreSQL needs this command.
+
+    Example: protoslice database upgrade --database postgresql://protoslice@db.example/protoslice
+    """
+    settings = service_settings(storage=storage, database=database)
+    from protoslice.catalog.marker import upgrade_catalogue
+
+    options = settings.plain_storage_options()
+    before, after = asyncio.run(upgrade_catalogue(settings.storage, options, settings.database))
+    if as_json:
+        print_json({"before": before, "after": after})
+    elif before == after:
+        say(f"The database has schema {after} already")
+    else:
+        say(f"Upgraded the database from schema {before} to {after}")
+
+
+def access(
+    mode: Annotated[
+        str | None, typer.Argument(metavar="MODE", help="tokens or open; without it, the mode is shown.")
+    ] = None,
+    storage: StorageUri = None,
+    database: DatabaseUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Show or change whether a service requires tokens or is open to everyone.
+
+    The database keeps the mode of the first start, and a service that is set to another one does not start. Stop all
+    processes of the service before a change.
+
+    Example: protoslice database access tokens --storage /var/lib/protoslice
+    """
+    settings = service_settings(storage=storage, database=database)
+    found = asyncio.run(_access(settings, mode))
+    if as_json:
+        print_json({"access": found})
+    else:
+        say(f"access: {found or 'not decided before the first start'}")
+
+
+async def _access(settings: Settings, mode: str | None) -> str | None:
+    from protoslice.server.auth.mode import change_mode, kept_mode
+
+    async with open_service(settings) as (_, database):
+        if mode is not None:
+            await change_mode(database, mode)
+        return await kept_mode(database)

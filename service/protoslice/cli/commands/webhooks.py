@@ -1,16 +1,15 @@
-"""The verbs about webhooks: `webhook put`, `ls`, `letters`, `redeliver`, `rm`."""
+"""The commands of the group `webhook`."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from protoslice.cli.commands.access import Service
 from protoslice.cli.models.remote import client_of
-from protoslice.cli.options import Json
-from protoslice.cli.tables import note, print_json, print_table, say, utc
+from protoslice.cli.options import Json, SpaceUrl
+from protoslice.cli.tables import note, print_items, print_json, say
 from protoslice.facts import EventLetter, WebhookFacts
 from protoslice.references import service_url
 
@@ -23,7 +22,7 @@ def put(
     event: Annotated[
         list[str] | None, typer.Option(metavar="EVENT", help="Event type, such as tag.set; repeatable; default: all.")
     ] = None,
-    url: Service = None,
+    url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
     """Create or replace a webhook, and print its secret (only once).
@@ -33,23 +32,24 @@ def put(
     with client_of(service_url(url)) as client:
         made = client.put_webhook(name, receiver, events=event or ())
     if as_json:
-        print_json(_facts(made))
+        print_json(made)
         return
     print(made.secret)
     note(f"Webhook {made.name}: secret (shown only once)")
 
 
-def ls(url: Service = None, as_json: Json = False) -> None:
+def ls(url: SpaceUrl = None, as_json: Json = False) -> None:
     """List the webhooks of a space.
 
     Example: protoslice webhook ls --url http://models.example/spaces/team
     """
     with client_of(service_url(url)) as client:
-        found = list(client.webhooks())
-    if as_json:
-        print_json([_facts(each) for each in found])
-        return
-    print_table(["name", "receiver", "events"], [[each.name, each.url, " ".join(each.events)] for each in found])
+        columns: dict[str, Callable[[WebhookFacts], object]] = {
+            "name": lambda hook: hook.name,
+            "receiver": lambda hook: hook.url,
+            "events": lambda hook: hook.events,
+        }
+        print_items(client.webhooks(), columns, as_json=as_json)
 
 
 def letters(
@@ -57,7 +57,7 @@ def letters(
     dead: Annotated[
         bool, typer.Option("--dead", help="List events that failed permanently, instead of pending ones.")
     ] = False,
-    url: Service = None,
+    url: SpaceUrl = None,
     as_json: Json = False,
 ) -> None:
     """List the events not yet delivered to a webhook.
@@ -65,15 +65,17 @@ def letters(
     Example: protoslice webhook letters ci --dead
     """
     with client_of(service_url(url)) as client:
-        found = list(client.letters(name, dead=dead))
-    if as_json:
-        print_json([_facts(each) for each in found])
-        return
-    rows = [[each.id, each.type, each.subject, str(each.attempts), each.error] for each in found]
-    print_table(["id", "event", "subject", "attempts", "error"], rows)
+        columns: dict[str, Callable[[EventLetter], object]] = {
+            "id": lambda event: event.id,
+            "event": lambda event: event.type,
+            "subject": lambda event: event.subject,
+            "attempts": lambda event: event.attempts,
+            "error": lambda event: event.error,
+        }
+        print_items(client.letters(name, dead=dead), columns, as_json=as_json)
 
 
-def redeliver(name: Name, url: Service = None) -> None:
+def redeliver(name: Name, url: SpaceUrl = None) -> None:
     """Deliver the failed events of a webhook again.
 
     Example: protoslice webhook redeliver ci
@@ -82,16 +84,10 @@ def redeliver(name: Name, url: Service = None) -> None:
         say(f"{client.redeliver(name)} events queued for delivery")
 
 
-def rm(name: Name, url: Service = None) -> None:
+def rm(name: Name, url: SpaceUrl = None) -> None:
     """Remove a webhook and its undelivered events.
 
     Example: protoslice webhook rm ci
     """
     with client_of(service_url(url)) as client:
         client.remove_webhook(name)
-
-
-def _facts(of: WebhookFacts | EventLetter) -> dict[str, object]:
-    facts = asdict(of)
-    times = {"created", "written"} & facts.keys()
-    return facts | {name: utc(facts[name]) for name in times}

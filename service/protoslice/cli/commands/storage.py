@@ -1,27 +1,25 @@
-"""The verbs that look after storage: `gc`, `storage check`, `storage usage`.
-
-Each imports the service when it runs.
-"""
+"""The commands that look after storage: `gc` and those of the group `storage`."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from protoslice.cli.errors import ExitCode
-from protoslice.cli.options import Json, StorageUri
-from protoslice.cli.service import opened, service_settings
-from protoslice.cli.tables import print_json, print_pairs, print_table, say
+from protoslice.cli.options import Json, StorageUri, open_service, service_settings
+from protoslice.cli.tables import print_items, print_json, print_pairs, print_table, say
 from protoslice.errors import StorageUnavailable
 from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
     from protoslice.server.settings import Settings
     from protoslice.storage import Abilities
+    from protoslice.storage.registry import Scheme
     from protoslice.stores import GarbageReport
     from protoslice.stores.collection import Usage
     from protoslice.testing.check import Outcome, Report
@@ -87,7 +85,7 @@ def gc(
 async def _collect(settings: Settings, grace_seconds: float, unfinished_seconds: float, dry_run: bool) -> GarbageReport:
     from protoslice.stores.collection import collect_garbage, doubt_clock
 
-    async with opened(settings) as (storage, database):
+    async with open_service(settings) as (storage, database):
         if not dry_run and (wait := (await doubt_clock(database))[0]):
             raise StorageUnavailable(
                 "The clock of the database was set ahead since the last collection on this machine: set it right, or "
@@ -139,12 +137,12 @@ def schemes(as_json: Json = False) -> None:
     """
     from protoslice.storage.registry import described
 
-    found = described()
-    if as_json:
-        print_json([asdict(each) for each in found])
-        return
-    rows = [[each.scheme, each.package, each.problem or _able(each.abilities)] for each in found]
-    print_table(["scheme", "package", "abilities"], rows)
+    columns: dict[str, Callable[[Scheme], object]] = {
+        "scheme": lambda each: each.scheme,
+        "package": lambda each: each.package,
+        "abilities": lambda each: each.problem or _able(each.abilities),
+    }
+    print_items(described(), columns, as_json=as_json)
 
 
 def _able(abilities: Abilities | None) -> str:
@@ -167,7 +165,7 @@ def usage(
     settings = service_settings(storage=uri)
     found = asyncio.run(_usage(settings))
     if as_json:
-        print_json({space: asdict(each) for space, each in found.items()})
+        print_json(found)
         return
     rows = [
         [str(each.stores), *map(format_size, (each.logical_bytes, each.stored_bytes)), space]
@@ -181,7 +179,7 @@ async def _usage(settings: Settings) -> dict[str, Usage]:
     from protoslice.stores.collection import usage_of
 
     found: dict[str, Usage] = {}
-    async with opened(settings) as (_, database):
+    async with open_service(settings) as (_, database):
         while rows := await SpaceTable(database).page(_PAGE, max(found, default="")):
             for row in rows:
                 found[row.name] = usage_of(row)
@@ -189,8 +187,12 @@ async def _usage(settings: Settings) -> dict[str, Usage]:
 
 
 def _as_json(report: Report) -> dict[str, object]:
-    promises = [{"promise": outcome.promise, "error": outcome.error} for outcome in report.outcomes]
-    return {"kept": report.kept, "unsafe": report.unsafe, "abilities": asdict(report.abilities), "promises": promises}
+    return {
+        "kept": report.kept,
+        "unsafe": report.unsafe,
+        "abilities": report.abilities,
+        "promises": [{"promise": outcome.promise, "error": outcome.error} for outcome in report.outcomes],
+    }
 
 
 def _show_outcome(outcome: Outcome) -> None:
