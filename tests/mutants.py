@@ -581,7 +581,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "        self.database.check_writable()\n", "", "tests/server/auth/test_read_only.py",
     ),
     Mutant(
-        "a store that was sent again is opened by its own row", "serving/open_stores.py",
+        "a store that was sent again is opened by its own row", "serving/opened.py",
         "(*place, manifest.row), open)", "(*place, 0), open)", "tests/serving/test_open_stores.py",
     ),
     Mutant(

@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from tests.support.golden import MANIFEST, stored
 from tests.support.protos.writer import varint
 
-from protoslice.detection import HEAD, Detection, detect, detect_message
+from protoslice.detection import HEAD, Detection, detect, detect_message, is_consistent
 from protoslice.detection.magic import outer_fields
-from protoslice.detection.probe import is_consistent
 from protoslice.schema import bundled
 from protoslice.schema.types import bundled_bytes
 

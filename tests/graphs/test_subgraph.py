@@ -13,7 +13,7 @@ from tests.support.golden import folder
 from protoslice import open_model
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.facts import GraphNode, Neighbourhood
-from protoslice.graphs import GraphQuery, Graphs, dialects, subgraph
+from protoslice.graphs import GraphQuery, Graphs, graphs, subgraph
 
 
 def looked(message: Any, **query: Any) -> Neighbourhood:
@@ -73,8 +73,8 @@ def test_attributes_beyond_those_told_are_not_written() -> None:
     node = onnx_model([(["y"], [])]).graph.node[0]
     for at in range(100):
         node.attribute.add(name=f"a{at}", i=at)
-    with patch.object(dialects, "_text", return_value="text") as written:
-        assert len(dialects.DIALECTS[1].attributes(node)) == 64
+    with patch.object(graphs, "_text", return_value="text") as written:
+        assert len(graphs.DIALECTS[1].attributes(node)) == 64
     assert written.call_count == 64
 
 

@@ -23,7 +23,7 @@ from protoslice.errors import (
     Unsupported,
 )
 from protoslice.ingest import external
-from protoslice.serving import StoreOptions, external_objects
+from protoslice.serving import StoreOptions, shared
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, ObjectKey, ObjectStat, Span, Storage
 from protoslice.stores import IngestRequest, Stores
 from protoslice.views import chunks, documents, tensors
@@ -96,7 +96,7 @@ def test_chunked_protos_in_place(tmp_path: Path) -> None:
 def test_indexing_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Call] = []
     monkeypatch.setattr(
-        external_objects, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        shared, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     uri = put(tmp_path, "model.onnx", onnx(*[2_000_000] * 10))
 
@@ -116,7 +116,7 @@ def test_indexing_reads_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_an_object_is_looked_at_once_however_many_files_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[Call] = []
     monkeypatch.setattr(
-        external_objects, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        shared, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     model, notes = put(tmp_path, "model.onnx", onnx(100)), put(tmp_path, "notes", b"a text")
     files = {f"{n}": notes for n in range(50)} | {"model.onnx": model} | {f"more/{n}": notes for n in range(50)}
@@ -149,7 +149,7 @@ def test_objects_that_never_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             raise AssertionError
 
     monkeypatch.setattr(external, "SECONDS", 0.05)
-    monkeypatch.setattr(external_objects, "open_source", lambda root, *_, **__: Silent(str(tmp_path)))
+    monkeypatch.setattr(shared, "open_source", lambda root, *_, **__: Silent(str(tmp_path)))
     uri = put(tmp_path, "model.onnx", MODEL)
 
     async def work(stores: Stores, storage: Storage) -> None:
@@ -328,7 +328,7 @@ class Waits(MemoryStorage):
 @pytest.mark.parametrize("sizes", [[70_000] * 200, [400_000] * 100, [100_000, 3000, 300_000] * 40], ids=len)
 async def test_parts_of_like_sizes_are_read_side_by_side(monkeypatch: pytest.MonkeyPatch, sizes: list[int]) -> None:
     bucket = Waits()
-    monkeypatch.setattr(external_objects, "open_source", lambda *_, **__: bucket)
+    monkeypatch.setattr(shared, "open_source", lambda *_, **__: bucket)
     await bucket.put(ObjectKey("model.onnx"), onnx(*sizes))
     async with opened(MemoryStorage(), StoreOptions(register_prefixes=("s3://bucket",))) as stores:
         info = (await stores.register({"model.onnx": "s3://bucket/model.onnx"}, IngestRequest())).store

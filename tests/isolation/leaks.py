@@ -24,7 +24,7 @@ from protoslice.server.auth import tokens
 from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Rule, Scope
 from protoslice.server.routing import routes_of
 from protoslice.server.settings import Settings
-from protoslice.serving.open_stores import OpenStores
+from protoslice.serving.opened import OpenStores
 from protoslice.stores import ResultPage
 
 Planting = Callable[[pytest.MonkeyPatch], None]

@@ -13,8 +13,7 @@ from google.protobuf.json_format import ParseError as JsonError
 from google.protobuf.text_format import Parse, ParseError
 
 from protoslice.schema import from_descriptor_set
-from protoslice.schema.closed_enums import MOST
-from protoslice.schema.rendering import render
+from protoslice.schema.rendering import MAX_UNDECLARED, render
 
 _ENUM: Final = 'field {{ name: "{}" number: {} type: TYPE_ENUM label: LABEL_{} type_name: ".p.E" }} '
 _MESSAGE: Final = 'field {{ name: "{}" number: {} type: TYPE_MESSAGE label: LABEL_{} type_name: "{}" }} '
@@ -99,7 +98,7 @@ def test_a_text_like_a_placeholder_stays() -> None:
 
 
 def test_many_undeclared_values_are_refused() -> None:
-    packed = b"".join(bytes([each & 0x7F | 0x80, each >> 7]) for each in range(2, MOST + 3))
+    packed = b"".join(bytes([each & 0x7F | 0x80, each >> 7]) for each in range(2, MAX_UNDECLARED + 3))
     head = b"\x12" + bytes([len(packed) & 0x7F | 0x80, len(packed) >> 7])
-    with pytest.raises(ValueError, match=re.escape(f"more than {MOST} enum values")):
+    with pytest.raises(ValueError, match=re.escape(f"more than {MAX_UNDECLARED} enum values")):
         _rendered("json", head + packed)

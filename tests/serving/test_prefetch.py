@@ -16,7 +16,7 @@ from tests.support.golden import CHUNKED
 from tests.support.stores import collect_garbage, derived_in, in_files, onnx, opened, read, upload
 
 from protoslice.server.api.encoding import encode_items
-from protoslice.serving import StoreOptions, external_objects
+from protoslice.serving import StoreOptions, shared
 from protoslice.serving.prefetch import SavedReads, StridePredictor
 from protoslice.serving.stored import SUM_BLOCK
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage
@@ -41,7 +41,7 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Every call for objects in place, which lie below the temporary folder."""
     calls: list[Call] = []
     monkeypatch.setattr(
-        external_objects, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
+        shared, "open_source", lambda root, *_, **__: MeteredStorage(FileStorage(str(tmp_path)), calls.append)
     )
     return calls
 

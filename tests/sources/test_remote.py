@@ -14,10 +14,9 @@ from tests.support.s3 import RawBucket, emulator
 from tests.support.web import web_server
 
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, LimitExceeded, NotFound, Unsupported
-from protoslice.sources import remote as folders
+from protoslice.sources import opening as folders
 from protoslice.sources.files import FileSource
-from protoslice.sources.opening import as_source
-from protoslice.sources.remote import ObjectSource, open_folder, open_object
+from protoslice.sources.opening import ObjectSource, as_source, open_folder, open_object
 from protoslice.storage import ObjectKey, open_storage
 from protoslice.uris import is_uri
 

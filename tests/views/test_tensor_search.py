@@ -19,9 +19,8 @@ from protoslice.tensors.dtypes import DTYPES
 from protoslice.tensors.listing import Tensors, natural
 from protoslice.tensors.model import Tensor, Unreadable
 from protoslice.views import tensor_names as grouping
-from protoslice.views import tensor_search as searching
-from protoslice.views.tensor_names import NamedTensors, totals_of
-from protoslice.views.tensor_search import NameSearch, page_job
+from protoslice.views import tensor_names as searching
+from protoslice.views.tensor_names import NamedTensors, NameSearch, page_job, totals_of
 
 T = TypeVar("T")
 NAMES = st.lists(st.text("ab12./", min_size=1, max_size=8), max_size=25)

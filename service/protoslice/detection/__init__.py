@@ -1,15 +1,287 @@
-"""Detection of a file's kind and message type from its first kilobytes and its name."""
+"""Detect the kind and the message type of a file by its first kilobytes, which are walked tolerantly, and its name."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import cache
+from itertools import islice
 from typing import Final, Literal
 
+from google.protobuf.descriptor import FieldDescriptor as F
+
+from protoslice import varints
+from protoslice._core import Schema
 from protoslice.detection import magic
-from protoslice.detection.probe import Evidence, TypeLookup, is_consistent, score
 from protoslice.schema.types import bundled
 from protoslice.sources.source import RangeSource
+
+FieldRow = tuple[int, str, int, bool, int, int]
+"""Number, name, type as in descriptor.proto, repeated, oneof from 1, number of the message or enum."""
+
+MAX_FIELDS = 600
+"""Limit of fields in one walk, which bounds its time for a hostile file."""
+
+MAX_DEPTH = 24
+_VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
+_FIXED = {
+    F.TYPE_DOUBLE: 8,
+    F.TYPE_FIXED64: 8,
+    F.TYPE_SFIXED64: 8,
+    F.TYPE_FLOAT: 4,
+    F.TYPE_FIXED32: 4,
+    F.TYPE_SFIXED32: 4,
+}
+_WIRE_OF_SIZE = {8: _FIXED64, 4: _FIXED32}
+_SIZE_OF_WIRE = {_FIXED64: 8, _FIXED32: 4}
+_LENGTH_TYPES = {F.TYPE_STRING, F.TYPE_BYTES, F.TYPE_MESSAGE}
+_NARROW = {F.TYPE_INT32, F.TYPE_UINT32, F.TYPE_SINT32}
+_CONTROL = frozenset(range(32)) - frozenset(b"\t\n\r") | {127}
+
+
+@dataclass(frozen=True, slots=True)
+class TypeLookup:
+    """The engine's table of a type, indexed by field numbers."""
+
+    fields: tuple[dict[int, FieldRow], ...]
+    enums: tuple[frozenset[int], ...]
+
+    @classmethod
+    def of(cls, table: Schema) -> TypeLookup:
+        """The lookup for `table`."""
+        fields = tuple({row[0]: row for row in rows} for _, _, rows in table.messages)
+        return cls(fields, tuple(frozenset(values.values()) for values in table.enums))
+
+
+@dataclass(slots=True)
+class Evidence:
+    """Result of a walk: `weight` for the type, `doubt` against it, and number paths of the fields met.
+
+    `broken` is True when the fields of the root do not parse, so that the bytes begin no message of any type.
+    """
+
+    weight: float = 0.0
+    doubt: float = 0.0
+    seen: set[tuple[int, ...]] = field(default_factory=set)
+    broken: bool = False
+
+    @property
+    def score(self) -> float:
+        """Score for comparisons between types, in which doubts count four times."""
+        return self.weight - 4 * self.doubt
+
+
+def score(head: bytes, shape: TypeLookup) -> Evidence:
+    """Evidence that `head`, the beginning of a file of any length, is the root type of `shape`."""
+    walk = _Walk(head, shape)
+    walk.message(0, _ENDLESS, 0, ())
+    return walk.found
+
+
+_ENDLESS = 1 << 63
+_CUT, _BAD = -1, -2
+
+
+class _Walk:
+    def __init__(self, head: bytes, shape: TypeLookup) -> None:
+        self.head, self.shape, self.found, self.budget = head, shape, Evidence(), MAX_FIELDS
+
+    def message(self, start: int, end: int, index: int, path: tuple[int, ...]) -> None:
+        """Walk the message from `start` to its declared `end`, which may lie beyond the head."""
+        fields, met, at = self.shape.fields[index], set[int](), start
+        while 0 <= at < min(end, len(self.head)) and self._goes_on():
+            tag, at = self._varint(at)
+            number = tag >> 3
+            if at < 0 or not 0 < number < 1 << 29:
+                self._broken(at, end)
+                return
+            row = fields.get(number)
+            if row is not None:
+                self._met(row, met, (*path, number))
+            at = self._value(row, tag & 7, at, end, (*path, number))
+
+    def _goes_on(self) -> bool:
+        """True while the budget of fields lasts and the type is not ruled out."""
+        self.budget -= 1
+        return self.budget >= 0 and self.found.doubt < 15 + self.found.weight
+
+    def _broken(self, at: int, end: int) -> int:
+        """Count a value that does not parse, unless the head ends within it; returns `_BAD`."""
+        if at != _CUT or end <= len(self.head):
+            self.found.doubt += 1.5
+            self.found.broken |= end == _ENDLESS
+        return _BAD
+
+    def _met(self, row: FieldRow, met: set[int], path: tuple[int, ...]) -> None:
+        if row[0] in met and not row[3]:
+            self.found.doubt += 2
+        met.add(row[0])
+        if len(path) <= 2:
+            self.found.seen.add(path)
+
+    def _value(self, row: FieldRow | None, wire: int, at: int, end: int, path: tuple[int, ...]) -> int:
+        """Judge one value; returns the offset of the next field, negative when this message cannot go on."""
+        size, value = _SIZE_OF_WIRE.get(wire, 0), 0
+        if wire in (_VARINT, _LENGTH):
+            value, at = self._varint(at)
+            size = value if wire == _LENGTH else 0
+        elif not size:
+            return self._broken(_BAD, end)
+        if at < 0 or at + size > end:
+            return self._broken(at, end)
+        if row is None:
+            self.found.doubt += 4 if len(path) == 1 else 2
+        else:
+            self._judge(row, wire, (at, at + size, value), path)
+        return at + size
+
+    def _judge(self, row: FieldRow, wire: int, value: tuple[int, int, int], path: tuple[int, ...]) -> None:
+        kind = row[2]
+        if wire == _LENGTH and kind in _LENGTH_TYPES:
+            self._length_delimited(row, value[0], value[1], path)
+        elif wire == _LENGTH and row[3]:
+            self._packed(kind, value[0], value[1])
+        elif wire == _VARINT and kind not in _LENGTH_TYPES and kind not in _FIXED:
+            self._number(row, value[2])
+        elif wire == _WIRE_OF_SIZE.get(_FIXED.get(kind, 0)):
+            self.found.weight += 0.25
+        else:
+            self.found.doubt += 10 if len(path) == 1 else 5
+
+    def _length_delimited(self, row: FieldRow, start: int, end: int, path: tuple[int, ...]) -> None:
+        if row[2] == F.TYPE_STRING:
+            self._string(self.head[start:end], cut=end > len(self.head))
+        elif row[2] == F.TYPE_BYTES or len(path) >= MAX_DEPTH or start == end:
+            self.found.weight += 0.1
+        else:
+            self.found.weight += 0.5
+            self.message(start, end, row[5], path)
+
+    def _packed(self, kind: int, start: int, end: int) -> None:
+        whole = (end - start) % _FIXED.get(kind, 1) == 0
+        if kind not in _FIXED and start < end <= len(self.head):
+            whole = self.head[end - 1] < 0x80
+        self.found.weight += 0.25 if whole else 0
+        self.found.doubt += 0 if whole else 4
+
+    def _string(self, data: bytes, *, cut: bool) -> None:
+        try:
+            data.decode() if not cut else data[: max(len(data) - 3, 0)].decode(errors="strict")
+        except UnicodeDecodeError as error:
+            if not cut or error.start < len(data) - 6:
+                self.found.doubt += 3
+            return
+        if any(byte in _CONTROL for byte in data[:256]):
+            self.found.doubt += 3
+        elif data:
+            self.found.weight += 1 + min(len(data), 32) / 16
+
+    def _number(self, row: FieldRow, value: int) -> None:
+        kind = row[2]
+        if kind == F.TYPE_ENUM:
+            known = _signed32(value) in self.shape.enums[row[5]]
+            self.found.weight += 0.5 if known else 0
+            self.found.doubt += 0 if known else 1
+        elif (kind == F.TYPE_BOOL and value > 1) or (kind in _NARROW and 1 << 32 <= value < (1 << 64) - (1 << 31)):
+            self.found.doubt += 2
+        else:
+            self.found.weight += 0.25
+
+    def _varint(self, at: int) -> tuple[int, int]:
+        """Value and end of a varint; the end is `_CUT` at the head's end, `_BAD` above ten bytes."""
+        value, end = varints.read(self.head, at)
+        if end < 0:
+            return 0, _CUT if at + 10 >= len(self.head) else _BAD
+        return value & 0xFFFF_FFFF_FFFF_FFFF, end
+
+
+def _signed32(value: int) -> int:
+    value &= 0xFFFF_FFFF
+    return value - (1 << 32) if value >> 31 else value
+
+
+_MAX_OF_TENSOR = 64
+"""Limit of fields in a check of values."""
+_MAX_DIMS = 256
+
+_Dims = Callable[[int, int, int, bytes], list[int]]
+
+_TENSORFLOW_BITS = {1: 32, 2: 64, 3: 32, 4: 8, 5: 16, 6: 8, 8: 64, 9: 64, 10: 8, 14: 16, 17: 16, 18: 128, 19: 16}
+_TENSORFLOW_BITS |= {22: 32, 23: 64, 24: 8, 25: 8, 26: 8, 27: 8, 28: 8, 29: 8, 30: 8, 31: 8, 32: 8, 33: 8}
+_ONNX_BITS = {1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128}
+_ONNX_BITS |= {16: 16, 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2, 27: 6, 28: 6}
+_TYPE_NAME = re.compile(rb"[A-Za-z_]\w*(\.[A-Za-z_]\w*)+")
+
+
+def is_consistent(head: bytes, name: str) -> bool:
+    """True when the values in `head` are consistent with the type `name`; False for types without a check."""
+    if name == "tensorflow.TensorProto":
+        return _is_tensor(head, dtype=1, content=4, bits=_TENSORFLOW_BITS, dims=_tensorflow_dims)
+    if name == "onnx.TensorProto":
+        return _is_tensor(head, dtype=2, content=9, bits=_ONNX_BITS, dims=_onnx_dims)
+    return name == "xla.SplitProtoManifest" and _is_manifest(head)
+
+
+def _is_manifest(head: bytes) -> bool:
+    """True when a dotted type name comes first and all other fields are records."""
+    fields = list(_fields(head))
+    named = bool(fields) and fields[0][:2] == (1, _LENGTH) and _TYPE_NAME.fullmatch(fields[0][3]) is not None
+    return named and all(each[:2] == (2, _LENGTH) for each in fields[1:])
+
+
+def _is_tensor(head: bytes, *, dtype: int, content: int, bits: dict[int, int], dims: _Dims) -> bool:
+    """True when the length of the content matches dtype and shape."""
+    width, length, shape = 0, -1, list[int]()
+    for number, wire, value, data in _fields(head):
+        if number == dtype and wire == _VARINT:
+            width = bits.get(value, 0)
+        elif number == content and wire == _LENGTH:
+            length = value
+        else:
+            shape += dims(number, wire, value, data)
+    return width > 0 and length > 0 and bool(shape) and length == -(-math.prod(shape) * width // 8)
+
+
+def _tensorflow_dims(number: int, wire: int, _value: int, data: bytes) -> list[int]:
+    """Dimensions in field 2, a TensorShapeProto; empty for other fields."""
+    if number != 2 or wire != _LENGTH:
+        return []
+    sizes = [list(_fields(dim)) for each, kind, _, dim in _fields(data) if (each, kind) == (2, _LENGTH)]
+    return [next((value for each, _, value, _ in dim if each == 1), 0) for dim in sizes]
+
+
+def _onnx_dims(number: int, wire: int, value: int, data: bytes) -> list[int]:
+    """Dimensions in field 1, packed or not; empty for other fields and above 256 dimensions."""
+    if number != 1:
+        return []
+    sizes = [value] if wire == _VARINT else list(islice(_packed(data), _MAX_DIMS + 1))
+    return sizes if len(sizes) <= _MAX_DIMS else []
+
+
+def _packed(data: bytes) -> Iterator[int]:
+    at = 0
+    while 0 <= at < len(data):
+        value, at = varints.read(data, at)
+        if at > 0:
+            yield value
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    """Fields of a message as far as they parse: number, wire type, value or length, available bytes."""
+    at = 0
+    for _ in range(_MAX_OF_TENSOR):
+        tag, at = varints.read(data, at)
+        wire, start = tag & 7, at
+        value = _SIZE_OF_WIRE.get(wire, -1)
+        if at > 0 and wire in (_VARINT, _LENGTH):
+            value, start = varints.read(data, at)
+        if start < 0 or value < 0:
+            return
+        at = start if wire == _VARINT else start + value
+        yield tag >> 3, wire, value, data[start:at]
+
 
 HEAD = 64 * 1024
 """Bytes at the start of a file that detection looks at; any beyond are ignored."""

@@ -2,21 +2,280 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import lru_cache
-from typing import Final
+import re
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import cache, lru_cache
+from typing import Any, Final
 
-from google.protobuf import json_format, text_format
-from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf import (
+    any_pb2,
+    duration_pb2,
+    empty_pb2,
+    field_mask_pb2,
+    json_format,
+    struct_pb2,
+    text_format,
+    timestamp_pb2,
+    wrappers_pb2,
+)
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, EnumDescriptorProto, FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError, EncodeError, Message
 from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
 
-from protoslice.schema.closed_enums import Undeclared
+from protoslice.errors import InvalidInput
 from protoslice.schema.strings import parsed
 from protoslice.schema.types import MessageTypes, find, from_descriptor_set, pool_of
-from protoslice.schema.well_known import with_well_known
 from protoslice.varints import records
+
+_MODULES: Final = (any_pb2, duration_pb2, empty_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
+_PACKAGE: Final = ("google", "protobuf")
+
+
+def with_well_known(descriptor_set: bytes) -> bytes:
+    """Return the canonical `descriptor_set` with the well-known types in separate files, before all others.
+
+    A kept schema is one file without the names of oneofs. The runtime renders some types of `google.protobuf` in a
+    special form, and identifies them by these names: wrappers by their file, the kinds of a `Value` by their oneof.
+
+    A set stays one file, with the oneof of `Value` named, if it declares such a type in another way or if its packages
+    below `google` depend on each other.
+    """
+    found = FileDescriptorSet.FromString(descriptor_set)
+    if len(found.file) != 1:
+        return descriptor_set
+    divided = _divided(found.file[0])
+    if divided is not None:
+        try:
+            pool_of(divided)
+        except InvalidInput:
+            pass
+        else:
+            return divided
+    _name_oneof(found.file[0])
+    return found.SerializeToString()
+
+
+def _divided(file: FileDescriptorProto) -> bytes | None:
+    """Return the set as files: well-known types, `google.protobuf`, `google`, everything else."""
+    standard = _standard()
+    rest = FileDescriptorProto()
+    rest.CopyFrom(file)
+    files = FileDescriptorSet.FromString(_standard_set()).file
+    names = [each.name for each in files]
+    packages: list[FileDescriptorProto] = []
+    scopes: list[DescriptorProto] = []
+    nested = rest.message_type
+    for part in _PACKAGE:
+        scope = next((each for each in nested if each.name == part), None)
+        if scope is None:
+            break
+        if scope.field or scope.oneof_decl or scope.HasField("options"):
+            return None  # a message
+        scopes.append(scope)
+        nested = scope.nested_type
+    if len(scopes) == len(_PACKAGE):
+        for message in list(scopes[-1].nested_type):
+            known = standard.get(message.name)
+            if known is None:
+                continue
+            if known != message:
+                return None
+            scopes[-1].nested_type.remove(message)
+        for enum in [each for each in scopes[-1].enum_type if each.name == "NullValue"]:
+            scopes[-1].enum_type.remove(enum)
+    for depth in range(len(scopes), 0, -1):
+        scope = scopes[depth - 1]
+        package = FileDescriptorProto(name=f"{'.'.join(_PACKAGE[:depth])}.proto", package=".".join(_PACKAGE[:depth]))
+        package.syntax, package.edition = file.syntax, file.edition
+        package.options.CopyFrom(file.options)
+        package.message_type.extend(scope.nested_type)
+        package.enum_type.extend(scope.enum_type)
+        package.extension.extend(scope.extension)
+        package.dependency.extend([*names, *(each.name for each in packages)])
+        packages.append(package)
+        (scopes[depth - 2].nested_type if depth > 1 else rest.message_type).remove(scope)
+    rest.dependency.extend([*names, *(each.name for each in packages)])
+    return FileDescriptorSet(file=[*files, *packages, rest]).SerializeToString()
+
+
+def _name_oneof(file: FileDescriptorProto) -> None:
+    """Name the oneof of `google.protobuf.Value` as the runtime asks for it."""
+    nested = file.message_type
+    for part in (*_PACKAGE, "Value"):
+        found = next((each for each in nested if each.name == part), None)
+        if found is None:
+            return
+        nested = found.nested_type
+        if part == "Value" and len(found.oneof_decl) == 1:
+            found.oneof_decl[0].name = "kind"
+
+
+@cache
+def _standard_set() -> bytes:
+    """The files of the well-known types, as the runtime brings them."""
+    files = []
+    for module in _MODULES:
+        module.DESCRIPTOR.CopyToProto(file := FileDescriptorProto())
+        files.append(file)
+    return FileDescriptorSet(file=files).SerializeToString()
+
+
+@cache
+def _standard() -> dict[str, DescriptorProto]:
+    """The canonical declaration of each well-known type, by name."""
+    types = from_descriptor_set(_standard_set())
+    found = {}
+    for full_name in types.names():
+        name = full_name.removeprefix("google.protobuf.")
+        if "." in name:
+            continue
+        file = FileDescriptorSet.FromString(types.canonical(full_name)).file[0]
+        scope = file.message_type[0].nested_type[0]
+        found[name] = next(each for each in scope.nested_type if each.name == name)
+    return found
+
+
+MAX_UNDECLARED: Final = 1000
+"""Most different undeclared values in what is rendered at once."""
+
+_ANY: Final = "google.protobuf.Any"
+
+
+class Undeclared:
+    """Values that a closed enum does not declare, collected from messages of one pool, to be shown as numbers.
+
+    The protobuf runtime moves such a value of a proto2 enum to the unknown fields of its message, so JSON and text
+    format drop it, while paths such as `codes[2]` count it. Rendering declares the values that occur under placeholder
+    names, and writes numbers for them.
+    """
+
+    def __init__(self, pool: DescriptorPool) -> None:
+        self._pool = pool
+        self._found: set[tuple[str, int]] = set()
+        # Random, so that no text of a model can look like a placeholder.
+        self._prefix = f"UNDECLARED_{secrets.token_hex(12)}"
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def collect(self, message: Message) -> None:
+        """Add the undeclared enum values in `message`; raise `ValueError` above `MAX_UNDECLARED`."""
+        known = type(message)()
+        known.CopyFrom(message)
+        known.DiscardUnknownFields()  # type: ignore[no-untyped-call, unused-ignore]
+        try:
+            has_unknown = known.ByteSize() != message.ByteSize()
+        except EncodeError:  # it lacks required fields
+            has_unknown = True
+        if has_unknown or _reaches_any(message.DESCRIPTOR):
+            self._walk(message)
+
+    def declared(self, descriptor_set: bytes) -> bytes:
+        """Return `descriptor_set` with a placeholder declared for each value."""
+        files = FileDescriptorSet.FromString(descriptor_set)
+        missing: dict[str, list[int]] = {}
+        for name, number in sorted(self._found):
+            missing.setdefault(name, []).append(number)
+        for file in files.file:
+            self._declare(file.package, file.enum_type, file.message_type, missing)
+        return files.SerializeToString()
+
+    def numbered(self, shown: str) -> str:
+        """Return `shown` with numbers in place of placeholders."""
+        return re.sub(rf'"?{self._prefix}_\d+_(m?)(\d+)"?', lambda at: ("-" if at[1] else "") + at[2], shown)
+
+    def _walk(self, message: Message) -> None:
+        kind = message.DESCRIPTOR
+        if kind.full_name == _ANY:
+            self._walk_any(message)
+        unknowns: Any = UnknownFieldSet(message)
+        for unknown in unknowns:
+            field = _field(self._pool, kind, unknown.field_number)
+            if field is not None:
+                self._add(field, unknown.data)
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                for each in _messages(field, field.message_type, value):
+                    self._walk(each)
+
+    def _walk_any(self, message: Any) -> None:
+        try:
+            kind = self._pool.FindMessageTypeByName(message.type_url.rpartition("/")[2])
+            inner = GetMessageClass(kind).FromString(message.value)
+        except (KeyError, DecodeError):
+            return  # rendering says what is wrong with it
+        self._walk(inner)
+
+    def _add(self, field: FieldDescriptor, data: Any) -> None:
+        if isinstance(data, bytes) and field.message_type is not None and field.message_type.GetOptions().map_entry:
+            self._walk(GetMessageClass(field.message_type).FromString(data))
+        enum = field.enum_type
+        if enum is None or not enum.is_closed or not isinstance(data, int):
+            return
+        if (number := _int32(data)) not in enum.values_by_number:
+            self._found.add((enum.full_name, number))
+        if len(self._found) > MAX_UNDECLARED:
+            raise ValueError(
+                f"the message has more than {MAX_UNDECLARED} enum values that its type does not declare; "
+                "use the binary format instead"
+            )
+
+    def _declare(
+        self,
+        scope: str,
+        enums: Iterable[EnumDescriptorProto],
+        messages: Iterable[DescriptorProto],
+        missing: dict[str, list[int]],
+    ) -> None:
+        for enum in enums:
+            name = f"{scope}.{enum.name}".lstrip(".")
+            for number in missing.get(name, ()):
+                # Values are declared in the scope around their enum: names differ between enums.
+                place = sorted(missing).index(name)
+                sign = "m" if number < 0 else ""
+                enum.value.add(name=f"{self._prefix}_{place}_{sign}{abs(number)}", number=number)
+        for message in messages:
+            self._declare(f"{scope}.{message.name}", message.enum_type, message.nested_type, missing)
+
+
+def _messages(field: FieldDescriptor, kind: Descriptor, value: Any) -> Iterable[Message]:
+    """Return the messages in a field, with those in values of a map."""
+    if not field.is_repeated:
+        return [value]
+    if not kind.GetOptions().map_entry:
+        return value  # type: ignore[no-any-return]
+    return value.values() if kind.fields_by_name["value"].message_type is not None else []
+
+
+def _reaches_any(kind: Any) -> bool:
+    seen, ahead = {kind.full_name}, [kind]
+    while ahead:
+        for field in ahead.pop().fields:
+            inner = field.message_type
+            if inner is not None and inner.full_name not in seen:
+                seen.add(inner.full_name)
+                ahead.append(inner)
+    return _ANY in seen
+
+
+def _field(pool: Any, kind: Any, number: int) -> FieldDescriptor | None:
+    """Return the field or extension of `kind` with this number, None if there is none."""
+    found: FieldDescriptor | None = kind.fields_by_number.get(number)
+    if found is None:
+        with suppress(KeyError):
+            found = pool.FindExtensionByNumber(kind, number)
+    return found
+
+
+def _int32(value: int) -> int:
+    """Return `value` as an enum holds it."""
+    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
+
 
 FORMS: Final = ("json", "text", "jsonl", "texts")
 """Forms of a message. The last two are of a stream with varint lengths: lines of JSON, or texts."""

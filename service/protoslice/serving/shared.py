@@ -6,8 +6,9 @@ Every part that reads or writes in a space gets its `Space`, so that quota, audi
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from protoslice.catalog.derived import DerivedSources, DerivedTable
 from protoslice.catalog.manifest import Manifest, ObjectLocation
@@ -22,18 +23,86 @@ from protoslice.concurrency.gather import both
 from protoslice.concurrency.results import Results
 from protoslice.concurrency.shares import Shares
 from protoslice.database import Database
-from protoslice.errors import DatabaseUnavailable, StorageFull, StorageUnavailable
+from protoslice.errors import (
+    Conflict,
+    DatabaseUnavailable,
+    NotFound,
+    SourceDenied,
+    StorageDenied,
+    StorageFull,
+    StorageUnavailable,
+)
 from protoslice.serving.cache import BlockCache
-from protoslice.serving.external_objects import ExternalObjects
-from protoslice.serving.finding import FilesByDigest, Manifests, StorePages
+from protoslice.serving.finding import FilesByDigest, Manifests, StorePages, TagCache
 from protoslice.serving.joined import open_file_objects
-from protoslice.serving.open_stores import OpenStores
-from protoslice.serving.opened import OpenStore, open_root, records_of
+from protoslice.serving.opened import OpenStore, OpenStores, open_root, records_of
 from protoslice.serving.options import StoreOptions
 from protoslice.serving.schemas import Schemas
-from protoslice.serving.stored import StoredFile, StoredObject, open_object
-from protoslice.serving.tag_cache import TagCache
-from protoslice.storage import Storage
+from protoslice.serving.stored import CHANGED, StoredFile, StoredObject, open_object
+from protoslice.storage import ObjectKey, Storage
+from protoslice.storage.sources import allowed, check_prefixes, open_source
+from protoslice.storage.wrappers import InterceptedStorage, LateCallLimit
+from protoslice.uris import parse_root
+
+T = TypeVar("T")
+
+
+class ExternalObjects:
+    """Storages of external objects, restricted to the operator's prefixes and networks."""
+
+    def __init__(self, options: StoreOptions) -> None:
+        check_prefixes(options.register_prefixes)
+        self._options = options
+        self._storages: dict[str, Storage] = {}
+
+    async def close(self) -> None:
+        """Close the opened storages."""
+        while self._storages:
+            await self._storages.popitem()[1].close()
+
+    async def open(self, stored: ObjectLocation, worker: Worker) -> StoredObject:
+        """Open an external object; `Conflict` when it is missing or has another entity tag or size."""
+        storage, key = self.place(stored.uri or "")
+        try:
+            stat = await storage.stat(key)
+        except NotFound as error:
+            raise Conflict(CHANGED) from error
+        if (stat.etag, stat.size) != (stored.etag, stored.size):
+            raise Conflict(CHANGED)
+        # Without an open file, so that a replaced file is noticed at the next read.
+        return StoredObject(storage, key, stored, None, None, worker)
+
+    def canonical(self, uri: str) -> str:
+        """The canonical form of a URI; raises unless an allowed prefix covers it."""
+        return allowed(uri, self._options.register_prefixes).uri
+
+    def place(self, uri: str) -> tuple[Storage, ObjectKey]:
+        """The storage of a URI, and the key there; raises unless an allowed prefix covers it."""
+        options = self._options
+        place = allowed(uri, options.register_prefixes)
+        storage = self._storages.get(place.root)
+        if storage is None:
+            storage = open_source(
+                place.root,
+                options.register_options.get(parse_root(place.root).scheme),
+                networks=options.register_networks,
+                prefixes=options.register_prefixes,
+            )
+            if not storage.abilities.open_file:
+                storage = LateCallLimit(storage, options.late_calls)
+            storage = self._storages[place.root] = _Source(storage)
+        return storage, place.key
+
+
+class _Source(InterceptedStorage):
+    """Source of registered objects, whose refusals are its owner's and not those of the service's storage."""
+
+    async def intercept(self, name: str, key: ObjectKey | None, call: Callable[[], Awaitable[T]]) -> T:
+        try:
+            return await call()
+        except StorageDenied as error:
+            raise SourceDenied(f"Cannot read the source of a registered object: {error.message}") from None
+
 
 READY_SECONDS = 2
 """Seconds in which a storage that is ready answers."""

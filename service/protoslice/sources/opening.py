@@ -1,17 +1,302 @@
-"""Opening of sources: a path, a URI, bytes or a file object becomes a source, or a set of files."""
+"""Open a path, a URI, bytes or a file object as a source, or a folder as a set of files. Calls block."""
 
 from __future__ import annotations
 
 import io
+import json
 import os
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import aclosing
+from itertools import pairwise
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, Final, TypeVar, cast
 
-from protoslice.errors import InvalidInput
+from protoslice.concurrency.background import BACKGROUND
+from protoslice.concurrency.lru import LruCache
+from protoslice.defaults import MAX_FILES
+from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound
 from protoslice.sources.files import BytesSource, FileObjectSource, FileSource, Folder
-from protoslice.sources.source import Closable, FileSet, RangeSource
-from protoslice.uris import is_uri, local_path
+from protoslice.sources.source import Closable, ClosedAtEnd, FileSet, RangeSource
+from protoslice.storage.interface import ObjectStat, Storage
+from protoslice.storage.keys import ObjectKey
+from protoslice.storage.registry import open_storage
+from protoslice.storage.sources import open_source
+from protoslice.storage.wrappers import PrefixStorage
+from protoslice.uris import is_uri, local_path, parse_root
+
+T = TypeVar("T")
+
+BLOCK: Final = 64 << 10
+"""Bytes of a block, the least that one request reads."""
+_HELD: Final = 64 << 20
+_AT_ONCE: Final = 4 << 20
+"""Bytes of one request; more are read by several side by side."""
+
+
+class BlockingReader:
+    """Reader of one storage; threads may share it. Calls block."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self._held: LruCache[tuple[str, int], bytes] = LruCache(most=_HELD, room=_HELD)
+        self._lock = threading.Lock()
+        self._process: int | None = os.getpid()
+
+    def find(self, key: ObjectKey) -> ObjectStat | None:
+        """Facts of the object, by one request; None when there is no such object."""
+        try:
+            return self._run(lambda: self.storage.stat(key))
+        except NotFound:
+            return None
+
+    def listed(self, prefix: ObjectKey | None, most: int) -> list[ObjectStat]:
+        """The first `most` objects below the folder `prefix`, in key order."""
+
+        async def work() -> list[ObjectStat]:
+            found: list[ObjectStat] = []
+            async with aclosing(self.storage.iterate(prefix, limit=min(most, 1000))) as items:
+                async for item in items:
+                    found.append(item)
+                    if len(found) == most:
+                        break
+            return found
+
+        return self._run(work)
+
+    def held(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
+        """Blocks from `first` to `stop` that were read lately, by number; makes no request."""
+        numbers, name = range(first, stop), found.key.text
+        with self._lock:
+            return {number: data for number in numbers if (data := self._held.get((name, number))) is not None}
+
+    def fetch(self, found: ObjectStat, first: int, stop: int) -> dict[int, bytes]:
+        """The blocks `first` to `stop` by number, by requests of at most 4 MiB side by side.
+
+        `Conflict` when the object was replaced since `found`.
+        """
+        end = min(stop * BLOCK, found.size)
+        spans = list(pairwise([*range(first * BLOCK, end, _AT_ONCE), end]))
+        parts = self._run(lambda: self.storage.get_ranges(found.key, spans, if_etag=found.etag))
+        blocks = dict(enumerate((part[at : at + BLOCK] for part in parts for at in range(0, len(part), BLOCK)), first))
+        with self._lock:
+            for number, data in blocks.items():
+                self._held.put((found.key.text, number), data, len(data))
+        return blocks
+
+    def close(self) -> None:
+        """Close the storage; may be called twice."""
+        if self._process == os.getpid():
+            BACKGROUND.run(self.storage.close())
+        self._process = None
+
+    def _run(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        if self._process is None:
+            raise InvalidInput("The storage is closed; open the URI again")
+        if self._process != os.getpid():
+            # The clients of buckets have threads of their own, which a fork leaves behind.
+            raise InvalidInput("The storage was opened before a fork; open the URI again in the child process")
+        return BACKGROUND.run(work())
+
+
+_NEAR: Final = 4
+"""Blocks between two requests in sequence: a gap of 256 KiB costs less than a request."""
+_LEAST: Final = 1
+"""Blocks read ahead at least, as the engine looks at 64 KiB from the begin of a message."""
+_AHEAD: Final = 256
+"""Blocks read ahead at most, 16 MiB."""
+
+
+class ObjectSource(ClosedAtEnd):
+    """A `RangeSource` over one object; threads may share it.
+
+    A read asks for the blocks of 64 KiB that are not held and one more, in one request up to 4 MiB. Reads in sequence
+    ask for as many blocks ahead as they have read so far, 16 MiB at most.
+    """
+
+    def __init__(self, reader: BlockingReader, found: ObjectStat, name: str, *, owner: bool = False) -> None:
+        """`name` is for messages; an `owner` closes the reader."""
+        self.name = name
+        self.size = found.size
+        self._reader = reader
+        self._found = found
+        self._owner = owner
+        self._end = 0  # of the last request, in blocks
+        self._run = 0  # blocks of the requests that led there in sequence
+
+    def read(self, offset: int, length: int, /) -> bytes:
+        """Exactly `length` bytes at `offset`.
+
+        `CorruptModel` for a range beyond the end, `Conflict` when the object was replaced since it was opened.
+        """
+        if offset < 0 or length < 0:
+            raise InvalidInput(f"Invalid range of {self.name}: offset {offset}, length {length}")
+        if offset + length > self.size:
+            raise CorruptModel(f"{self.name} has only {self.size} bytes, but {offset + length} are needed", offset)
+        if not length:
+            return b""
+        first, stop = offset // BLOCK, -(-(offset + length) // BLOCK)
+        have = self._reader.held(self._found, first, stop)
+        missing = [number for number in range(first, stop) if number not in have]
+        if missing:
+            have |= self._reader.fetch(self._found, missing[0], self._until(missing[0], missing[-1] + 1, stop))
+        data = b"".join([have[number] for number in range(first, stop)])
+        return data[offset - first * BLOCK :][:length]
+
+    def close(self) -> None:
+        """Close the storage, unless others read from it; may be called twice."""
+        if self._owner:
+            self._reader.close()
+
+    def _until(self, first: int, end: int, stop: int) -> int:
+        """Last block of a request that begins at `first` and has to reach `end`, for a read up to `stop`."""
+        # Threads that read at once may spoil each other's guess, at the price of a request or some bytes.
+        if not self._end <= first <= self._end + _NEAR:
+            self._run = 0
+        ahead = min(max(_LEAST, self._run), _AHEAD) if end == stop else 0
+        self._end = min(end + ahead, -(-self.size // BLOCK))
+        self._run += self._end - first
+        return self._end
+
+
+MOST_FILES: Final = MAX_FILES
+"""Objects of a folder that are listed; a model has no more files."""
+
+
+class ObjectFolder(FileSet):
+    """Objects of a storage by path, each pinned to the version that was found first.
+
+    A path that is asked for costs one request; going through all paths costs a listing, after which no path costs any.
+    """
+
+    def __init__(self, reader: BlockingReader, uri: str) -> None:
+        """`uri` is that of the folder, for messages."""
+        self._reader = reader
+        self._uri = uri.rstrip("/")
+        self._found: dict[str, ObjectStat | None] = {}
+        self._open: dict[str, ObjectSource] = {}
+        self._listed = False
+
+    def __getitem__(self, path: str) -> ObjectSource:
+        if path not in self._open:
+            found = self.find(path)
+            if found is None:
+                raise KeyError(path)
+            self._open[path] = ObjectSource(self._reader, found, f"{self._uri}/{path}")
+        return self._open[path]
+
+    def __contains__(self, path: object) -> bool:
+        return isinstance(path, str) and self.find(path) is not None
+
+    def __iter__(self) -> Iterator[str]:
+        self._list()
+        return iter(sorted(path for path, found in self._found.items() if found is not None))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def find(self, path: str) -> ObjectStat | None:
+        """Facts of the object at `path`; None when there is none, or when `path` is no key."""
+        if path not in self._found and not self._listed:
+            try:
+                key = ObjectKey(path)
+            except InvalidInput:
+                return None
+            self._found[path] = self._reader.find(key)
+        return self._found.get(path)
+
+    def size_of(self, path: str) -> int:
+        return self[path].size
+
+    def close(self) -> None:
+        """Close the storage; see `FileSet.close`."""
+        self._reader.close()
+
+    def _list(self) -> None:
+        if self._listed:
+            return
+        listed = self._reader.listed(None, MOST_FILES + 1)
+        if len(listed) > MOST_FILES:
+            raise LimitExceeded(
+                f"{self._uri} contains more than {MOST_FILES} objects: pass the folder or the file of a single model"
+            )
+        for found in listed:
+            self._found.setdefault(found.key.text, found)
+        self._listed = True
+
+
+_ANYWHERE: Final = ("0.0.0.0/0", "::/0")
+"""Networks that callers may visit who name the URI themselves: all."""
+_WITHOUT_OPTIONS: Final = ("file", "memory", "http", "https")
+_OPTIONS: Final = "PROTOSLICE_STORAGE_OPTIONS"
+
+
+def open_object(uri: str, options: Mapping[str, str] | None = None) -> ObjectSource:
+    """Open the object at `uri`; the source closes its storage.
+
+    `NotFound` when there is none. `options` are the backend's; without them, those of PROTOSLICE_STORAGE_OPTIONS count.
+    """
+    parent, name = _split(uri)
+    if name is None:
+        raise InvalidInput(f"{uri} is a folder: pass the URI of an object")
+    reader = _reader(parent, options)
+    try:
+        found = reader.find(ObjectKey(name))
+        if found is None:
+            raise NotFound(f"No object {uri}")
+    except BaseException:
+        reader.close()
+        raise
+    return ObjectSource(reader, found, uri, owner=True)
+
+
+def open_folder(uri: str, options: Mapping[str, str] | None = None) -> tuple[ObjectFolder, str | None]:
+    """The folder at `uri` and None, or the folder around the object there and the object's name.
+
+    `NotFound` when there is neither. Options as in `open_object`.
+    """
+    parent, name = _split(uri)
+    reader = _reader(parent, options)
+    try:
+        folder = ObjectFolder(reader, parent)
+        if name is None or folder.find(name) is not None:
+            return folder, name
+        key = ObjectKey(name)
+        if not reader.storage.abilities.listing or not reader.listed(key, 1):
+            raise NotFound(f"No object {uri}")
+        return ObjectFolder(BlockingReader(PrefixStorage(reader.storage, key)), uri), None
+    except BaseException:
+        reader.close()
+        raise
+
+
+def _split(uri: str) -> tuple[str, str | None]:
+    """URI of the folder, and the name of the object in it; None when `uri` is that of a folder."""
+    place = parse_root(uri)
+    if not place.segments or uri.endswith("/"):
+        return uri, None
+    return uri.rpartition("/")[0], place.segments[-1]
+
+
+def _reader(root: str, options: Mapping[str, str] | None) -> BlockingReader:
+    place = parse_root(root)
+    if options is None:
+        options = {} if place.scheme in _WITHOUT_OPTIONS else _from_environment()
+    if place.is_web and not options:
+        return BlockingReader(open_source(root, networks=_ANYWHERE))
+    return BlockingReader(open_storage(root, options))
+
+
+def _from_environment() -> dict[str, str]:
+    text = os.environ.get(_OPTIONS) or "{}"
+    try:
+        found = json.loads(text)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
+        raise InvalidInput(f'Invalid {_OPTIONS}: use a JSON object of strings, such as {{"region": "eu-west-1"}}')
+    return found
+
 
 SourceLike = str | os.PathLike[str] | bytes | bytearray | memoryview | BinaryIO | RangeSource
 
@@ -23,7 +308,7 @@ def as_source(x: SourceLike, storage_options: Mapping[str, str] | None = None) -
     PROTOSLICE_STORAGE_OPTIONS counts. `InvalidInput` for any other object, or an unknown scheme.
     """
     if is_uri(x):
-        from protoslice.sources.remote import open_object  # asyncio and TLS, which a local file needs not
+        from protoslice.sources.opening import open_object  # asyncio and TLS, which a local file needs not
 
         uri = cast(str, x)
         path = local_path(uri)
@@ -61,7 +346,7 @@ def files_at(
     `NotFound` for a URI that names neither; a missing local file is reported when it is opened.
     """
     if is_uri(name):
-        from protoslice.sources.remote import open_folder
+        from protoslice.sources.opening import open_folder
 
         uri = os.fspath(name)
         path = local_path(uri)

@@ -1,7 +1,11 @@
-"""Use cases of resumable uploads: create, append, join, remove, and make stores."""
+"""Create resumable uploads, append to them, join and remove them, and make stores of them.
+
+A new request for an upload ends the one before, which may hang on a dead connection: `UploadLocks`.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import copy
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
@@ -39,9 +43,66 @@ from protoslice.serving.schemas import Types
 from protoslice.serving.shared import Space
 from protoslice.uploads.append import Appender
 from protoslice.uploads.arriving import Arriving
-from protoslice.uploads.body import Body
-from protoslice.uploads.lock import LockHolder, UploadLocks
+from protoslice.uploads.body import Body, Superseded
 from protoslice.uploads.parts import Composer, bytes_of, change, compact, feed_parts, resumed_inspection
+
+
+class LockHolder:
+    """Request that holds the lock of one upload."""
+
+    def __init__(self) -> None:
+        self.released = asyncio.Event()
+        self._task = asyncio.current_task()
+        self._preempted = False
+        self._reading = False
+
+    def preempt(self) -> None:
+        """Ask for the lock: at once while the holder waits for its client, else before its next piece."""
+        if not self._preempted and self._reading and self._task is not None:
+            self._task.cancel()
+        self._preempted = True
+
+    def _was_preempted(self) -> bool:
+        """True when only the next holder cancelled this task, and no shutdown did as well."""
+        return self._preempted and self._task is not None and self._task.uncancel() == 0
+
+    async def pieces(self, body: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """The pieces of `body`; `Superseded` once the holder is pre-empted."""
+        while True:
+            if self._preempted:
+                raise Superseded
+            self._reading = True
+            try:
+                piece = await anext(body, None)
+            except asyncio.CancelledError:
+                if self._was_preempted():
+                    raise Superseded from None
+                raise
+            finally:
+                self._reading = False
+            if piece is None:
+                return
+            yield piece
+
+
+class UploadLocks:
+    """Locks of all uploads within this process; between processes, compare-and-set of the records decides."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, LockHolder] = {}
+
+    @asynccontextmanager
+    async def acquire(self, upload_id: str) -> AsyncIterator[LockHolder]:
+        """Acquire an upload: pre-empts the holder before and waits until that has cleaned up."""
+        while (before := self._holders.get(upload_id)) is not None:
+            before.preempt()
+            await before.released.wait()
+        holder = self._holders[upload_id] = LockHolder()
+        try:
+            yield holder
+        finally:
+            del self._holders[upload_id]
+            holder.released.set()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,8 +31,16 @@ from protoslice.tensors.references import References
 from protoslice.tensors.safetensors_file import PLAIN_LAYOUT, SHARD_BYTES, FileLayout, Safetensors
 from protoslice.tensors.statistics import statistics_job, statistics_text
 from protoslice.versions import READERS
-from protoslice.views.tensor_names import NamedTensors, elements_of, looks_job, sorted_by, totals
-from protoslice.views.tensor_search import NameSearch, entry_bytes, page_job
+from protoslice.views.tensor_names import (
+    NamedTensors,
+    NameSearch,
+    elements_of,
+    entry_bytes,
+    looks_job,
+    page_job,
+    sorted_by,
+    totals,
+)
 
 _BYTES: Final = "application/octet-stream"
 _JSON: Final = "application/json"

@@ -13,7 +13,7 @@ from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.support.hub import commit, header, inline, lines_of
 from tests.support.serve import ask
 
-from protoslice.artifacts import ManifestUnknown, ollama
+from protoslice.artifacts import ManifestUnknown, exports
 from protoslice.errors import Unsupported
 from protoslice.server.auth.permissions import Scope
 
@@ -51,7 +51,7 @@ def name(client: httpx.Client) -> str:
 def layers(client: httpx.Client, name: str, tag: str) -> dict[str, bytes]:
     """Blobs of a manifest by kind, verified."""
     answer = client.get(f"/v2/{name}/manifests/{tag}", headers=AGENT)
-    assert (answer.status_code, answer.headers["content-type"]) == (200, ollama.MEDIA_TYPE), answer.text
+    assert (answer.status_code, answer.headers["content-type"]) == (200, exports.MEDIA_TYPE), answer.text
     found = dict[str, bytes]()
     for each in [answer.json()["config"], *answer.json()["layers"]]:
         blob = client.get(f"/v2/{name}/blobs/{each['digest']}").content  # without its name, as Ollama does
@@ -111,7 +111,7 @@ def test_other_clients_get_all_files_and_no_capitals(client: httpx.Client, name:
     client.post("/api/repos/create", json={"organization": "ann", "name": "small"})
     commit(client, "models/ann/small", FILES)
     assert len(client.get("/v2/ann/small/manifests/main").json()["layers"]) == len(FILES)
-    assert client.get("/v2/ann/small/manifests/latest", headers=AGENT).headers["content-type"] == ollama.MEDIA_TYPE
+    assert client.get("/v2/ann/small/manifests/latest", headers=AGENT).headers["content-type"] == exports.MEDIA_TYPE
 
 
 @pytest.mark.parametrize("tag", ["Q2_K", "x" * 128])
@@ -138,17 +138,17 @@ def test_a_damaged_file_is_an_error(client: httpx.Client) -> None:
     ],
 )
 def test_the_file_of_a_quantization(files: list[str], quantization: str | None, path: str) -> None:
-    assert ollama.chosen(files, quantization) == path
+    assert exports.chosen(files, quantization) == path
 
 
 def test_splits_are_refused() -> None:
     splits = ["m-Q8_0-00002-of-00002.gguf", "m-Q8_0-00001-of-00002.gguf"]
     for quantization in (None, "Q8_0"):
-        assert ollama.chosen(splits, quantization, splits=True) == splits[1]
+        assert exports.chosen(splits, quantization, splits=True) == splits[1]
     with pytest.raises(Unsupported):
-        ollama.chosen(["m-00001-of-00002.gguf"], None)
+        exports.chosen(["m-00001-of-00002.gguf"], None)
     with pytest.raises(ManifestUnknown):
-        ollama.chosen(["mmproj.gguf", "m.bin"], None)
+        exports.chosen(["mmproj.gguf", "m.bin"], None)
 
 
 @pytest.mark.parametrize("agent", [AGENT, {}])

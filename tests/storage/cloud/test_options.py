@@ -10,8 +10,7 @@ from obstore.store import from_url
 
 from protoslice.errors import InvalidInput
 from protoslice.storage import open_storage
-from protoslice.storage.bucket import CloudStorage
-from protoslice.storage.bucket_options import CONNECTION, STORES, sort_options
+from protoslice.storage.bucket import CONNECTION, STORES, CloudStorage, sort_options
 
 URIS = {"s3": "s3://bucket", "gs": "gs://bucket", "az": "az://container"}
 
