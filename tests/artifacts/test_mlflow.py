@@ -9,10 +9,10 @@ from tests.support.stores import collect_garbage, objects_in, onnx, opened, usag
 
 from protoslice.catalog import mlflow
 from protoslice.catalog.kept_files import RepositoryFile
-from protoslice.catalog.mlflow import MlflowTable
+from protoslice.catalog.mlflow import ArtifactEntry, MlflowTable, NoArtifact
 from protoslice.catalog.spaces import Quota
 from protoslice.errors import InvalidInput, LimitExceeded, QuotaExceeded
-from protoslice.mlflow import ArtifactEntry, MlflowArtifacts, NoArtifact, UnknownPart, new_session
+from protoslice.mlflow import MlflowArtifacts, UnknownPart, new_session
 from protoslice.serving import StoreOptions
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores

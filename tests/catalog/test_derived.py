@@ -12,8 +12,7 @@ from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.derived import LARGEST_ROW, DerivedFacts, DerivedSources, DerivedTable
 from protoslice.catalog.new_objects import NewObjects, Reservations
 from protoslice.catalog.objects import Collected, OwnObject, new_id
-from protoslice.catalog.quotas import Quotas
-from protoslice.catalog.spaces import NO_QUOTA, SpaceTable
+from protoslice.catalog.spaces import NO_QUOTA, Quotas, SpaceTable
 from protoslice.concurrency.executor import Worker
 from protoslice.database import Database
 from protoslice.database.transactions import ForeignKeyViolation

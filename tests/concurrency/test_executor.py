@@ -11,7 +11,7 @@ import pytest
 
 from protoslice.concurrency import Job, coarse, finish
 from protoslice.concurrency.executor import Executor, Worker
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import SingleFlight
 from protoslice.errors import NotFound, StorageUnavailable
 
 

@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from protoslice.concurrency.lru import LruCache
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import LruCache, SingleFlight
 from protoslice.errors import InvalidInput
 
 

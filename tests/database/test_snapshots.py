@@ -13,9 +13,8 @@ import pytest
 from tests.support.catalogues import run_in
 from tests.support.rows import SPACE, keys, own, put_store, reserved
 
-from protoslice.catalog import holds
-from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.holds import Hold
+from protoslice.catalog import collector
+from protoslice.catalog.collector import CollectorTable, Hold
 from protoslice.catalog.objects import ObjectTable
 from protoslice.database import Database, connect, upgrade
 from protoslice.database.snapshots import Snapshot, take_snapshot
@@ -72,7 +71,7 @@ def test_hold_that_was_lost_stops_the_backup(catalogue: str, monkeypatch: pytest
             with pytest.raises(Conflict, match="start it again"):
                 hold.check()
 
-    monkeypatch.setattr(holds, "HOLD_SECONDS", 1.0)
+    monkeypatch.setattr(collector, "HOLD_SECONDS", 1.0)
     run_in(catalogue, work)
 
 

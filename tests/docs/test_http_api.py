@@ -18,7 +18,7 @@ from tests.support.views import FILE, PLAIN, STREAM
 from protoslice.defaults import MAX_FILES
 from protoslice.recipes import MEDIA_TYPE, Copy, RecipeWriter
 from protoslice.schema.parsing import MAX_TEXT
-from protoslice.server.http.ranges import MAX_HEADER, MAX_RANGES
+from protoslice.server.http.planner import MAX_HEADER, MAX_RANGES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs/http-api.md").read_text()

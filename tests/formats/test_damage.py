@@ -15,7 +15,7 @@ from tests.support.golden import MODELS, folder
 from protoslice import open_model
 from protoslice.detection.magic import GGUF, SAFETENSORS
 from protoslice.errors import OF_MODELS
-from protoslice.formats.headers import message_of
+from protoslice.library.documents import message_of
 from protoslice.sources.files import BytesSource
 from protoslice.tensors.reading import read
 

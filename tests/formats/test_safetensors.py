@@ -21,9 +21,9 @@ from protoslice import open_model
 from protoslice.concurrency import finish
 from protoslice.detection.magic import GGUF, SAFETENSORS
 from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError, Unsupported
-from protoslice.formats.headers import message_of
 from protoslice.formats.registry import tensors_of
 from protoslice.formats.report import report_job
+from protoslice.library.documents import message_of
 from protoslice.sources.files import BytesSource
 from protoslice.storage import MemoryStorage
 from protoslice.tensors.listing import Tensors

@@ -18,7 +18,7 @@ from protoslice.catalog.syntax import Digest
 from protoslice.catalog.uploads import UploadTable
 from protoslice.catalog.webhooks import WebhookTable
 from protoslice.errors import NotFound
-from protoslice.repositories.staging import StagedFiles
+from protoslice.repositories.repository import StagedFiles
 from protoslice.server.app import create_app
 from protoslice.server.auth import tokens
 from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Rule, Scope

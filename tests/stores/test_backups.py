@@ -10,7 +10,7 @@ from typing import TypeVar
 import pytest
 from tests.support.rows import own, put_store, reserved
 
-from protoslice.catalog import holds, open_database
+from protoslice.catalog import collector, open_database
 from protoslice.catalog.marker import Marker, marker_of, write_marker
 from protoslice.database import Database
 from protoslice.errors import Conflict
@@ -45,19 +45,19 @@ class LostHold(InterceptedStorage):
         return await call()
 
 
-class NotedHold(holds.Hold):
+class NotedHold(collector.Hold):
     """A hold that a test can find."""
 
-    made: list[holds.Hold]
+    made: list[collector.Hold]
 
-    async def __aenter__(self) -> holds.Hold:
+    async def __aenter__(self) -> collector.Hold:
         NotedHold.made.append(self)
         return await super().__aenter__()
 
 
 @pytest.fixture(autouse=True)
 def short_holds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(holds, "HOLD_SECONDS", 5.0)  # renewed, or known to be lost, twice a second
+    monkeypatch.setattr(collector, "HOLD_SECONDS", 5.0)  # renewed, or known to be lost, twice a second
     monkeypatch.setattr(backups, "Hold", NotedHold)
     monkeypatch.setattr(backups, "_BATCH", 1)
     monkeypatch.setattr(NotedHold, "made", [], raising=False)

@@ -25,8 +25,7 @@ from tests.support.stores import (
 
 from protoslice.catalog.manifest import Manifest
 from protoslice.catalog.objects import object_id
-from protoslice.catalog.quotas import Quotas
-from protoslice.catalog.spaces import DEFAULT_SPACE, LIMITS, Account, Quota, SpaceTable, SpaceUsage
+from protoslice.catalog.spaces import DEFAULT_SPACE, LIMITS, Account, Quota, Quotas, SpaceTable, SpaceUsage
 from protoslice.database import Database, connect, upgrade
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded, SpaceLimit
 from protoslice.serving import StoreOptions

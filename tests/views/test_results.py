@@ -17,7 +17,7 @@ from protoslice.graphs import GraphQuery
 from protoslice.serving import OpenStore, StoreOptions
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
-from protoslice.views import documents, graphs, models, tensors, texts
+from protoslice.views import documents, models, tensors, texts
 from protoslice.views.texts import TextView
 
 STORES: Final = 100
@@ -41,8 +41,8 @@ VIEWS: Final[tuple[Callable[[OpenStore], Awaitable[object]], ...]] = (
     lambda store: tensors.safetensors(store, []),
     lambda store: tensors.shards(store, shard_bytes=1000),
     lambda store: models.onnx_file(store, "model.onnx", (), (), 1),
-    lambda store: graphs.part(store, GraphQuery()),
-    lambda store: graphs.level(store, None, 0, None),
+    lambda store: models.graph_part(store, GraphQuery()),
+    lambda store: models.graph_level(store, None, 0, None),
     lambda store: documents.merge(store, "graph", ["initializer.name"], None),
     lambda store: models.archive(store),
 )

@@ -20,6 +20,7 @@ from tests.support.receiver import Receiver, running_receiver
 from tests.support.repositories import change
 from tests.support.stores import opened, upload
 
+from protoslice import webhooks as delivery
 from protoslice.artifacts import ArtifactRepository, RepositoryName
 from protoslice.catalog.spaces import SpaceTable
 from protoslice.catalog.webhooks import MOST_HOOKS, Delivery, Webhook, emit
@@ -32,8 +33,7 @@ from protoslice.stores import Stores
 from protoslice.stores.collection import collect_garbage
 from protoslice.stores.spaces import Spaces
 from protoslice.testing import FaultyStorage
-from protoslice.webhooks import delivery
-from protoslice.webhooks.webhooks import NewWebhook, Webhooks
+from protoslice.webhooks import NewWebhook, Webhooks
 
 LOOPBACK = ("127.0.0.0/8",)
 

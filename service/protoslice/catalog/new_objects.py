@@ -15,9 +15,9 @@ from typing import Any, Final
 from protoslice import _core
 from protoslice.catalog.manifest import LARGEST_INLINE_SUMS, ObjectLocation, sums_of
 from protoslice.catalog.objects import ObjectTable, OwnObject, ReservationLost, ReservedObject, new_objects, object_id
-from protoslice.catalog.quotas import Quotas
+from protoslice.catalog.spaces import Quotas
 from protoslice.concurrency.gather import both
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import SingleFlight
 from protoslice.database import Database
 from protoslice.database.transactions import UniqueViolation
 from protoslice.errors import ProtosliceError, StorageUnavailable

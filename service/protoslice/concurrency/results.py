@@ -1,14 +1,110 @@
-"""Results of costly work in one cache with one bound, each made once for all who wait."""
+"""Results of costly work: kept in a cache with a bound, and made once for all who wait."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Hashable
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Coroutine, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
-from protoslice.concurrency.singleflight import SingleFlight
-
+K = TypeVar("K")
 V = TypeVar("V")
+
+
+@dataclass(slots=True)
+class _Making(Generic[V]):
+    """Task under way, and the number of callers that wait for its result."""
+
+    task: asyncio.Task[V]
+    cancellable: bool
+    waiting: int = 0
+
+
+class SingleFlight(Generic[K, V]):
+    """Concurrent callers for a key share one task; results are not cached."""
+
+    def __init__(self) -> None:
+        self._making: dict[K, _Making[V]] = {}
+
+    async def get(self, key: K, make: Callable[[], Coroutine[Any, Any, V]], *, cancellable: bool = False) -> V:
+        """Return the result of the task for `key` under way, or else of a new task that runs `make`.
+
+        A `cancellable` task is cancelled when its last caller leaves; any other one runs to the end.
+        """
+        making = self._making.get(key)
+        if making is None:
+            making = self._making[key] = _Making(asyncio.create_task(make()), cancellable)
+            making.task.add_done_callback(lambda done: self._made(key, done))
+        making.waiting += 1
+        try:
+            return await asyncio.shield(making.task)
+        finally:
+            making.waiting -= 1
+            if making.cancellable and not making.waiting and not making.task.done():
+                making.task.cancel()
+                self._drop(key, making.task)  # the next caller starts a new task
+
+    async def idle(self) -> None:
+        """Wait until no task is under way; errors of tasks are ignored."""
+        while self._making:
+            await asyncio.gather(*(making.task for making in self._making.values()), return_exceptions=True)
+
+    def _made(self, key: K, done: asyncio.Task[V]) -> None:
+        self._drop(key, done)
+        if not done.cancelled():
+            done.exception()  # retrieved for asyncio; without callers a failure is no fault
+
+    def _drop(self, key: K, task: asyncio.Task[V]) -> None:
+        if (making := self._making.get(key)) is not None and making.task is task:
+            del self._making[key]
+
+
+class LruCache(Generic[K, V]):
+    """Cache of at most `most` entries and `room` bytes, which evicts the least recently used.
+
+    The newest entry stays, however heavy it is: what costs most to make is not made again for each request.
+    """
+
+    def __init__(self, *, most: int, room: int) -> None:
+        self._most = most
+        self._room = room
+        self._weight = 0
+        self._kept: dict[K, tuple[V, int]] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def weight(self) -> int:
+        """Weight of all entries in bytes."""
+        return self._weight
+
+    def values(self) -> Iterator[V]:
+        """All values, the most recently used last."""
+        return (value for value, _ in self._kept.values())
+
+    def get(self, key: K) -> V | None:
+        """Value under `key`, marked as most recently used; None when absent."""
+        kept = self._kept.pop(key, None)
+        if kept is None:
+            return None
+        self._kept[key] = kept
+        return kept[0]
+
+    def put(self, key: K, value: V, weight: int) -> None:
+        """Keep `value` of `weight` bytes under `key`."""
+        self.drop(key)
+        self._kept[key] = value, weight
+        self._weight += weight
+        while len(self._kept) > 1 and (self._weight > self._room or len(self._kept) > self._most):
+            self.drop(next(iter(self._kept)))
+
+    def drop(self, key: K) -> None:
+        """Remove the entry of `key`, if any."""
+        kept = self._kept.pop(key, None)
+        if kept is not None:
+            self._weight -= kept[1]
+
 
 Key = tuple[Hashable, ...]
 """Owner of a result, such as the row of a store; its kind; and parameters."""

@@ -1,12 +1,14 @@
-"""Formats of models: ours, and plug-ins of the group `protoslice.formats`."""
+"""Formats of models, built in or plug-ins of the group `protoslice.formats`: which one reads a model, and how."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from typing import Any, Final, Protocol
 
 from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.facts import Signature
+from protoslice.formats import coreml, onnx, paddle
 from protoslice.formats.bundle import Bundle
 from protoslice.formats.caffe import Caffe
 from protoslice.formats.cntk import Cntk
@@ -18,12 +20,12 @@ from protoslice.formats.onnx import Onnx
 from protoslice.formats.paddle import Paddle
 from protoslice.formats.paddle_files import PaddleParameters
 from protoslice.formats.safetensors import SafetensorsFormat
-from protoslice.formats.tensorflow import TensorFlow
+from protoslice.formats.tensorflow import META_GRAPH, SAVED_MODEL, ReadSignatures, TensorFlow, signatures
 from protoslice.formats.uses import Look, NamedUses, with_uses
 from protoslice.formats.warmup import Warmup
 from protoslice.plugins import PluginGroup, brief, check_version, warn
 from protoslice.tensors.listing import TensorList, Tensors
-from protoslice.tensors.model import Model
+from protoslice.tensors.model import Model, RootProto
 
 
 class Format(Protocol):
@@ -145,3 +147,33 @@ FORMATS: Final[PluginGroup[Callable[[], Format]]] = PluginGroup(
     "protoslice.formats", "format", {each.name: type(each) for each in _BUILT_IN}, _lacks
 )
 """Factories of formats by name."""
+
+
+_OF_ONE: Final[Mapping[str, Callable[[RootProto], tuple[Sequence[Signature], int]]]] = {
+    onnx.MODEL: onnx.signature,
+    coreml.MODEL: coreml.signature,
+    paddle.PROGRAM: paddle.signature,
+}
+"""Formats whose models have one signature."""
+TYPES = (SAVED_MODEL, META_GRAPH, *_OF_ONE)
+"""Types of roots that have signatures."""
+
+
+def signatures_in(model: Model, tags: Sequence[str] | None) -> tuple[int, ReadSignatures]:
+    """Return the number of graphs that have signatures, and a reader of one of them; see `tensorflow.signatures`."""
+    read, proto = _OF_ONE.get(model.type or "") if tags is None else None, model.proto
+    if proto is None and tags is None and paddle.is_json(model):
+        read, proto = paddle.signature, paddle.json_as_proto(model.files[model.root])
+    if read is None or proto is None:
+        return signatures(model, tags)
+    one = partial(read, proto)
+    return 1, lambda _: one()
+
+
+def signatures_of(model: Model, tags: Sequence[str] | None = None) -> Iterator[Signature]:
+    """All signatures of `model`, or those of its first meta graph with exactly `tags`.
+
+    `Unsupported` for a format that has none, `NotFound` if no meta graph has these tags.
+    """
+    count, read = signatures_in(model, tags)
+    return (signature for number in range(count) for signature in read(number)[0])

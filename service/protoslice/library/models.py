@@ -26,9 +26,8 @@ from protoslice.errors import (
 )
 from protoslice.facts import Neighbourhood, Signature, TensorEntry
 from protoslice.formats.coreml import is_manifest
-from protoslice.formats.registry import formats_of, tensors_of
+from protoslice.formats.registry import formats_of, signatures_of, tensors_of
 from protoslice.formats.roots import Candidate, manifests_of, rank_lazily, tried
-from protoslice.formats.signatures import signatures_of
 from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.graphs import GraphQuery, Graphs, subgraph
 from protoslice.library.opening import open_looked_at

@@ -1,8 +1,8 @@
-"""Repositories of a space: their names, and the branches, tags and history of each over stores."""
+"""Repositories of a space: names, branches, tags and history over stores, and files that no commit names yet."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,17 +22,137 @@ from protoslice.catalog.histories import (
     NoRepository,
     Ref,
 )
+from protoslice.catalog.kept_files import KeptFiles, RepositoryFile
 from protoslice.catalog.labels import HUB, OCI
 from protoslice.catalog.repositories import RepositoryMoved, RepositoryRow, RepositoryTable
 from protoslice.catalog.syntax import check_ref, check_repository, is_commit, is_short_commit
+from protoslice.concurrency.gather import map_concurrently
 from protoslice.database.transactions import time_of
-from protoslice.errors import Conflict, InvalidInput
+from protoslice.errors import ChecksumMismatch, Conflict, InvalidInput, NotFound
 from protoslice.facts import File
 from protoslice.repositories.change import Change, KnownFiles, files_of
 from protoslice.repositories.safetensors_revision import ShownCommit, counterpart, viewed_revision
-from protoslice.repositories.staging import StagedFiles
 from protoslice.repositories.xet_sessions import XorbSessions
-from protoslice.stores import ResultPage, Stores
+from protoslice.serving import StoredPath
+from protoslice.stores import IngestRequest, ResultPage, Stores
+from protoslice.uploads import NewUpload, Upload
+
+
+class StagedFiles:
+    """Files of a repository by the SHA-256 of their bytes; those that are uploads expire as any upload."""
+
+    def __init__(self, stores: Stores, repository: int) -> None:
+        self._repository = repository
+        self._stores = stores
+        self._kept = KeptFiles(stores.database, stores.space, repository, "staged")
+
+    async def begin(self, sha256: str, size: int, client: str, *, composed: bool = False) -> Upload:
+        """The upload of a file: a new one, or one that is complete when the bytes have come before.
+
+        A file that is `composed` of objects needs no room: they were counted as they came.
+        """
+        found = await self.find(sha256)
+        if found is not None and found.length == size:
+            return found
+        # A name lets the bytes be inspected as they come: a commit reads none of them again.
+        digest = bytes.fromhex(sha256)
+        new = NewUpload(length=size, path=sha256, partial=True, sha256=digest, client=client, composed=composed)
+        return await self._stores.uploads.create(new)
+
+    async def put_part(self, mark: str, size: int, pieces: AsyncIterator[bytes], client: str) -> str:
+        """Take a part of `size` bytes, in any order and any number of times; returns the id that `join` takes."""
+        return await self._stores.uploads.put_part(self._marked(mark), pieces, client, size=size)
+
+    async def join(self, sha256: str, size: int, parts: Sequence[tuple[str, str]], client: str) -> None:
+        """Stage a file of parts, each a mark and an id, without copying them; they are read once.
+
+        `ChecksumMismatch` for other bytes, whose parts are removed: they could only be read in vain again.
+        """
+
+        async def check(part: tuple[str, str]) -> Upload:
+            mark, upload_id = part
+            found = await self._stores.uploads.renew(upload_id)
+            if found.client_metadata != self._marked(mark):
+                raise InvalidInput(f"{upload_id[:80]!r} is not a part of this file: send the part again")
+            return found
+
+        upload = await self.begin(sha256, size, client, composed=True)
+        if not upload.is_whole:
+            uploads = await map_concurrently(check, parts)
+            extents = [extent for each in uploads for location in each.parts for extent in location.extents()]
+            try:
+                expires = min(each.expires for each in uploads)
+                upload = await self._stores.uploads.compose(upload.id, extents, expires)
+            except ChecksumMismatch:
+                await map_concurrently(lambda each: self._stores.uploads.remove(each.id), uploads)
+                raise
+        await self.keep(upload)
+
+    def _marked(self, mark: str) -> str:
+        return f"part {self._repository} {mark}"
+
+    async def keep(self, upload: Upload) -> None:
+        """Let commits find a complete upload; a file that is kept without one stays where it is."""
+        assert upload.sha256 is not None, "an upload that is staged was begun with its digest"
+        if await self.place(upload.sha256) is None:
+            await self._put(upload.sha256, RepositoryFile(size=upload.offset, upload=upload.id))
+        await self._stores.uploads.set_aside(upload.id)
+
+    async def find(self, sha256: str) -> Upload | None:
+        """The complete upload with this SHA-256; None when there is none, or it has expired."""
+        upload_id, _ = await self._read(sha256)
+        return await self._whole(upload_id)
+
+    async def place(self, sha256: str) -> StoredPath | None:
+        """Return the place in a store of a file that is kept without a commit, or None."""
+        _, place = await self._read(sha256)
+        return await self._there(place)
+
+    async def settle(self, sha256: str) -> StoredPath | None:
+        """Place in a store of a file, made of its upload unless it is there; None when neither exists."""
+        upload_id, held = await self._read(sha256)
+        place = await self._there(held)
+        if place is None and (upload := await self._whole(upload_id)) is not None:
+            made = await self._stores.uploads.assemble({sha256: [upload.id]}, IngestRequest(), {sha256: sha256})
+            place = (made.store.id, sha256)
+            await self._put(sha256, RepositoryFile(size=made.store.size, store=made.store.id, path=sha256))
+        return place
+
+    async def hold(self, sha256: str, size: int, place: StoredPath) -> None:
+        """Keep the file at a place in a store, whichever commits name it."""
+        store, path = place
+        await self._put(sha256, RepositoryFile(size=size, store=store, path=path))
+
+    async def has(self, sha256: str) -> bool:
+        """True when there is a complete upload or a kept file with this SHA-256."""
+        upload_id, place = await self._read(sha256)
+        return await self._there(place) is not None or await self._whole(upload_id) is not None
+
+    async def _whole(self, upload_id: str | None) -> Upload | None:
+        """An upload; None for one that is not complete, or gone."""
+        with suppress(NotFound):
+            upload = None if upload_id is None else await self._stores.uploads.get(upload_id)
+            return upload if upload is not None and upload.is_whole else None
+        return None
+
+    async def _there(self, place: StoredPath | None) -> StoredPath | None:
+        """A place in a store; None when the store or the file is gone."""
+        with suppress(NotFound):
+            if place is not None and place[1] in await self._stores.files(place[0]):
+                return place
+        return None
+
+    async def _read(self, sha256: str) -> tuple[str | None, StoredPath | None]:
+        """Return the upload or the place in a store of a file; neither for one that is not known."""
+        found = await self._kept.get(sha256)
+        if found is None:
+            return None, None
+        place = None if found.store is None else (found.store, found.path or "")
+        return found.upload, place
+
+    async def _put(self, sha256: str, file: RepositoryFile) -> None:
+        await self._kept.put(sha256, file)
+
 
 _NO_HISTORY: Final = -1
 """Id of no repository: those of repositories are positive."""
@@ -297,3 +417,58 @@ def _branch(revision: str) -> str:
     if "heads" not in kinds:
         raise NoCommit(revision)
     return name
+
+
+_PAGE: Final = 50
+_MOST_FILES: Final = 200_000
+"""Files of all commits that one call compares, about."""
+_FILE_BYTES: Final = 200
+
+
+async def last_commits(repository: Repository, commit: Commit, paths: Collection[str]) -> dict[str, Commit]:
+    """Commits that last changed `paths`, from `commit` backwards; changes a long time ago are left out."""
+    found, looked = dict[str, Commit](), 0
+    newer, now = commit, await _contents(repository, commit, paths)
+    left = set(now)
+    cursor: str | None = None
+    while left and looked < _MOST_FILES:
+        page = await repository.history(commit, limit=_PAGE, cursor=cursor)
+        for older in page.items:
+            if older.place == newer.place:
+                continue
+            try:
+                files = await files_of(repository.stores, older)
+            except NotFound:  # its store was removed: what it held is unknown
+                return found
+            before = await _signed(repository, files, left)
+            changed = {path for path in left if before.get(path) != now[path]}
+            found |= dict.fromkeys(changed, newer)
+            left -= changed
+            newer, looked = older, looked + len(files)
+            if not left or looked > _MOST_FILES:
+                return found
+        cursor = page.next
+        if cursor is None:
+            found |= dict.fromkeys(left, newer)
+            break
+    return found
+
+
+async def _contents(repository: Repository, commit: Commit, paths: Collection[str]) -> Mapping[str, int]:
+    return await _signed(repository, await files_of(repository.stores, commit), set(paths))
+
+
+async def _signed(repository: Repository, files: Mapping[str, File], paths: set[str]) -> Mapping[str, int]:
+    """A number for the content of each path that exists: that of a folder changes with any file in it."""
+
+    def signed() -> dict[str, int]:
+        found = dict[str, int]()
+        for path, file in files.items():
+            number, above = hash((path, file.sha256)), path
+            while above:
+                if above in paths:
+                    found[above] = found.get(above, 0) + number
+                above = above.rpartition("/")[0]
+        return found
+
+    return await repository.stores.worker.sized(_FILE_BYTES * len(files), signed)

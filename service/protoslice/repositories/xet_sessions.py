@@ -12,7 +12,7 @@ from protoslice.catalog.envelope import seal, unseal
 from protoslice.catalog.manifest import ObjectExtent, ObjectLocation, stored_as_dict, stored_from_dict
 from protoslice.catalog.new_objects import NewObjects
 from protoslice.catalog.uploads import UploadTable, XorbRow
-from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.results import LruCache
 from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.stores import Stores
 from protoslice.uploads import NewUpload, Upload

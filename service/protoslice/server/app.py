@@ -21,7 +21,6 @@ from protoslice.database.transactions import ACTOR
 from protoslice.errors import NotFound
 from protoslice.server.api import (
     admin,
-    arriving,
     batch,
     create,
     diff,
@@ -63,7 +62,7 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 """The methods that some route has."""
 
 _ROUTERS: Final = (
-    create.router, stores.router, uploads.router, arriving.router, structure.pieces, batch.router, structure.router,
+    create.router, stores.router, uploads.router, structure.pieces, batch.router, structure.router,
     tensors.router, graph.router, diff.router, tags.router, repositories.router, schemas.router, admin.spaces_router,
     tokens.router, admin.audit_router, admin.webhooks_router, sessions.router, operations.router, pages.router,
     # The hub last: its repositories may have any name that the others do not take.

@@ -13,16 +13,17 @@ from functools import partial
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from protoslice.artifacts import ArtifactRepository, repository_names
-from protoslice.artifacts.commits import ArtifactCommits
 from protoslice.artifacts.exports import ExportedRepository
+from protoslice.artifacts.repository import ArtifactCommits
 from protoslice.catalog.labels import FOLDERS, MLFLOW, shown_name
+from protoslice.catalog.mlflow import ArtifactFolder
 from protoslice.catalog.repositories import NamesOfStores
 from protoslice.catalog.syntax import listed_name
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import SingleFlight
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, StillNamed
 from protoslice.facts import RepositorySummary, RepositoryVersion, Store, StoreName
-from protoslice.mlflow import ArtifactFolder, MlflowArtifacts
+from protoslice.mlflow import MlflowArtifacts
 from protoslice.repositories import MAIN, NoRepository, Ref, Repositories, Repository
 from protoslice.stores import ResultPage, Stores
 

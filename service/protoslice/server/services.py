@@ -20,8 +20,7 @@ from starlette.types import Scope
 from protoslice.build import build
 from protoslice.catalog.marker import open_catalogue
 from protoslice.concurrency.chores import background
-from protoslice.concurrency.results import Results
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import Results, SingleFlight
 from protoslice.concurrency.windows import Windows
 from protoslice.database import Database
 from protoslice.database.processes import settle_secrets
@@ -46,8 +45,7 @@ from protoslice.server.rendering import Renderer
 from protoslice.server.request.clients import Clients, pseudonym
 from protoslice.server.settings import Settings, removed_settings
 from protoslice.server.telemetry.logs import START
-from protoslice.server.telemetry.metrics import Metrics
-from protoslice.server.telemetry.workers import WorkerMetrics
+from protoslice.server.telemetry.metrics import Metrics, WorkerMetrics
 from protoslice.serving import StoreOptions
 from protoslice.serving.cache import CacheOptions
 from protoslice.storage import MeteredStorage, Storage, open_storage
@@ -62,7 +60,7 @@ from protoslice.uploads import UploadOptions, Uploads
 if TYPE_CHECKING:
     from protoslice.server.auth.oidc.issuers import Issuer
     from protoslice.server.auth.oidc.verification import Verifier
-    from protoslice.webhooks.webhooks import Webhooks
+    from protoslice.webhooks import Webhooks
 
 SERVICES: Final = "protoslice.services"
 """Key in the scope of the services of a request, whose stores are those of its space."""
@@ -342,7 +340,7 @@ def store_options(settings: Settings) -> StoreOptions:
 
 async def _webhooks(database: Database, settings: Settings, stack: AsyncExitStack) -> Webhooks:
     """Webhooks, which deliver until `stack` ends."""
-    from protoslice.webhooks.webhooks import Webhooks
+    from protoslice.webhooks import Webhooks
 
     hooks = await Webhooks.open(database, settings.webhook_allow, settings.webhook_networks)
     stack.push_async_callback(hooks.close)

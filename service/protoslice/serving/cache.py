@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from protoslice.concurrency.executor import Executor
-from protoslice.concurrency.lru import LruCache
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import LruCache, SingleFlight
 from protoslice.defaults import CACHE_BYTES, CACHE_MEMORY_BYTES
 from protoslice.serving.disk_cache import AGAIN_SECONDS, SEGMENT, DiskBlocks
 from protoslice.storage import Span

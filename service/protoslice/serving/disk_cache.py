@@ -23,7 +23,7 @@ from typing import Final
 
 from protoslice import _core
 from protoslice.catalog.envelope import seal, unseal
-from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.results import LruCache
 from protoslice.errors import IntegrityError
 from protoslice.local_files import private_folder
 

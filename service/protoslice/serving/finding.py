@@ -23,7 +23,7 @@ from protoslice.catalog.stores import ListedStore, StoreRow, StoreTable
 from protoslice.catalog.syntax import is_tag_prefix
 from protoslice.catalog.tags import StoredTag, TagTable
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.results import LruCache
 from protoslice.database import Database
 from protoslice.errors import DatabaseUnavailable, IntegrityError, InvalidInput, NotFound
 from protoslice.facts import PiecePlace, Removed, Store

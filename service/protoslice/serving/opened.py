@@ -15,9 +15,8 @@ from protoslice.catalog.envelope import unseal
 from protoslice.catalog.manifest import Manifest, ObjectLocation
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.concurrency.results import Results
+from protoslice.concurrency.results import Results, SingleFlight
 from protoslice.concurrency.shares import Shares
-from protoslice.concurrency.singleflight import SingleFlight
 from protoslice.errors import IntegrityError, NoRoot, NotFound, Unsupported
 from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema

@@ -15,8 +15,7 @@ from protoslice.catalog.paging import ResultPage
 from protoslice.catalog.schemas import SchemaRow, SchemaTable
 from protoslice.catalog.syntax import check_schema_name
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.results import Results
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import Results, SingleFlight
 from protoslice.database import Database
 from protoslice.database.transactions import ConcurrentChange
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound, StorageUnavailable

@@ -14,8 +14,7 @@ from protoslice.catalog.derived import DerivedSources, DerivedTable
 from protoslice.catalog.manifest import Manifest, ObjectLocation
 from protoslice.catalog.marker import Marker, marker_of, require_owner
 from protoslice.catalog.new_objects import NewObjects, Reservations
-from protoslice.catalog.quotas import Quotas
-from protoslice.catalog.spaces import SpaceTable
+from protoslice.catalog.spaces import Quotas, SpaceTable
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import is_id, is_id_prefix
 from protoslice.concurrency.executor import Worker

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from protoslice._core import CoreFile
-from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.results import LruCache
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import (
     CorruptModel,

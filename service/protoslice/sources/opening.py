@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -12,8 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, Final, TypeVar, cast
 
-from protoslice.concurrency.background import BACKGROUND
-from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.results import LruCache
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound
 from protoslice.sources.files import BytesSource, FileObjectSource, FileSource, Folder
@@ -362,3 +362,37 @@ def _as_file(x: object) -> BinaryIO | None:
         raise InvalidInput("Open the file object in binary mode")
     seekable = getattr(x, "seekable", None)
     return cast(BinaryIO, x) if seekable is not None and seekable() else None
+
+
+class Background:
+    """Event loop that starts with the first call and runs until the process ends; threads may share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # A forked child has no thread of the parent, and perhaps a lock that nobody will release.
+        os.register_at_fork(after_in_child=self._forget)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Result of the coroutine `work`; an interrupt of the caller cancels the coroutine. Blocks."""
+        begun = asyncio.run_coroutine_threadsafe(work, self._started())
+        try:
+            return begun.result()
+        except BaseException:
+            begun.cancel()
+            raise
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="protoslice-background", daemon=True).start()
+            return self._loop
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._loop = None
+
+
+BACKGROUND: Final = Background()
+"""The loop of this process."""

@@ -23,7 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from protoslice.catalog.holds import Hold
+from protoslice.catalog.collector import Hold
 from protoslice.catalog.manifest import Manifest, sums_of
 from protoslice.catalog.marker import Marker, marker_of, read_marker, require_owner, write_marker
 from protoslice.catalog.objects import LARGEST_SUMLESS

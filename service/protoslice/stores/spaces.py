@@ -9,10 +9,9 @@ from dataclasses import replace
 from typing import Final
 
 from protoslice.catalog.paging import ResultPage
-from protoslice.catalog.quotas import Quotas
-from protoslice.catalog.spaces import DEFAULT_SPACE, Quota, SpaceRow, SpaceTable
+from protoslice.catalog.spaces import DEFAULT_SPACE, Quota, Quotas, SpaceRow, SpaceTable
 from protoslice.concurrency.gather import map_concurrently
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import SingleFlight
 from protoslice.errors import Conflict, InvalidInput, NotFound
 from protoslice.stores.service import Stores
 

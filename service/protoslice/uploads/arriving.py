@@ -13,8 +13,7 @@ from protoslice import _core
 from protoslice.catalog.manifest import ObjectLocation
 from protoslice.catalog.uploads import Upload, UploadTable
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.results import Results
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import Results, SingleFlight
 from protoslice.errors import InvalidInput, Unsupported
 from protoslice.serving.joined import opened_parts
 from protoslice.serving.representation import Representation

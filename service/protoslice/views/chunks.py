@@ -14,7 +14,7 @@ from protoslice.catalog.derived import DerivedFacts
 from protoslice.catalog.paging import PageBudget, ResultPage, first_item, item_bytes
 from protoslice.catalog.requests import check_plan
 from protoslice.concurrency.executor import SLICE, Worker
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import SingleFlight
 from protoslice.errors import NotFound
 from protoslice.facts import ChunkEntry
 from protoslice.library.chunk_sizes import size_problem

@@ -17,8 +17,7 @@ from protoslice.comparing.equality import Equality, Extent, PieceList, Ranges, U
 from protoslice.comparing.pairs import Pair, delta_job, move_job, pairs_job, runs_of
 from protoslice.concurrency import Job, coarse
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.results import Key
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import Key, SingleFlight
 from protoslice.errors import CorruptModel, LimitExceeded, NoRoot, Unsupported
 from protoslice.facts import Difference, Kind, Piece, TensorDelta, TensorMove, TensorMoves
 from protoslice.serving.joined import JoinedObject

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import uvicorn
 
-from protoslice.server.http.ranges import select
+from protoslice.server.http.planner import select
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -143,7 +143,7 @@ async def test_a_full_quota_tells_a_writer_nothing_of_content(
         for data in (old, random.randbytes(length)):
             await table.change_limits("own", {"quota_bytes": 0, "quota_stores": 0})
             await room.refresh()
-            monkeypatch.setattr("protoslice.catalog.quotas.FRESH_SECONDS", fresh)
+            monkeypatch.setattr("protoslice.catalog.spaces.FRESH_SECONDS", fresh)
             used = room.used
             bytes, stores = (0, used.stores) if left is None else (used.stored_bytes + left, 0)
             await table.change_limits("own", {"quota_bytes": bytes, "quota_stores": stores})

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protoslice.server.http.ranges import NEAR, ByteRange, Selection, select
+from protoslice.server.http.planner import NEAR, ByteRange, Selection, select
 
 N = 10_000
 

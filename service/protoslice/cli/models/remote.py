@@ -16,7 +16,7 @@ from protoslice.credentials import end_of
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, NotFound, ProtosliceError, UnknownCaller, Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
-from protoslice.formats.signatures import TYPES
+from protoslice.formats.registry import TYPES
 from protoslice.graphs import GraphQuery
 from protoslice.models import other_tag
 from protoslice.references import Address, address_of, authorization, is_trusted

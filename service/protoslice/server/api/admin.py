@@ -44,7 +44,7 @@ from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import ResultPage
 from protoslice.stores.spaces import Spaces
-from protoslice.webhooks.webhooks import NewWebhook
+from protoslice.webhooks import NewWebhook
 
 spaces_router = RouteGroup(tags=["spaces"])
 

@@ -21,7 +21,7 @@ from protoslice.server.api.view_parameters import Viewed
 from protoslice.server.auth.permissions import READ_SIGNED
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given
-from protoslice.views import graphs
+from protoslice.views import models
 
 router = RouteGroup(tags=["views"])
 
@@ -70,7 +70,7 @@ async def get_graph(request: Request, services: Given, store: Viewed, asked: Ann
     Without `around`, return the graph's first nodes, or those that match `search`.
     """
     query = GraphQuery(**asdict(asked))
-    return await view_answer(request, services, store, lambda: graphs.part(store, query))
+    return await view_answer(request, services, store, lambda: models.graph_part(store, query))
 
 
 GraphPath = Annotated[
@@ -104,7 +104,7 @@ async def get_graph_blocks(
     Blocks are groups of nodes whose names begin alike, and repeats: stretches that look the same. A level has at most
     64 parts.
     """
-    return await view_answer(request, services, store, lambda: graphs.level(store, graph, block, node))
+    return await view_answer(request, services, store, lambda: models.graph_level(store, graph, block, node))
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,4 +137,4 @@ async def get_graph_section(
     Of an ONNX model, `inputs` and `outputs` select the same part in `/onnx/model.onnx`.
     """
     ends = Ends(**asdict(places))
-    return await view_answer(request, services, store, lambda: graphs.section(store, graph, ends))
+    return await view_answer(request, services, store, lambda: models.graph_section(store, graph, ends))

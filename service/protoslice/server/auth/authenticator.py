@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.types import Scope as AsgiScope
 
 from protoslice.concurrency.gather import both
-from protoslice.concurrency.lru import LruCache
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import LruCache, SingleFlight
 from protoslice.errors import DatabaseUnavailable, NotFound
 from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, Rule, Scope, decide, lacking
 from protoslice.server.auth.sessions import session_of

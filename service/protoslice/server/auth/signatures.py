@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 
 from starlette.types import Scope
 
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import SingleFlight
 from protoslice.database.transactions import Database, Row, Transaction
 from protoslice.errors import IntegrityError
 

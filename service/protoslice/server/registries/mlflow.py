@@ -13,9 +13,10 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from protoslice.catalog.kept_files import RepositoryFile
+from protoslice.catalog.mlflow import NoArtifact
 from protoslice.errors import NotFound
 from protoslice.json_text import encode_json
-from protoslice.mlflow import MOST_PARTS, MlflowArtifacts, NoArtifact, new_session
+from protoslice.mlflow import MOST_PARTS, MlflowArtifacts, new_session
 from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import (
     OPEN,

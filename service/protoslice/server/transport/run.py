@@ -34,8 +34,8 @@ from protoslice.server.request.clients import Clients
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry.logs import configure_logs
+from protoslice.server.telemetry.metrics import WorkerMetrics
 from protoslice.server.telemetry.tracing import configure_tracing
-from protoslice.server.telemetry.workers import WorkerMetrics
 from protoslice.server.transport.fastpath import FastPath
 from protoslice.server.transport.protocol import Answerer, HttpProtocol
 from protoslice.server.transport.supervisor import Supervisor, WorkerLink

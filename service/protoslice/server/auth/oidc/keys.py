@@ -19,7 +19,7 @@ import httpcore
 from joserfc.errors import JoseError, SecurityWarning
 from joserfc.jwk import ECKey, JWKRegistry, Key, OKPKey, RSAKey
 
-from protoslice.concurrency.singleflight import SingleFlight
+from protoslice.concurrency.results import SingleFlight
 from protoslice.errors import InvalidInput, ProtosliceError, StorageDenied, StorageUnavailable
 from protoslice.server.auth.oidc.issuers import Issuer
 from protoslice.storage.web_guard import Networks, guarded_pool

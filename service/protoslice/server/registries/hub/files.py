@@ -21,7 +21,7 @@ from protoslice.json_text import encode_json
 from protoslice.repositories import MAIN, VIEWS, Commit, ComputedFile, NoFile, Ref, Repository, ShownCommit
 from protoslice.repositories.git_format import blob_id, is_plain, pointer_of
 from protoslice.repositories.git_history import plain_ids
-from protoslice.repositories.last_commits import last_commits
+from protoslice.repositories.repository import last_commits
 from protoslice.server.api.json_answers import next_page
 from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.permissions import READ

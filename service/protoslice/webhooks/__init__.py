@@ -1,1 +1,0 @@
-"""Webhooks: events of spaces, written with each change and POSTed to the URLs that a space names."""
