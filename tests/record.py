@@ -37,7 +37,7 @@ from typer.testing import CliRunner
 import protoslice
 from protoslice.cli.app import app as program
 from protoslice.server.auth.permissions import EVERY_SPACE, Scope
-from protoslice.server.pages import built
+from protoslice.server.pages import html
 
 LONGEST: Final = 20_000
 """Characters of a body that are recorded; of a longer one that is no JSON, its digest."""
@@ -236,7 +236,7 @@ def main(out: Path) -> None:
     out.mkdir(parents=True)
     (out / "openapi.json").write_text(json.dumps(json.loads(document_text()), indent=1, sort_keys=True) + "\n")
     (out / "help.txt").write_text(helps())
-    page = patch.object(built, "_first", lambda: {"script": "main.js", "style": "style.css", "parts": {}})
+    page = patch.object(html, "_first", lambda: {"script": "main.js", "style": "style.css", "parts": {}})
     with running_receiver() as receiver, tempfile.TemporaryDirectory() as name:
         with page:  # the page is there in a checkout without it too
             (out / "routes.txt").write_text("".join(asyncio.run(routes(receiver.url))), errors="backslashreplace")

@@ -25,7 +25,7 @@ from tests.support.hub import commit
 from tests.support.serve import ServiceProcess, service_process
 from tests.support.streams import FRAMED, example
 
-from protoslice.server.pages.built import assets
+from protoslice.server.pages.html import assets
 
 MARKUP = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 VIEWS = {

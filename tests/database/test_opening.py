@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from tests.support.postgres import TestServer
 
-from protoslice.catalog import open_database, upkeep
+from protoslice.catalog import open_database, purge_changes
 from protoslice.database import Database, connect, shown_url
 from protoslice.errors import InvalidInput
 
@@ -51,7 +51,7 @@ def test_purge_changes_deletes_those_older_than_a_day(postgres: TestServer, monk
         await database.write(lambda tx: tx.run("UPDATE changes SET at = at - :day - 1", day=86_400_000_000))
         await database.write(lambda tx: None)
         before = await database.read(lambda tx: tx.all("SELECT id FROM changes WHERE at > :now - 1000000", now=tx.now))
-        await upkeep.purge_changes(database)
+        await purge_changes(database)
         kept = await database.read(lambda tx: tx.all("SELECT id, at FROM changes"))
         assert {row[0] for row in before} <= {row[0] for row in kept}
         assert min(row[1] for row in kept) > await database.read(lambda tx: tx.now) - 86_400_000_000

@@ -12,7 +12,7 @@ from tests.support.calls import CALLS, RULES, Call
 from tests.support.receiver import Receiver, running_receiver
 
 from protoslice.server.auth.permissions import Scope
-from protoslice.server.pages import built
+from protoslice.server.pages import html
 
 LENGTH = 300
 SCOPES: Final = (
@@ -44,7 +44,7 @@ def test_every_route_is_called() -> None:
 def test_each_call_reaches_what_the_caller_has(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two refusals are equal too: a call proves something only if an owner of what it names gets more."""
     # The page is there also in a checkout without one that `make web` built.
-    monkeypatch.setattr(built, "_first", lambda: {"script": "main.js", "style": "style.css", "parts": {}})
+    monkeypatch.setattr(html, "_first", lambda: {"script": "main.js", "style": "style.css", "parts": {}})
     wrong = refusals_of_own(receiver.url)
     assert not wrong, "\n".join(wrong)
 

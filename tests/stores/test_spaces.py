@@ -16,7 +16,7 @@ from protoslice.errors import InvalidInput, NotFound
 from protoslice.serving import StoreOptions
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.stores.spaces import Spaces
+from protoslice.stores.service import Spaces
 
 MODEL = onnx(9000)
 

@@ -31,7 +31,7 @@ from protoslice.server.api.admin import _undelivered
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
 from protoslice.stores.collection import collect_garbage
-from protoslice.stores.spaces import Spaces
+from protoslice.stores.service import Spaces
 from protoslice.testing import FaultyStorage
 from protoslice.webhooks import NewWebhook, Webhooks
 

@@ -1,5 +1,109 @@
-"""The catalogue: all but bytes, with a module for each kind of thing: dataclasses, SQL, errors."""
+"""The catalogue: all but bytes, with a module for each kind of thing: dataclasses, SQL, errors.
 
-from protoslice.catalog.upkeep import open_database
+`open_database` opens it, and deletes its old rows once an hour.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import protoslice.database.schema as schema
+from protoslice.catalog.audit import purge_audit
+from protoslice.catalog.webhooks import DeliveryTable
+from protoslice.concurrency.chores import background, run_all
+from protoslice.database.opening import EMPTY, FILE, connect, upgrade
+from protoslice.database.processes import registered
+from protoslice.database.sqlite import SqliteDatabase
+from protoslice.database.transactions import Database, Transaction
+from protoslice.errors import ProtosliceError, Unsupported
+
+_log = logging.getLogger(__name__)
+
+_PURGE_SECONDS: Final = 3600
+_FIRST_SECONDS: Final = 60
+_DAY: Final = 86_400_000_000
+
+
+@asynccontextmanager
+async def open_database(
+    url: str | None,
+    storage: str,
+    *,
+    shared: bool = True,
+    create: bool = True,
+    audit_seconds: float = 0,
+    audit_entries: int = 0,
+) -> AsyncIterator[Database]:
+    """Yield the catalogue at `url`, or without one the default for the storage at the URI `storage`.
+
+    The default for a storage that is not `shared` with other processes ends with this process. A SQLite file is
+    created, unless `create` is False, and migrated. Changes in the audit that are older than `audit_seconds` are
+    deleted, unless that is 0.
+
+    Raise `Unsupported` for a bucket without a database, and for a database whose schema needs another version of the
+    program.
+    """
+    with tempfile.TemporaryDirectory(prefix="protoslice-") as memory:
+        is_private = url is None and (not shared or storage.startswith("memory://"))
+        if is_private:
+            database: Database = SqliteDatabase(Path(memory) / FILE, durable=False)
+        else:
+            database = await asyncio.to_thread(connect, url, storage, create=create)
+        try:
+            if isinstance(database, SqliteDatabase):
+                await upgrade(database, create=create)
+                _log.info("catalogue in SQLite %s", sqlite3.sqlite_version)
+            elif not create and not await schema.version_of(database):
+                raise Unsupported(EMPTY)
+            await schema.check(database)
+            tidying = {"the tidying of the database": partial(_tidy, database, audit_seconds, audit_entries)}
+            async with nullcontext() if is_private else registered(database), background(tidying):
+                yield database
+        finally:
+            await database.close()
+
+
+async def _tidy(database: Database, audit_seconds: float, audit_entries: int) -> None:
+    """Delete old rows of `changes`, of the audit and of deliveries once an hour, for ever."""
+    wait = _FIRST_SECONDS
+    while True:
+        await asyncio.sleep(wait)
+        wait = _PURGE_SECONDS
+        with suppress(ProtosliceError):  # the next hour tries again
+            await tidy(database, audit_seconds, audit_entries)
+
+
+async def tidy(database: Database, audit_seconds: float, audit_entries: int = 0) -> None:
+    """Do all of it once; raise the first failure at the end."""
+    steps: list[Callable[[], Awaitable[None]]] = [
+        DeliveryTable(database).purge,
+        partial(purge_audit, database, audit_seconds, audit_entries),
+    ]
+    if database.dialect == "postgresql":
+        steps.append(partial(purge_changes, database))
+    await run_all(steps)
+
+
+async def purge_changes(database: Database) -> None:
+    """Delete the rows of `changes` that are older than a day; no transaction is repeated for so long."""
+
+    def work(tx: Transaction, limit: int) -> int:
+        return tx.run(
+            "DELETE FROM changes WHERE id IN (SELECT id FROM changes WHERE at < :before ORDER BY at LIMIT :limit)",
+            before=tx.now - _DAY,
+            limit=limit,
+        )
+
+    async for _ in database.write_in_batches(work):
+        pass
+
 
 __all__ = ["open_database"]

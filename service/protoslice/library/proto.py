@@ -9,13 +9,28 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from protoslice import _core
-from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
+from protoslice.defaults import LARGEST_MESSAGE, MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import InvalidInput
 from protoslice.facts import Node
-from protoslice.library.chunk_sizes import LargeChunkWarning, size_problem
 from protoslice.library.indexing import Form
 from protoslice.sources.ropes import Rope
 from protoslice.sources.source import RangeSource, SourceOwner
+
+
+class LargeChunkWarning(UserWarning):
+    """Chunks that no protobuf runtime parses."""
+
+
+def size_problem(path: str, size: int) -> str | None:
+    """Return the problem of a chunk that protobuf runtimes cannot parse; None for others."""
+    if size <= LARGEST_MESSAGE:
+        return None
+    return (
+        f"chunk {path or '(remainder)'} has {size} bytes, but protobuf runtimes parse at most "
+        f"{LARGEST_MESSAGE}: lower max_chunk or add a rule to split it further (a single value cannot be "
+        "split: read it by byte range)"
+    )
+
 
 _ALL_NODES = 1 << 40
 _STRIDE = 64 << 20  # bytes hashed between two reports of progress

@@ -27,7 +27,6 @@ from protoslice.server.api import (
     graph,
     operations,
     pages,
-    repositories,
     schemas,
     sessions,
     stores,
@@ -37,8 +36,8 @@ from protoslice.server.api import (
     tokens,
     uploads,
 )
-from protoslice.server.api.documentation.openapi import openapi_document
 from protoslice.server.api.encoding import prepare_encoding
+from protoslice.server.api.openapi import openapi_document
 from protoslice.server.api.view_router import ViewRoutes
 from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.explain import Asked
@@ -63,10 +62,10 @@ _METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
 _ROUTERS: Final = (
     create.router, stores.router, uploads.router, structure.pieces, batch.router, structure.router,
-    tensors.router, graph.router, diff.router, tags.router, repositories.router, schemas.router, admin.spaces_router,
+    tensors.router, graph.router, diff.router, tags.router, stores.repositories, schemas.router, admin.spaces_router,
     tokens.router, admin.audit_router, admin.webhooks_router, sessions.router, operations.router, pages.router,
     # The hub last: its repositories may have any name that the others do not take.
-    oci.ROUTER, mlflow.router, *hub.ROUTERS,
+    oci.router, mlflow.router, *hub.ROUTERS,
 )  # fmt: skip
 
 

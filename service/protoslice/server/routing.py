@@ -33,6 +33,15 @@ _CONDITIONS: Final = frozenset({"if-match", "if-none-match", "if-unmodified-sinc
 """Conditions of writes (RFC 9110, section 13.1)."""
 
 
+BINARY: Final = {"type": "string", "format": "binary"}
+"""Schema of bytes in the OpenAPI document."""
+
+
+def header(description: str, kind: str = "string") -> dict[str, Any]:
+    """Return a response header as the OpenAPI document describes it."""
+    return {"description": description, "schema": {"type": kind}}
+
+
 class Deprecated(NamedTuple):
     """Since when an operation is deprecated, and the method and path of its successor."""
 

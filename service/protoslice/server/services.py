@@ -54,7 +54,7 @@ from protoslice.storage.wrappers import LateCallLimit
 from protoslice.stores import Stores
 from protoslice.stores.backups import dump_daily
 from protoslice.stores.collection import collect_for_ever
-from protoslice.stores.spaces import Spaces
+from protoslice.stores.service import Spaces
 from protoslice.uploads import UploadOptions, Uploads
 
 if TYPE_CHECKING:

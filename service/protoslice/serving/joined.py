@@ -15,8 +15,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.pipeline import pipelined
 from protoslice.errors import InvalidInput
 from protoslice.serving.cache import BlockCache
-from protoslice.serving.computed import Readable
-from protoslice.serving.stored import SUM_BLOCK, StoredFile, StoredObject, open_object
+from protoslice.serving.stored import SUM_BLOCK, Readable, StoredFile, StoredObject, open_object
 from protoslice.storage import Span, Storage
 
 _TURN: Final = 64

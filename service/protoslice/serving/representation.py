@@ -13,9 +13,8 @@ from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.pipeline import pipelined
 from protoslice.concurrency.windows import LARGEST, Window
 from protoslice.errors import LimitExceeded
-from protoslice.serving.computed import Computed, Readable
 from protoslice.serving.joined import Section, read_sections
-from protoslice.serving.stored import SUM_BLOCK
+from protoslice.serving.stored import SUM_BLOCK, Computed, Readable
 from protoslice.tensors.layout import check_budget
 from protoslice.tensors.omitted import Omitted
 

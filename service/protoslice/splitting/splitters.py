@@ -1,16 +1,18 @@
-"""Splitters: the interface, and the base class of those that use others."""
+"""Splitters: the interface, building blocks for custom ones, and those that plan by sizes and need no subclass."""
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, TypeAlias
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from protoslice.errors import InvalidInput
 from protoslice.splitting.chunk_file import ChunkNode, ChunkTree, write_chunks, write_whole
-from protoslice.splitting.fields import descriptor_of
+from protoslice.splitting.fields import Shape, delimited, descriptor_of, message_size, value_size
 from protoslice.splitting.paths import (
     Fields,
     Key,
@@ -23,7 +25,7 @@ from protoslice.splitting.paths import (
     value_at,
     version_def,
 )
-from protoslice.splitting.planner import SplitPolicy
+from protoslice.splitting.planner import Entry, Plan, SplitPolicy, cut_into_runs, plan
 from protoslice.splitting.remainder import Chunk, LazyChunk, Remainder, existing_chunk
 
 
@@ -198,3 +200,203 @@ class ComposableSplitter(Splitter):
             tags = [*splitter._place, *tags]
             splitter = splitter._parent
         return splitter, tags
+
+
+SizeCheck: TypeAlias = Callable[[int], bool]
+
+
+class SplitBasedOnSize(ComposableSplitter):
+    """Splitter that knows the size of its message.
+
+    Subclasses override `build_chunks` and return the number of bytes that left the message.
+    """
+
+    def __init__(self, proto: Message, proto_size: int, **options: Any) -> None:
+        """Takes the message, its size in bytes, and the options of `ComposableSplitter`."""
+        super().__init__(proto, **options)
+        self.proto_size = proto_size
+
+    def build_chunks(self) -> int:
+        """Add chunks; returns the number of bytes that left the message."""
+        return 0
+
+
+class LargeMessageSplitter(SplitBasedOnSize):
+    """Makes one chunk of a large message; an empty message stays in its place."""
+
+    def __init__(self, proto: Message, proto_size: int, size_check: SizeCheck | None = None, **options: Any) -> None:
+        """`size_check` is true for a large size; by default, for one that reaches the policy's `min_chunk`."""
+        super().__init__(proto, proto_size, **options)
+        self.size_check = size_check
+
+    def build_chunks(self) -> int:
+        """Add the chunk, if the message is large; returns the number of bytes that left."""
+        large = (
+            self.proto_size >= self.policy.min_chunk if self.size_check is None else self.size_check(self.proto_size)
+        )
+        if not large:
+            return 0
+        remainder, path = self._part_of_root()
+        self._add(remainder.take(path), [])
+        return self.proto_size
+
+
+class RepeatedMessageSplitter(ComposableSplitter):
+    """Splits the elements of a repeated field, then the field into runs of elements.
+
+    Each element is split by `message_splitters` in turn.
+    """
+
+    def __init__(
+        self,
+        proto: Message,
+        repeated_field: Fields,
+        message_splitters: Sequence[type[SplitBasedOnSize]],
+        **options: Any,
+    ) -> None:
+        """Takes the message, the place of the field, the splitters, and the options of `ComposableSplitter`.
+
+        `InvalidInput` unless the place is a repeated field and no map.
+        """
+        super().__init__(proto, **options)
+        self.repeated_field = listed(repeated_field)
+        self.message_splitters = message_splitters
+        path = path_of(descriptor_of(proto), self.repeated_field)
+        if not path or not path[-1].field.repeated or path[-1].field.key is not None or path[-1].at is not None:
+            raise InvalidInput(f"{repeated_field!r} of {descriptor_of(proto).full_name} is not a repeated field")
+        self._path = path
+
+    def build_chunks(self) -> int:
+        """Add the chunks; returns the number of bytes that left the message."""
+        holder, each = value_at(self.source, self._path[:-1]), self._path[-1].field
+        if holder is None or not each.of(holder):
+            return 0
+        tree = self._from_root([])[0]._tree
+        position = len(tree.root.below)
+        sizes, moved = self._split_elements(each, each.of(holder))
+        _, *runs = cut_into_runs(sizes, self.policy.max_chunk, self.policy.max_chunk)
+        if runs:
+            self._take_runs(each, runs)
+            # Mergers fill elements that exist already: runs come before the chunks split out of elements.
+            below = tree.root.below
+            below[position:] = below[-len(runs) :] + below[position : -len(runs)]
+        return moved + sum(size for _, size in runs)
+
+    def _split_elements(self, each: Shape, values: Sequence[Any]) -> tuple[list[int], int]:
+        sizes, moved = [], 0
+        for i, value in enumerate(values):
+            size = message_size(value) if each.message else value_size(each, value, 1)
+            for splitter in self.message_splitters:
+                place = [*self.repeated_field, i]
+                left = splitter(value, size, parent_splitter=self, fields_in_parent=place).build_chunks()
+                size, moved = size - left, moved + left
+            sizes.append(each.tag_size + (delimited(size) if each.message else size))
+        return sizes, moved
+
+    def _take_runs(self, each: Shape, runs: Sequence[tuple[range, int]]) -> None:
+        remainder, path = self._part_of_root()
+        place = (*path, *self._path[:-1])
+        nodes = [self._add(None, self.repeated_field[:-1]) for _ in runs]
+        # Backwards: taking a run shifts the indices of later runs.
+        for (run, size), node in reversed(list(zip(runs, nodes, strict=True))):
+            node.piece = remainder.take_run(place, each, run, size)
+
+
+class AutoSplitter(ComposableSplitter):
+    """Splits any message: large strings, bytes and messages leave, long repeated fields and maps are cut."""
+
+    default_policy = SplitPolicy()
+    _plan: Plan | None = None
+
+    def plan(self) -> Plan:
+        """Plan of the chunks, from sizes alone; nothing is split yet."""
+        return plan(self.source, self.policy, self._leaves)
+
+    def build_chunks(self) -> int:
+        """Add the chunks of the plan; returns the number of bytes in them."""
+        self._plan = self.plan()
+        if self._plan.size and not (self._tree.with_base or self._parent):
+            raise InvalidInput(
+                f"{self._plan.size} bytes remain in the message after splitting: use proto_as_initial_chunk=True "
+                "to keep them"
+            )
+        remainder, path = self._part_of_root()
+        root, place = self._from_root([])
+        prefix = path_of(descriptor_of(root.source), place)
+        _Execution(remainder, root._tree).run(self._plan.entries, root._tree.root, prefix, path)
+        return sum(map(_bytes_in, self._plan.entries))
+
+    def _base(self) -> LazyChunk:
+        assert self._own is not None
+        return self._own.base(None if self._plan is None else self._plan.size)
+
+    @staticmethod
+    def _leaves(field: Shape) -> bool:
+        return True
+
+
+class _GreedySplitter(AutoSplitter):
+    """Base class of splitters of certain types, which split only messages too large for one chunk."""
+
+    default_policy = SplitPolicy.greedy()
+    types: ClassVar[frozenset[str]]
+
+    def __init__(self, proto: Message, **options: Any) -> None:
+        super().__init__(proto, **options)
+        name = descriptor_of(proto).name
+        if name not in self.types:
+            raise InvalidInput(f"{type(self).__name__} splits {' or '.join(sorted(self.types))}, not {name}")
+
+    def plan(self) -> Plan:
+        """Plan of the chunks; no chunks for a message that fits into one."""
+        found = super().plan()
+        return Plan(found.at_most, ()) if found.at_most <= self.policy.max_chunk else found
+
+    @staticmethod
+    def _leaves(field: Shape) -> bool:
+        return field.type == FieldDescriptor.TYPE_BYTES
+
+
+class GraphDefSplitter(_GreedySplitter):
+    """Splits a TensorFlow `GraphDef`: constants, large nodes and functions, runs of nodes."""
+
+    types = frozenset({"GraphDef"})
+
+
+class SavedModelSplitter(_GreedySplitter):
+    """Splits a TensorFlow `SavedModel`: all of its meta graphs, and other large parts of them."""
+
+    types = frozenset({"SavedModel"})
+
+
+class OnnxSplitter(_GreedySplitter):
+    """Splits an ONNX model, graph or function.
+
+    Chunks are initializers, tensors in attributes and subgraphs, and runs of nodes.
+    """
+
+    types = frozenset({"ModelProto", "GraphProto", "FunctionProto"})
+
+
+def _bytes_in(entry: Entry) -> int:
+    return entry.size + sum(map(_bytes_in, entry.inside))
+
+
+class _Execution:
+    """Executor of a plan: numbers all chunks first, then fills them."""
+
+    def __init__(self, remainder: Remainder, tree: ChunkTree) -> None:
+        self._remainder = remainder
+        self._tree = tree
+
+    def run(self, entries: Sequence[Entry], parent: ChunkNode, prefix: Path, at: Path) -> None:
+        """Add `entries`; their message is at `at` in the remainder and at `prefix` below `parent`."""
+        nodes = [self._tree.add(parent, tags_of((*prefix, *entry.path))) for entry in entries]
+        # Backwards: runs come first in the plan, but parts have to leave elements before a run takes the elements.
+        for entry, node in reversed(list(zip(entries, nodes, strict=True))):
+            place = (*at, *entry.path)
+            self.run(entry.inside, node, (), place)
+            if entry.run is None:
+                node.piece = self._remainder.take(place, entry.size)
+            else:
+                node.piece = self._remainder.take_run(place, entry.run.field, entry.run.keys, entry.size)

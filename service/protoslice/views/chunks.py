@@ -17,7 +17,7 @@ from protoslice.concurrency.executor import SLICE, Worker
 from protoslice.concurrency.results import SingleFlight
 from protoslice.errors import NotFound
 from protoslice.facts import ChunkEntry
-from protoslice.library.chunk_sizes import size_problem
+from protoslice.library.proto import size_problem
 from protoslice.serving.opened import OpenStore
 from protoslice.serving.representation import Representation, sha256_of
 from protoslice.sources.ropes import Rope

@@ -21,8 +21,7 @@ from protoslice.serving.representation import Representation
 from protoslice.serving.stored import StoredFile
 from protoslice.sources.ropes import Rope
 from protoslice.streams.framing import CHUNKED, DECODED, MEDIA_TYPES, SUMMED, Framing, checked_framing
-from protoslice.streams.opening import framing_of_shards, type_of_shards
-from protoslice.streams.records import JoinedRecords, Shard
+from protoslice.streams.records import JoinedRecords, Shard, framing_of_shards, type_of_shards
 from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPart, RecordType
 from protoslice.streams.shards import is_pattern, name_of, shards_among
 from protoslice.tensors.layout import check_budget

@@ -17,11 +17,10 @@ from protoslice.facts import TensorBranch, TensorEntry
 from protoslice.formats.registry import formats_of, tensors_of
 from protoslice.formats.tensorflow import tensors_with_tags
 from protoslice.graphs import Weight
-from protoslice.serving.computed import Computed, Readable
 from protoslice.serving.joined import JoinedObject
 from protoslice.serving.opened import OpenStore
 from protoslice.serving.representation import Representation
-from protoslice.serving.stored import StoredObject
+from protoslice.serving.stored import Computed, Readable, StoredObject
 from protoslice.sources.ropes import Rope
 from protoslice.tensors.listing import Tensors, chosen_job, entry_of, pattern, single, wanted
 from protoslice.tensors.model import Tensor

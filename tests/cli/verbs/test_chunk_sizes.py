@@ -12,7 +12,7 @@ from tests.support.canonical import varint
 
 import protoslice
 from protoslice.defaults import LARGEST_MESSAGE
-from protoslice.library.chunk_sizes import LargeChunkWarning, size_problem
+from protoslice.library.proto import LargeChunkWarning, size_problem
 
 PATH = "graph.initializer[0].raw_data"
 
@@ -47,7 +47,7 @@ def test_the_command_line_names_the_chunk(call: Any, large: Path) -> None:
 
 
 def test_a_split_that_writes_such_a_chunk_says_so(call: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.library.chunk_sizes.LARGEST_MESSAGE", 100)
+    monkeypatch.setattr("protoslice.library.proto.LARGEST_MESSAGE", 100)
     path = tmp_path / "m.onnx"
     path.write_bytes(b"\x3a\xb2\x01\x2a\xaf\x01\x4a\xac\x01" + bytes(172))
     for least in ("64B", "1MiB"):  # several chunks, and a single one

@@ -12,7 +12,7 @@ import httpx
 import pytest
 from tests.support.serve import assert_problem
 
-from protoslice.server.pages import built
+from protoslice.server.pages import html
 
 SCRIPT, STYLE = b"console.log(1)", b"body{}"
 
@@ -39,8 +39,8 @@ def no_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def _over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    caches = built.assets, built._first
-    monkeypatch.setattr(built, "files", lambda package: folder)
+    caches = html.assets, html._first
+    monkeypatch.setattr(html, "files", lambda package: folder)
     for cached in caches:
         cached.cache_clear()
     yield

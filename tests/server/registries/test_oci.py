@@ -411,7 +411,7 @@ def test_another_space_has_other_repositories(client: httpx.Client) -> None:
 
 
 def test_lists_in_pages_stay_in_their_space(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("protoslice.server.registries.oci.routes.MAX_PAGE_ITEMS", 1)
+    monkeypatch.setattr("protoslice.server.registries.oci.MAX_PAGE_ITEMS", 1)
     with serving() as live, httpx.Client(base_url=live.url, timeout=30) as client:
         assert client.put("/v1/spaces/oci").status_code == 201
         put_manifest(client, "elsewhere", "/v2/elsewhere", layers=[])

@@ -12,13 +12,13 @@ import pytest
 from tests.support.catalogues import InlineDatabase
 from tests.support.stores import onnx, opened, upload
 
+from protoslice.catalog import tidy
 from protoslice.catalog.git_objects import GitObjectTable
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.marker import check_storage
 from protoslice.catalog.objects import ObjectTable, ReservedObject
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.spaces import Account
-from protoslice.catalog.upkeep import tidy
 from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.concurrency import chores
 from protoslice.database import Transaction

@@ -37,7 +37,7 @@ from protoslice.concurrency import finish
 from protoslice.defaults import LARGEST_MESSAGE
 from protoslice.errors import NotFound, ProtosliceError, Unsupported
 from protoslice.formats.report import report_job
-from protoslice.library.chunk_sizes import LargeChunkWarning
+from protoslice.library.proto import LargeChunkWarning
 from protoslice.references import is_address
 from protoslice.sizes import format_size, parse_size
 from protoslice.sources.ropes import Rope

@@ -18,7 +18,7 @@ from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile
 from protoslice.cli.tables import escaped, note, print_json, print_pairs, print_table, say, shorten, utc, width
 from protoslice.errors import InvalidInput
 from protoslice.facts import Node
-from protoslice.library.chunk_sizes import size_problem
+from protoslice.library.proto import size_problem
 from protoslice.sizes import format_size, parse_size
 
 _MOST_SIGNATURES: Final = 100

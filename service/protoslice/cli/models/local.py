@@ -22,7 +22,6 @@ from protoslice.errors import CorruptModel, InconsistentChunks, LimitExceeded, N
 from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry, TensorStatistics
 from protoslice.formats.report import report_job
 from protoslice.graphs import GraphQuery
-from protoslice.library.chunk_sizes import size_problem
 from protoslice.library.documents import (
     TENSOR_BUNDLE,
     FileDocument,
@@ -32,7 +31,7 @@ from protoslice.library.documents import (
     stream_document,
 )
 from protoslice.library.models import LocalModel, model_around
-from protoslice.library.proto import Proto, View, node_at
+from protoslice.library.proto import Proto, View, node_at, size_problem
 from protoslice.sources.ropes import Rope
 from protoslice.splitters import splitter_named
 from protoslice.streams import open_records

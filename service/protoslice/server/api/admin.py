@@ -43,7 +43,7 @@ from protoslice.server.http.conditions import EntityTag
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 from protoslice.stores import ResultPage
-from protoslice.stores.spaces import Spaces
+from protoslice.stores.service import Spaces
 from protoslice.webhooks import NewWebhook
 
 spaces_router = RouteGroup(tags=["spaces"])

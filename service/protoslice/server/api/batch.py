@@ -27,7 +27,7 @@ from protoslice.server.http.responses import send_representation
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import SERVICES, Given, Services
 from protoslice.serving import OpenStore, Representation
-from protoslice.serving.computed import Computed, Readable
+from protoslice.serving.stored import Computed, Readable
 from protoslice.sources.ropes import Rope
 
 router = RouteGroup(tags=["views"])

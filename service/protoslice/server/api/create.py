@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from protoslice.errors import CorruptModel, StorageDenied
 from protoslice.mlflow import MlflowArtifacts
-from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.json_answers import made_answer
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.requests import Assemble, Register
@@ -24,7 +23,7 @@ from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.request.body import UPLOAD_BODY
 from protoslice.server.request.errors import body_at_fault
-from protoslice.server.routing import Deprecated, RouteGroup, endpoint
+from protoslice.server.routing import BINARY, Deprecated, RouteGroup, endpoint, header
 from protoslice.server.services import Given, Services
 from protoslice.stores import Created, IngestRequest
 

@@ -16,8 +16,16 @@ from protoslice.server.auth.permissions import OPEN, READ_SIGNED
 from protoslice.server.auth.spaces import Ref, absolute_url, url_of
 from protoslice.server.context import context_of, public_path
 from protoslice.server.http.headers import read_fields
-from protoslice.server.pages.built import BUILT_HEADERS, assets, is_built, shell
-from protoslice.server.pages.html import PAGE_HEADERS, STYLE, home_body, home_page
+from protoslice.server.pages.html import (
+    BUILT_HEADERS,
+    PAGE_HEADERS,
+    STYLE,
+    assets,
+    home_body,
+    home_page,
+    is_built,
+    shell,
+)
 from protoslice.server.problems import NOT_FOUND, HttpProblem
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given

@@ -8,7 +8,6 @@ from fastapi import Request
 from starlette.responses import Response
 
 from protoslice.facts import Schema
-from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import Condition, Current, Cursor, Limit, conditional, json_answer, page_answer
 from protoslice.server.api.models import PageOf
@@ -19,7 +18,7 @@ from protoslice.server.http.conditions import EntityTag
 from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.problems import MEDIA, HttpProblem
 from protoslice.server.request.body import SCHEMA_BODY
-from protoslice.server.routing import RouteGroup, endpoint
+from protoslice.server.routing import BINARY, RouteGroup, endpoint, header
 from protoslice.server.services import Given, Services
 from protoslice.serving.representation import Head, Representation
 

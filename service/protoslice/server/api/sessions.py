@@ -20,7 +20,7 @@ from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.requests import RequestBody
 from protoslice.server.auth.authenticator import AuthContext
 from protoslice.server.auth.permissions import OPEN
-from protoslice.server.auth.sessions import (
+from protoslice.server.auth.signatures import (
     LOGIN,
     SESSION,
     read_cookie,

@@ -1,4 +1,4 @@
-"""Stores: finding, describing and removing."""
+"""Stores: find, describe and remove them, and list the repositories that name them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from starlette.responses import Response
 from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.syntax import is_id
 from protoslice.errors import InvalidInput, StillNamed
-from protoslice.facts import Removed, Store
+from protoslice.facts import Removed, RepositorySummary, RepositoryVersion, Store
 from protoslice.server.api.json_answers import (
     Condition,
     Current,
@@ -33,7 +33,7 @@ from protoslice.server.api.models import PageOf, RestoredStore
 from protoslice.server.api.requests import DescribeStore
 from protoslice.server.auth.permissions import DELETE, READ, READ_SIGNED, Rule, Scope
 from protoslice.server.auth.spaces import Ref, plain_ref, url_of
-from protoslice.server.registry_names import StoreReferences
+from protoslice.server.registry_names import RepositoryPages, StoreReferences
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Given, Services
 
@@ -245,3 +245,48 @@ async def restore_store(request: Request, services: Given, id: str) -> Response:
     """
     restored = await services.stores.restore(id)
     return json_answer(request, await restored_body(services.stores, restored))
+
+
+repositories = RouteGroup(tags=["repositories"])
+
+PAGE = 100
+"""Repositories or versions in a page at most: for each some records are read."""
+
+
+@endpoint(
+    repositories,
+    "GET /v1/repositories",
+    READ,
+    answer=PageOf[RepositorySummary],
+    cached=True,
+    experimental=True,
+    summary="List repositories",
+)
+async def list_repositories(
+    request: Request,
+    services: Given,
+    cursor: Cursor,
+    prefix: Annotated[str, Query(description="Beginning of the name.")] = "",
+    limit: Limit = 50,
+) -> Response:
+    """List Hugging Face repositories, then OCI-only repositories, then folders of MLflow artifacts."""
+    page = await RepositoryPages(services.stores).page(prefix, limit=min(limit, PAGE), cursor=cursor)
+    return page_answer(request, page)
+
+
+@endpoint(
+    repositories,
+    "GET /v1/repositories/{name:path}",
+    READ,
+    answer=PageOf[RepositoryVersion],
+    cached=True,
+    experimental=True,
+    summary="List the branches and tags of a repository",
+)
+async def list_versions(request: Request, services: Given, cursor: Cursor, name: str, limit: Limit = 50) -> Response:
+    """List the branches and tags of a repository, except those without files.
+
+    MLflow folders have no branches or tags.
+    """
+    page = await RepositoryPages(services.stores).versions(name, limit=min(limit, PAGE), cursor=cursor)
+    return page_answer(request, page)

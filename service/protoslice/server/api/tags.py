@@ -9,7 +9,6 @@ from starlette.responses import Response
 
 from protoslice.catalog.syntax import is_id
 from protoslice.facts import Tag
-from protoslice.server.api.documentation.openapi_fragments import header
 from protoslice.server.api.encoding import encode_fact, encode_items
 from protoslice.server.api.json_answers import Condition, Current, Cursor, Limit, conditional, json_answer, page_answer
 from protoslice.server.api.models import PageOf
@@ -17,7 +16,7 @@ from protoslice.server.api.requests import PutTag
 from protoslice.server.auth.permissions import READ, Rule, Scope, from_path
 from protoslice.server.auth.spaces import url_of
 from protoslice.server.http.conditions import EntityTag
-from protoslice.server.routing import RouteGroup, endpoint
+from protoslice.server.routing import RouteGroup, endpoint, header
 from protoslice.server.services import Given, Services
 from protoslice.stores import ResultPage
 

@@ -13,7 +13,6 @@ from starlette.types import Receive, Send
 from starlette.types import Scope as AsgiScope
 
 from protoslice.errors import InvalidInput
-from protoslice.server.api.documentation.openapi_fragments import BINARY, header
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.models import UploadState
 from protoslice.server.auth.permissions import OPEN, READ, WRITE, Rule, Scope, from_upload
@@ -43,7 +42,7 @@ from protoslice.server.problems import METHOD, HttpProblem, problem_of_error
 from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.errors import body_at_fault
-from protoslice.server.routing import RouteGroup, endpoint
+from protoslice.server.routing import BINARY, RouteGroup, endpoint, header
 from protoslice.server.services import Given, Services
 from protoslice.uploads import ArrivingRequest, Body, Upload
 

@@ -17,8 +17,7 @@ from protoslice.concurrency.gather import both
 from protoslice.concurrency.results import LruCache, SingleFlight
 from protoslice.errors import DatabaseUnavailable, NotFound
 from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal, Rule, Scope, decide, lacking
-from protoslice.server.auth.sessions import session_of
-from protoslice.server.auth.signatures import Signer, SigningKey, UrlSignature, take_signature
+from protoslice.server.auth.signatures import Signer, SigningKey, UrlSignature, session_of, take_signature
 from protoslice.server.auth.tokens import PREFIX, Token, TokenRecord, Tokens, is_token_id, parse_token
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import Fields

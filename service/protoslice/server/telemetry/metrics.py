@@ -40,7 +40,7 @@ from protoslice.server.context import RequestContext
 from protoslice.serving.cache import Counts
 from protoslice.storage import Call
 from protoslice.stores import Stores
-from protoslice.stores.spaces import Spaces
+from protoslice.stores.service import Spaces
 
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0)

@@ -29,7 +29,7 @@ from protoslice.errors import InvalidInput
 from protoslice.server.app import Application, create_app
 from protoslice.server.auth.mode import access_line
 from protoslice.server.http.security import standing_headers
-from protoslice.server.pages.built import is_built
+from protoslice.server.pages.html import is_built
 from protoslice.server.request.clients import Clients
 from protoslice.server.services import Services
 from protoslice.server.settings import Settings

@@ -15,7 +15,7 @@ from protoslice.errors import InvalidInput
 from protoslice.server.auth.permissions import EVERY_SPACE, Grant, Scope
 from protoslice.server.settings import read_secret_file
 from protoslice.storage.web_guard import Networks
-from protoslice.stores.spaces import is_space
+from protoslice.stores.service import is_space
 from protoslice.tensors.listing import pattern
 
 Claims: TypeAlias = Mapping[str, Any]

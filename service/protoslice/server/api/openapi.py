@@ -9,19 +9,48 @@ from fastapi.openapi.utils import get_openapi
 from starlette.routing import BaseRoute
 
 from protoslice.build import build
-from protoslice.server.api.documentation.openapi_fragments import (
-    BINARY,
-    REQUEST_ID,
-    SEEN,
-    header,
-    problems,
-)
 from protoslice.server.api.encoding import json_schemas
 from protoslice.server.api.models import ProblemModel
 from protoslice.server.api.views import VIEWS, View
 from protoslice.server.auth.permissions import Rule
+from protoslice.server.problems import MEDIA_TYPE, PROBLEMS
 from protoslice.server.request.middleware import OPERATING
-from protoslice.server.routing import Route, routes_of
+from protoslice.server.routing import BINARY, Route, header, routes_of
+
+_PROBLEM_SCHEMA: Final = {"$ref": "#/components/schemas/ProblemModel"}
+_SEEN: Final = {"description": "The client has it already."}
+_ALWAYS: Final = (400, 408, 421, 431, 500, 503)
+_RETRY: Final = {503}
+_REQUEST_ID: Final = {"x-request-id": header("Request id, as in logs and problems; the client may choose it.")}
+
+
+def _described(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The failures of an operation: these, and those that any may have."""
+    return {status: _problem(status) for status in sorted({*statuses, *_ALWAYS})}
+
+
+def _problem(status: int) -> dict[str, Any]:
+    found = [problem for problem in PROBLEMS if problem.status == status]
+    headers = dict(_REQUEST_ID)
+    if status in _RETRY:
+        headers["retry-after"] = header("Seconds to wait.", "integer")
+    examples = {problem.slug: {"value": _example(problem)} for problem in found}
+    return {
+        "description": "; ".join(problem.title for problem in found),
+        "headers": headers,
+        "content": {MEDIA_TYPE: {"schema": _PROBLEM_SCHEMA, "examples": examples}},
+    }
+
+
+def _example(problem: Any) -> dict[str, Any]:
+    return {
+        "type": problem.type,
+        "title": problem.title,
+        "status": problem.status,
+        "detail": problem.advice,
+        "request_id": "5f2b9c0d1e3a47788899aabb",
+    }
+
 
 _DIGEST: Final = {
     "name": "Content-Digest",
@@ -69,7 +98,7 @@ _KEPT: Final = {
     "cache-control": header("Immutable for an id; must be revalidated for a tag."),
     "content-location": header("Permanent URL, if different from the requested one."),
     "vary": header("Request headers that select the representation."),
-    **REQUEST_ID,
+    **_REQUEST_ID,
 }
 _DESCRIBED: Final = {
     **_KEPT,
@@ -146,8 +175,8 @@ def _describe(operation: dict[str, Any], route: Route) -> None:
     responses: dict[str, Any] = operation["responses"]
     failures = {*route.fails, *([412] if route.cached else ()), *([422] if "422" in responses else ())}
     if route.cached:
-        responses["304"] = SEEN
-    responses |= {str(status): described for status, described in problems(*failures).items()}
+        responses["304"] = _SEEN
+    responses |= {str(status): described for status, described in _described(*failures).items()}
     if route.deprecation is not None:
         operation["x-deprecated"] = route.deprecation._asdict()
 
@@ -251,7 +280,7 @@ def _header(name: str, said: str) -> dict[str, Any]:
 
 
 def _problems(method: str, statuses: Iterable[int]) -> dict[str, dict[str, Any]]:
-    found = problems(*statuses)
+    found = _described(*statuses)
     if method == "head":
         for each in found.values():
             each.pop("content")

@@ -1,4 +1,4 @@
-"""Routes of the OCI distribution API."""
+"""OCI distribution API: what oras, skopeo, docker and the like speak, below `/v2/`."""
 
 from __future__ import annotations
 

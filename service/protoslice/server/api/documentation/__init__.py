@@ -1,1 +1,0 @@
-"""Documentation made of the code: the OpenAPI document, and the reference pages of docs/."""

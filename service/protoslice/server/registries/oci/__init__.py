@@ -1,7 +1,0 @@
-"""OCI distribution API: what oras, skopeo, docker and the like speak, below `/v2/`."""
-
-from protoslice.server.registries.oci.routes import router
-
-__all__ = ["ROUTER"]
-
-ROUTER = router
