@@ -131,7 +131,7 @@ MUTANTS: Final = (
         f"tests/database/test_transactions.py {_CATALOG}/test_repositories.py",
     ),
     Mutant(
-        "writes wait for other processes", "database/sqlite.py", "    fcntl.flock(file, fcntl.LOCK_EX)\n", "",
+        "writes wait for other processes", "database/sqlite_file.py", "    fcntl.flock(file, fcntl.LOCK_EX)\n", "",
         "tests/database/test_sqlite.py",
     ),
     Mutant(
@@ -139,12 +139,12 @@ MUTANTS: Final = (
         "tests/database/test_sqlite.py",
     ),
     Mutant(
-        "a file that was removed is noticed", "database/sqlite.py",
+        "a file that was removed is noticed", "database/sqlite_file.py",
         "if _identity(self._name) != self._opened:", "if False:",
         "tests/database/test_sqlite.py",
     ),
     Mutant(
-        "network file systems are refused", "database/sqlite.py", "if _NETWORK.fullmatch(kind):", "if False:",
+        "network file systems are refused", "database/sqlite_file.py", "if _NETWORK.fullmatch(kind):", "if False:",
         "tests/database/test_sqlite.py",
     ),
     Mutant(
@@ -153,7 +153,7 @@ MUTANTS: Final = (
         "tests/stores/test_full_disk.py",
     ),
     Mutant(
-        "foreign keys are enforced", "database/sqlite.py", '"foreign_keys = ON"', '"foreign_keys = OFF"',
+        "foreign keys are enforced", "database/sqlite_file.py", '"foreign_keys = ON"', '"foreign_keys = OFF"',
         f"tests/database/test_transactions.py {_CATALOG}/test_repositories.py",
     ),
     Mutant(

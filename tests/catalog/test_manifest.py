@@ -8,8 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from protoslice.catalog.envelope import seal, unseal
-from protoslice.catalog.manifest import Manifest, ObjectLocation
+from protoslice.catalog.manifest import Manifest, ObjectLocation, checked, with_digest
 from protoslice.errors import IntegrityError
 from protoslice.facts import File
 
@@ -66,24 +65,24 @@ def test_bytes_of_files_are_kept_in_their_locations() -> None:
 
 @pytest.mark.parametrize("held", ["?", "YWI="])
 def test_bytes_of_a_file_that_are_none_or_too_few_are_damage(held: str) -> None:
-    raw = json.loads(unseal(MANIFEST.encode(), "it")) | {"objects": [{"size": 3, "held": held}]}
+    raw = json.loads(checked(MANIFEST.encode(), "it")) | {"objects": [{"size": 3, "held": held}]}
     with pytest.raises(IntegrityError, match="parse"):
-        Manifest.decode(seal(json.dumps(raw).encode()))
+        Manifest.decode(with_digest(json.dumps(raw).encode()))
 
 
 def test_a_manifest_without_records_of_its_own_is_read() -> None:
-    raw = json.loads(unseal(MANIFEST.encode(), "it"))
+    raw = json.loads(checked(MANIFEST.encode(), "it"))
     del raw["inline"]
-    assert Manifest.decode(seal(json.dumps(raw).encode())) == MANIFEST
+    assert Manifest.decode(with_digest(json.dumps(raw).encode())) == MANIFEST
 
 
 def test_records_that_are_no_bytes_are_damage() -> None:
-    raw = json.loads(unseal(MANIFEST.encode(), "it")) | {"inline": {"index": "?"}}
+    raw = json.loads(checked(MANIFEST.encode(), "it")) | {"inline": {"index": "?"}}
     with pytest.raises(IntegrityError, match="parse"):
-        Manifest.decode(seal(json.dumps(raw).encode()))
+        Manifest.decode(with_digest(json.dumps(raw).encode()))
 
 
 def test_another_version_is_refused() -> None:
-    raw = json.loads(unseal(MANIFEST.encode(), "it")) | {"version": 1}
+    raw = json.loads(checked(MANIFEST.encode(), "it")) | {"version": 1}
     with pytest.raises(IntegrityError, match="version"):
-        Manifest.decode(seal(json.dumps(raw).encode()))
+        Manifest.decode(with_digest(json.dumps(raw).encode()))

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from protoslice.database import Database, Transaction, connect, sqlite, upgrade
+from protoslice.database.sqlite_file import exclusive, refuse_network
 from protoslice.database.transactions import Work
 from protoslice.errors import DatabaseUnavailable, IntegrityError, StorageFull, Unsupported
 
@@ -112,8 +113,8 @@ def test_network_file_system_is_refused(tmp_path: Path, kind: str) -> None:
     mounts = tmp_path / "mounts"
     mounts.write_text(f"/dev/sda / ext4 rw 0 0\nserver:/x {tmp_path} {kind} rw 0 0\nserver:/y /elsewhere nfs4 rw 0 0\n")
     with pytest.raises(Unsupported, match=f"network file system \\({kind}\\)"):
-        sqlite.refuse_network(tmp_path / "catalog.sqlite", mounts)
-    sqlite.refuse_network(Path("/catalog.sqlite"), mounts)
+        refuse_network(tmp_path / "catalog.sqlite", mounts)
+    refuse_network(Path("/catalog.sqlite"), mounts)
 
 
 async def test_write_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +131,7 @@ async def test_write_that_does_not_end_is_given_up(tmp_path: Path, monkeypatch: 
 async def test_write_that_does_not_begin_is_refused_soon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite, "WAIT_SECONDS", 0.2)
     db = await _opened(tmp_path)
-    with open(tmp_path / "catalog.sqlite.lock", "ab") as lock, sqlite._exclusive(lock.fileno()):
+    with open(tmp_path / "catalog.sqlite.lock", "ab") as lock, exclusive(lock.fileno()):
         waiting = [asyncio.create_task(db.write(_insert(number))) for number in range(3)]
         done, _ = await asyncio.wait(waiting, timeout=20)
         assert len(done) == 3, "the writes wait for the lock file"

@@ -19,8 +19,8 @@ from tests.support.catalogues import make_earlier
 from tests.support.serve import service_process
 
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.envelope import seal
 from protoslice.catalog.listing import StoreQuery
+from protoslice.catalog.manifest import with_digest
 from protoslice.catalog.objects import UNFINISHED_SECONDS
 from protoslice.catalog.repositories import RepositoryListing
 from protoslice.catalog.spaces import Account
@@ -113,7 +113,7 @@ async def test_repositories_of_before_are_found_by_their_names(url: str) -> None
 async def test_stores_of_before_are_found_by_their_file(url: str) -> None:
     def sealed(root: str | None, *files: str) -> bytes:
         data = {"version": 2, "id": "0" * 64, "type": None, "root": root, "files": [[each, 1, None] for each in files]}
-        return seal(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
+        return with_digest(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
 
     manifests = {
         "rooted": sealed("Big/Model.onnx", "a.txt", "Big/Model.onnx"), "rootless": sealed(None, "Model.bin"),

@@ -16,7 +16,8 @@ from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
 from protoslice.database import Database, connect, schema, upgrade
-from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction, translated
+from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction
+from protoslice.database.sqlite_file import translated
 from protoslice.database.transactions import Alteration, Outdated, Row, Transaction, Work
 from protoslice.storage import FileStorage, Storage
 

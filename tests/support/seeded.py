@@ -9,13 +9,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeVar
 
-from protoslice.catalog.clock import microseconds
 from protoslice.catalog.manifest import Manifest, ObjectLocation
 from protoslice.catalog.objects import new_id
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import DEFAULT_SPACE, Account
 from protoslice.database import Database
-from protoslice.database.transactions import Transaction
+from protoslice.database.transactions import Transaction, microseconds
 from protoslice.facts import File
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.wrappers import InterceptedStorage

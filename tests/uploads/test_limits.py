@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 from tests.support.stores import in_memory, opened, uploads_in
 
-from protoslice.catalog.clock import now
+from protoslice.database.transactions import now
 from protoslice.errors import ClientLimit, Gone, TooMany
 from protoslice.server.api.encoding import encode_fact
 from protoslice.server.api.uploads import state_of

@@ -24,7 +24,7 @@ from tests.support.stores import (
 )
 
 from protoslice.catalog import derived
-from protoslice.catalog.envelope import unseal
+from protoslice.catalog.manifest import checked
 from protoslice.errors import DatabaseUnavailable, IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Piece
 from protoslice.pieces import LONGEST
@@ -230,9 +230,9 @@ async def test_a_table_is_digested_once_for_all_of_its_pages(monkeypatch: pytest
 
     def noting(sealed: bytes, name: str) -> bytes:
         loaded.append(name)
-        return unseal(sealed, name)
+        return checked(sealed, name)
 
-    monkeypatch.setattr(derived, "unseal", noting)
+    monkeypatch.setattr(derived, "checked", noting)
     async with opened(storage) as stores:
         assert await pieces_of(stores, store.id, limit=1) == pieces
         assert loaded == [f"pieces-{PIECES}"]

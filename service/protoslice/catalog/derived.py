@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from protoslice.catalog.envelope import seal, unseal
+from protoslice.catalog.manifest import checked, with_digest
 from protoslice.catalog.new_objects import NewObjects
 from protoslice.catalog.objects import OwnObject, object_id, publish_objects, release_objects
 from protoslice.concurrency.executor import Worker
@@ -120,19 +120,19 @@ class DerivedSources:
 
     async def load_each(self, name: str, stores: Collection[str]) -> dict[str, bytes]:
         """Return the small fact called `name` of stores by their ids, without those that are missing or damaged."""
-        sealed, found = await self.records.of_each(stores, name), dict[str, bytes]()
+        stored, found = await self.records.of_each(stores, name), dict[str, bytes]()
 
         def opened() -> dict[str, bytes]:
-            for store, each in sealed.items():
+            for store, each in stored.items():
                 with suppress(IntegrityError):
-                    found[store] = unseal(each, name)
+                    found[store] = checked(each, name)
             return found
 
-        return await self.worker.sized(sum(map(len, sealed.values())), opened)
+        return await self.worker.sized(sum(map(len, stored.values())), opened)
 
     async def save_each(self, name: str, facts: Mapping[str, bytes]) -> None:
         """Write the fact called `name` of stores, but for large ones; errors are ignored, as losing one costs time."""
-        small = {store: seal(fact) for store, fact in facts.items() if len(fact) <= LARGEST_ROW}
+        small = {store: with_digest(fact) for store, fact in facts.items() if len(fact) <= LARGEST_ROW}
         if small:
             with suppress(ProtosliceError):
                 await self.records.put_each(small, name)
@@ -154,23 +154,23 @@ class DerivedFacts:
         found = await self._sources.records.get(self._row, name)
         with suppress(NotFound, IntegrityError):
             if found is not None:
-                sealed = found.data
-                if sealed is None:
-                    sealed = (await self._sources.storage.get(ObjectKey(found.key or ""))).data
-                return await self._sources.worker.sized(len(sealed), lambda: unseal(sealed, name))
+                stored = found.data
+                if stored is None:
+                    stored = (await self._sources.storage.get(ObjectKey(found.key or ""))).data
+                return await self._sources.worker.sized(len(stored), lambda: checked(stored, name))
         return None
 
     async def save(self, name: str, data: bytes, *, pieces: Collection[bytes] = ()) -> None:
         """Write a fact, and the `pieces` by which its store is found; errors are ignored, as losing one costs time."""
         sources = self._sources
         with suppress(ProtosliceError):
-            sealed = await sources.worker.sized(len(data), lambda: seal(data))
+            stored = await sources.worker.sized(len(data), lambda: with_digest(data))
             if len(data) <= LARGEST_ROW:
-                await sources.records.put(self._row, name, sealed, pieces=pieces)
+                await sources.records.put(self._row, name, stored, pieces=pieces)
                 return
             objects = sources.new_objects()
             try:
-                key = await objects.put(sealed)
+                key = await objects.put(stored)
                 (own,) = objects.own([object_id(key.text)], counted=False)
                 with objects.publishing():
                     await sources.records.put(self._row, name, None, own=own, pieces=pieces)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,13 +11,28 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from protoslice.catalog.envelope import seal, unseal
 from protoslice.catalog.objects import LARGEST_SUMLESS, object_id
 from protoslice.database.transactions import NOBODY, Actor
 from protoslice.errors import IntegrityError
 from protoslice.facts import UNKNOWN, File, Store
 from protoslice.storage import ObjectKey
 from protoslice.versions import Policy, store_id
+
+_DIGEST = 65  # a line feed and 64 hex digits
+
+
+def with_digest(data: bytes) -> bytes:
+    """Return `data` followed by its SHA-256, so that damage is detected."""
+    return data + b"\n" + hashlib.sha256(data).hexdigest().encode()
+
+
+def checked(stored: bytes, what: str) -> bytes:
+    """Return the data that `with_digest` was given. Raise `IntegrityError`, naming `what`, if it is damaged."""
+    data = stored[:-_DIGEST]
+    if len(stored) < _DIGEST or with_digest(data) != stored:
+        raise IntegrityError(f"{what} is damaged: it does not match its digest")
+    return data
+
 
 _VERSION: Final = 2
 _FILE_WEIGHT: Final = 120
@@ -160,15 +176,15 @@ class Manifest:
     """Row of the store in the catalogue: another one if the store was removed and sent again."""
 
     def encode(self) -> bytes:
-        """Serialize the manifest to JSON in an envelope."""
+        """Serialize the manifest to JSON, followed by its digest."""
         data = {"version": _VERSION} | _as_dict(self)
-        return seal(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
+        return with_digest(json.dumps(data, separators=(",", ":"), ensure_ascii=False).encode())
 
     @classmethod
     def decode(cls, data: bytes, row: int = 0) -> Manifest:
         """Parse the output of `encode`, which a row of the catalogue holds; `IntegrityError` for anything else."""
         try:
-            raw = json.loads(unseal(data, "a store's manifest"))
+            raw = json.loads(checked(data, "a store's manifest"))
             if raw.pop("version") != _VERSION:
                 raise IntegrityError("the manifest of a store has an unsupported version")
             return cls(**_from_dict(raw), row=row)

@@ -18,7 +18,6 @@ from typing import Any, Final, Literal, Self
 
 from protoslice import errors
 from protoslice.catalog.audit import require_space
-from protoslice.catalog.clock import microseconds
 from protoslice.catalog.manifest import ObjectLocation, stored_as_dict, stored_from_dict
 from protoslice.catalog.new_objects import NewObjects
 from protoslice.catalog.objects import Collected, OwnObject, object_id, publish_objects, release_objects
@@ -31,6 +30,7 @@ from protoslice.database.transactions import (
     ForeignKeyViolation,
     Row,
     Transaction,
+    microseconds,
     time_of,
 )
 from protoslice.errors import Gone, IntegrityError, NotFound, ProtosliceError

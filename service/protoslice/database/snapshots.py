@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Final
 
 import protoslice.database.schema as schema
-from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction, translated
+from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction
+from protoslice.database.sqlite_file import translated
 from protoslice.database.transactions import Database, Transaction
 from protoslice.errors import IntegrityError, Unsupported
 

@@ -16,13 +16,27 @@ import shutil
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
+from protoslice.database.sqlite_file import (
+    BUSY_MILLISECONDS,
+    LOG_BYTES,
+    Connection,
+    DatabaseFile,
+    close_connection,
+    connect,
+    exclusive,
+    openers,
+    refuse_network,
+    set_up,
+    translated,
+    uri,
+)
 from protoslice.database.transactions import (
     READ_SECONDS,
     STATEMENT_SECONDS,
@@ -30,29 +44,18 @@ from protoslice.database.transactions import (
     WAIT_SECONDS,
     Alteration,
     Database,
-    ForeignKeyViolation,
     Lane,
     Outdated,
     Row,
     Transaction,
-    Transient,
-    UniqueViolation,
     Work,
 )
 from protoslice.errors import (
     DatabaseUnavailable,
-    IntegrityError,
     InvalidInput,
-    StorageDenied,
-    StorageError,
-    StorageFull,
-    Unsupported,
 )
-from protoslice.local_files import private_folder
 
 T = TypeVar("T")
-_Identity: TypeAlias = tuple[int, int]
-"""Device and inode of a file."""
 _log = logging.getLogger(__name__)
 
 _READERS: Final = 4
@@ -61,11 +64,8 @@ _GROUP: Final = 64
 """Transactions that one COMMIT writes."""
 _ANSWER_SECONDS: Final = 30.0
 """Longest wait for a transaction that has begun."""
-_BUSY_MILLISECONDS: Final = 2000
 _STEPS: Final = 20_000
 """Steps of SQLite's machine between two looks at the deadline."""
-_LOG_BYTES: Final = 16 << 20
-"""Size of the log at which the writer shortens it: while reads overlap, SQLite never does."""
 _LOG_WAIT_SECONDS: Final = 0.1
 """Longest wait for readers of the log; writes wait meanwhile."""
 _LOG_PAUSE_SECONDS: Final = 1.0
@@ -74,13 +74,6 @@ _ALONE_SECONDS: Final = 0.5
 """Time that other connections have to end before an upgrade takes notice of them."""
 _LOOK_SECONDS: Final = 0.1
 """Time between two attempts to be the only process that writes."""
-_NETWORK: Final = re.compile(
-    r"nfs\d?|cifs|smb\w*|ceph|glusterfs|lustre|afs|beegfs|gpfs"
-    r"|fuse\.(sshfs|s3fs|gcsfuse|rclone|glusterfs|ceph|juicefs|mount-s3|blobfuse2?)"
-)
-
-_ESCAPED: Final = re.compile(r"\\([0-7]{3})")
-"""A space or another special character in `/proc/self/mounts`."""
 
 
 class SqliteDatabase(Database):
@@ -95,10 +88,10 @@ class SqliteDatabase(Database):
         refuse_network(path)
         self.path = path
         self._durable = durable
-        self._file = _File(path)
+        self._file = DatabaseFile(path)
         self._writer = _Writer(self._file, durable)
         self._local = threading.local()
-        self._connections: list[_Connection] = []
+        self._connections: list[Connection] = []
         self._lanes = {False: Lane(_READERS, "catalogue-read"), True: Lane(_BACKGROUND, "catalogue-background")}
         self._interrupted = threading.Event()
 
@@ -119,10 +112,10 @@ class SqliteDatabase(Database):
         return await self._lanes[background].run(self._reading, work)
 
     def _reading(self, work: Work[T]) -> T:
-        connection: _Connection | None = getattr(self._local, "connection", None)
+        connection: Connection | None = getattr(self._local, "connection", None)
         self._file.check(connection)
         if connection is None:
-            connection = _connect(self.path)
+            connection = connect(self.path)
             connection.execute("PRAGMA query_only = ON")
             self._local.connection = connection
             self._connections.append(connection)
@@ -140,7 +133,7 @@ class SqliteDatabase(Database):
             return work(SqliteTransaction(connection))
 
     def _fill(self, work: Work[T]) -> T:
-        with self._own_connection() as (connection, lock), _exclusive(lock):
+        with self._own_connection() as (connection, lock), exclusive(lock):
             connection.execute("BEGIN IMMEDIATE")
             result = work(SqliteTransaction(connection))
             connection.execute("COMMIT")
@@ -148,7 +141,7 @@ class SqliteDatabase(Database):
 
     @contextmanager
     def _apart_for_rehearsal(self) -> Iterator[Transaction]:
-        with self._own_connection() as (connection, lock), _exclusive(lock):
+        with self._own_connection() as (connection, lock), exclusive(lock):
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield SqliteTransaction(connection)
@@ -158,7 +151,7 @@ class SqliteDatabase(Database):
     def _alter(self, alteration: Alteration) -> None:
         self._file.check()
         with open(self._writer.lock, "ab") as lock, self._alone(lock.fileno()), translated():
-            with closing(_connect(self.path)) as connection:
+            with closing(connect(self.path)) as connection:
                 if not alteration.is_due(SqliteTransaction(connection)):
                     return
             with closing(self._exclusive_connection()) as connection:
@@ -172,22 +165,22 @@ class SqliteDatabase(Database):
 
     def _exclusive_connection(self) -> sqlite3.Connection:
         """Return the only connection to the file, or a usual one if there are others."""
-        connection = sqlite3.connect(_uri(self.path), uri=True, isolation_level=None, timeout=_ALONE_SECONDS)
+        connection = sqlite3.connect(uri(self.path), uri=True, isolation_level=None, timeout=_ALONE_SECONDS)
         try:
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
             connection.execute("BEGIN IMMEDIATE")
             connection.execute("ROLLBACK")
         except sqlite3.OperationalError:
             connection.close()
-            return _connect(self.path, durable=self._durable)
-        _set_up(connection, durable=self._durable)
+            return connect(self.path, durable=self._durable)
+        set_up(connection, durable=self._durable)
         return connection
 
     def earlier_processes(self, tx: Transaction) -> list[str]:
         """Return the processes that have the file open, in words."""
         if tx.is_alone:
             return []
-        found = [f"process {pid} ({name})" for pid, name in _openers(self.path)]
+        found = [f"process {pid} ({name})" for pid, name in openers(self.path)]
         return found or ["a process that cannot be seen here, such as one in another container"]
 
     def _interrupt(self) -> None:
@@ -212,11 +205,11 @@ class SqliteDatabase(Database):
         """Context with a new connection, and the lock for writing."""
         self._file.check()
         with open(self._writer.lock, "ab") as lock, translated():
-            connection = _connect(self.path)
+            connection = connect(self.path)
             try:
                 yield connection, lock.fileno()
             finally:
-                _close(connection, lock.fileno())
+                close_connection(connection, lock.fileno())
 
     def lanes(self) -> Iterable[Lane]:
         """Return the pools of connections."""
@@ -247,85 +240,8 @@ class SqliteDatabase(Database):
     def _close(self) -> None:
         with open(self._writer.lock, "ab") as lock:
             for connection in self._connections:
-                _close(connection, lock.fileno())
+                close_connection(connection, lock.fileno())
         self._writer.close()
-
-
-class _Connection(sqlite3.Connection):
-    """A connection, and which files of the log it has open; they stay in their place as long as it is open."""
-
-    logs: tuple[_Identity | None, ...] = ()
-
-
-class _File:
-    """The file of a database, which is created if it is missing, and those of its log."""
-
-    def __init__(self, path: Path) -> None:
-        private_folder(path.parent)
-        with suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        self.path = path
-        self._name = str(path)
-        """The same, which is quicker to use; files are checked for each transaction."""
-        self._opened = _identity(path)
-        self.is_log_lost = False
-        self.writing: _Connection | None = None
-        """The connection that writes; None before it is closed."""
-        self.when_lost: Callable[[], None] = lambda: None
-        """Called once, when files of the log are missed."""
-
-    def check(self, connection: _Connection | None = None) -> None:
-        """Raise `DatabaseUnavailable` if a file was removed or replaced: what is committed to it would be lost.
-
-        Files of the log are those that `connection` has open, or else the connection that writes. Without them, nothing
-        is read or written any more.
-        """
-        if _identity(self._name) != self._opened:
-            raise DatabaseUnavailable(
-                "The database file was removed or replaced while it was open: put it back; to use another one, stop "
-                "the service and delete the file that ends in -wal first"
-            )
-        held = connection or self.writing
-        is_missing = held is not None and not self.is_log_lost and _logs(self._name) != held.logs
-        if is_missing and held in {connection, self.writing}:  # a connection that was closed meanwhile misses nothing
-            self.is_log_lost = True
-            self.when_lost()
-        if self.is_log_lost:
-            raise DatabaseUnavailable(
-                f"{self.path.name}-wal or {self.path.name}-shm was removed or replaced while the database was open: "
-                "restart all processes of the service, and leave these files where they are"
-            )
-
-    def log_bytes(self) -> int:
-        """Return the size of the log."""
-        with suppress(OSError):
-            return os.stat(self.path.with_name(self.path.name + "-wal")).st_size
-        return 0
-
-    def rescue(self, connection: _Connection) -> bool:
-        """Write what is in a log that was removed, and is still open, into the database; return True if that is done.
-
-        A log in its place may belong to another process, which must not be disturbed.
-        """
-        log = _logs(self.path)[0]
-        if log not in {None, connection.logs[0]}:
-            return False
-        try:
-            return bool(connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0)
-        except sqlite3.Error:
-            return False
-
-
-def _identity(path: str | Path) -> _Identity | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-def _logs(path: str | Path) -> tuple[_Identity | None, ...]:
-    return _identity(f"{path}-wal"), _identity(f"{path}-shm")
 
 
 class SqliteTransaction(Transaction):
@@ -415,7 +331,7 @@ class _Job:
 class _Writer:
     """The one thread of this process that writes."""
 
-    def __init__(self, file: _File, durable: bool) -> None:
+    def __init__(self, file: DatabaseFile, durable: bool) -> None:
         self._durable = durable
         self._file = file
         path = file.path
@@ -447,9 +363,9 @@ class _Writer:
     def _run(self) -> None:
         while (group := self._next_group()) is not None:
             try:
-                with translated(), _exclusive(self._lock):
+                with translated(), exclusive(self._lock):
                     if self._file.writing is None:
-                        self._file.writing = _connect(self._file.path, durable=self._durable)
+                        self._file.writing = connect(self._file.path, durable=self._durable)
                     settled = _committed(self._file.writing, group)
                 missed = self._missed()
                 if missed is not None and not self._rescued:  # what was committed will be lost
@@ -465,20 +381,20 @@ class _Writer:
     def _shorten_log(self) -> None:
         """Write a long log into the database, and make it empty."""
         connection = self._file.writing
-        if connection is None or self._file.log_bytes() < _LOG_BYTES or time.monotonic() < self._not_before:
+        if connection is None or self._file.log_bytes() < LOG_BYTES or time.monotonic() < self._not_before:
             return
         done = False
-        with suppress(sqlite3.Error), _exclusive(self._lock):
+        with suppress(sqlite3.Error), exclusive(self._lock):
             connection.execute(f"PRAGMA busy_timeout = {int(_LOG_WAIT_SECONDS * 1000)}")
             done = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
         with suppress(sqlite3.Error):
-            connection.execute(f"PRAGMA busy_timeout = {_BUSY_MILLISECONDS}")
+            connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
         if not done:
             self._not_before = time.monotonic() + _LOG_PAUSE_SECONDS
 
     def _close(self) -> None:
         connection, self._file.writing = self._file.writing, None
-        _close(connection, self._lock)
+        close_connection(connection, self._lock)
 
     def _missed(self) -> DatabaseUnavailable | None:
         """Return why nothing can be written any more, after what the log holds was written into the database."""
@@ -486,7 +402,7 @@ class _Writer:
             self._file.check(self._file.writing)
         except DatabaseUnavailable as failure:
             if self._file.is_log_lost and self._file.writing is not None and not self._rescued:
-                with _exclusive(self._lock):
+                with exclusive(self._lock):
                     self._rescued = self._file.rescue(self._file.writing)
                 done = "what it held is safe" if self._rescued else "what it held cannot be saved yet"
                 _log.error("%s: %s", failure.message, done)
@@ -544,45 +460,6 @@ def _committed(connection: sqlite3.Connection, group: list[_Job]) -> list[tuple[
     return settled
 
 
-def _close(connection: sqlite3.Connection | None, lock: int) -> None:
-    if connection is not None:
-        with suppress(sqlite3.Error), _exclusive(lock):  # the last connection that closes writes a checkpoint
-            connection.close()
-
-
-def _connect(path: Path, *, durable: bool = True) -> _Connection:
-    connection = sqlite3.connect(
-        _uri(path), uri=True, isolation_level=None, check_same_thread=False, cached_statements=256, factory=_Connection
-    )
-    _set_up(connection, durable=durable)
-    connection.execute("SELECT 1 FROM sqlite_master")  # opens the log
-    connection.logs = _logs(path)
-    return connection
-
-
-def _uri(path: Path) -> str:
-    return f"{path.absolute().as_uri()}?mode=rw"  # without creating a file
-
-
-def _set_up(connection: sqlite3.Connection, *, durable: bool) -> None:
-    synchronous = f"synchronous = {'FULL' if durable else 'OFF'}"
-    busy, limit = f"busy_timeout = {_BUSY_MILLISECONDS}", f"journal_size_limit = {_LOG_BYTES}"
-    for pragma in (busy, "journal_mode = WAL", limit, synchronous, "foreign_keys = ON"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _openers(path: Path) -> list[tuple[int, str]]:
-    """Return the number and the name of each other process of this machine that has a file open, if we may see it."""
-    wanted, found = os.stat(path), list[tuple[int, str]]()
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            if process.name != str(os.getpid()) and any(
-                os.path.samestat(os.stat(each), wanted) for each in (process / "fd").iterdir()
-            ):
-                found.append((int(process.name), (process / "comm").read_text().strip()))
-    return sorted(found)
-
-
 @lru_cache(maxsize=1024)
 def _statement(sql: str) -> str:
     """Return `sql` without locks on rows: a transaction that writes has the whole file."""
@@ -598,73 +475,3 @@ def _deadline(connection: sqlite3.Connection, seconds: float) -> Iterator[None]:
         yield
     finally:
         connection.set_progress_handler(None, 0)
-
-
-@contextmanager
-def _exclusive(file: int) -> Iterator[None]:
-    fcntl.flock(file, fcntl.LOCK_EX)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise SQLite's errors as those of the package."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _error(error) from error
-    except UnicodeEncodeError:
-        raise InvalidInput(UNSTORABLE) from None
-
-
-_FULL: Final = "The disk of the database is full: make room on it"
-_ERRORS: Final[Mapping[int, Callable[[str], Exception]]] = {
-    sqlite3.SQLITE_CONSTRAINT_UNIQUE: UniqueViolation,
-    sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY: UniqueViolation,
-    sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY: ForeignKeyViolation,
-    sqlite3.SQLITE_IOERR_SHMSIZE: lambda _: StorageFull(_FULL),
-}
-_PRIMARY_ERRORS: Final[Mapping[int, Callable[[], Exception]]] = {
-    sqlite3.SQLITE_BUSY: lambda: Transient("The database is locked by another program"),
-    sqlite3.SQLITE_FULL: lambda: StorageFull(_FULL),
-    sqlite3.SQLITE_INTERRUPT: lambda: DatabaseUnavailable("The database is too slow: a statement ran out of time"),
-    sqlite3.SQLITE_CORRUPT: lambda: IntegrityError("The database file is damaged: restore it from a backup"),
-    sqlite3.SQLITE_NOTADB: lambda: IntegrityError(
-        "The database file is not an SQLite database: restore it from a backup"
-    ),
-    sqlite3.SQLITE_READONLY: lambda: StorageDenied("The database file is read-only: check the owner of its folder"),
-    sqlite3.SQLITE_CANTOPEN: lambda: StorageDenied("The database file cannot be opened: check the owner of its folder"),
-}
-
-
-def _error(error: sqlite3.Error) -> Exception:
-    code: int | None = getattr(error, "sqlite_errorcode", None)
-    if code is None:
-        return error
-    if code in _ERRORS:
-        return _ERRORS[code](str(error))
-    if code & 0xFF in _PRIMARY_ERRORS:
-        return _PRIMARY_ERRORS[code & 0xFF]()
-    if isinstance(error, sqlite3.OperationalError) and code & 0xFF == sqlite3.SQLITE_IOERR:
-        return StorageError(f"The database cannot be read or written: {error}")
-    return error
-
-
-def refuse_network(path: Path, mounts: Path = Path("/proc/self/mounts")) -> None:
-    """Raise `Unsupported` for a path on a network file system, where SQLite is not safe."""
-    kind, longest = "", -1
-    with suppress(OSError):
-        folder = path.parent.resolve()
-        for line in mounts.read_text().splitlines():
-            _, point, found, *_ = line.split(" ")
-            point = _ESCAPED.sub(lambda match: chr(int(match[1], 8)), point)
-            if folder.is_relative_to(point) and len(point) >= longest:
-                kind, longest = found, len(point)
-    if _NETWORK.fullmatch(kind):
-        raise Unsupported(
-            f"{path} is on a network file system ({kind}), where SQLite can lose data: "
-            "set PROTOSLICE_DATABASE to a file on a local disk or to PostgreSQL"
-        )

@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, asynccontextmanager
 from contextvars import ContextVar
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum, auto
 from functools import lru_cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar, cast
@@ -47,12 +47,24 @@ BATCH: Final = 500
 READ_SECONDS: Final = 1.0
 RETRY_SECONDS: Final = 5.0
 """Budget of one transaction for all its attempts."""
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
 _FIRST_PAUSE: Final = 0.005
+
+
+def now() -> datetime:
+    """Return the current time, in UTC."""
+    return datetime.now(UTC)
+
+
+def microseconds(moment: datetime) -> int:
+    """Return a time as a column holds it."""
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def time_of(microseconds: int) -> datetime:
     """Return the time of a column."""
-    return datetime.fromtimestamp(microseconds / SECOND, UTC)
+    return _EPOCH + microseconds * _MICROSECOND
 
 
 def check_unchanged(what: str, found: T | None, if_match: T | None, if_none_match: bool = False) -> None:

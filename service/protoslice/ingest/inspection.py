@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from protoslice import _core, errors
-from protoslice.catalog.envelope import seal, unseal
+from protoslice.catalog.manifest import checked, with_digest
 from protoslice.detection import HEAD, Detection, detect
 from protoslice.errors import ProtosliceError, Unsupported
 from protoslice.facts import UNKNOWN
@@ -101,7 +101,7 @@ class Inspection:
             "scan": None if scan is None else [scan.type, _told(scan.error)],
             "scanning": self._scanner is not None,
         }
-        return seal(json.dumps(data).encode() + b"\n" + (self._scanner.save() if self._scanner else b""))
+        return with_digest(json.dumps(data).encode() + b"\n" + (self._scanner.save() if self._scanner else b""))
 
     @classmethod
     def load(cls, saved: bytes, path: str, wanted: str | None, types: Types, head: bytes | None = None) -> Inspection:
@@ -109,7 +109,7 @@ class Inspection:
 
         With the `head` of the file, a state of another path will do, unless the file is scanned as another type.
         """
-        first, _, scanner = unseal(saved, "the state of an upload").partition(b"\n")
+        first, _, scanner = checked(saved, "the state of an upload").partition(b"\n")
         data = json.loads(first)
         found = cls(path, wanted, types)
         if head is not None and data["as"][0] != path:

@@ -7,15 +7,14 @@ from contextlib import suppress
 from typing import Final
 
 from protoslice import _core
-from protoslice.catalog.clock import microseconds, now
-from protoslice.catalog.envelope import seal
-from protoslice.catalog.manifest import LARGEST_INLINE, Manifest
+from protoslice.catalog.manifest import LARGEST_INLINE, Manifest, with_digest
 from protoslice.catalog.new_objects import NewObjects
 from protoslice.catalog.objects import new_id
 from protoslice.catalog.requests import Created, IngestRequest
 from protoslice.catalog.stores import StoreDraft, StoreRow
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.database.transactions import microseconds, now
 from protoslice.errors import IntegrityError, NotFound, StorageUnavailable, UnsoundModel
 from protoslice.facts import ModelReport
 from protoslice.ingest.file_writer import IngestedFile
@@ -72,7 +71,7 @@ async def drafted(
     records = {name: data for name, data in kept.items() if data is not None}
 
     async def beside(name: str) -> ObjectKey:
-        return await objects.put(await worker.sized(len(records[name]), lambda: seal(records[name])))
+        return await objects.put(await worker.sized(len(records[name]), lambda: with_digest(records[name])))
 
     large = [name for name, data in records.items() if len(data) > LARGEST_INLINE]
     keys = dict(zip(large, await map_concurrently(beside, large), strict=True))

@@ -34,19 +34,19 @@ _HOST: Final = "localhost"
 """Host of the addresses of authors, of whom only names are known."""
 
 
-def sealed(kind: bytes, content: bytes) -> bytes:
+def with_header(kind: bytes, content: bytes) -> bytes:
     """Return an object."""
     return b"%b %d\0" % (kind, len(content)) + content
 
 
-def id_of(sealed_object: bytes) -> str:
+def id_of(git_object: bytes) -> str:
     """Return the id of an object, in hex."""
-    return hashlib.sha1(sealed_object, usedforsecurity=False).hexdigest()
+    return hashlib.sha1(git_object, usedforsecurity=False).hexdigest()
 
 
 def blob_id(content: bytes) -> str:
     """Return the id of a blob, in hex."""
-    return id_of(sealed(b"blob", content))
+    return id_of(with_header(b"blob", content))
 
 
 def pointer_of(sha256: str, size: int) -> bytes:
@@ -86,7 +86,7 @@ class _Folder:
         content = b"".join(
             b"%b %b\0" % (mode, name.removesuffix(b"/")) + bytes.fromhex(id) for name, mode, id in sorted(entries)
         )
-        tree = sealed(b"tree", content)
+        tree = with_header(b"tree", content)
         id = id_of(tree)
         made[id] = tree
         return id
@@ -120,13 +120,13 @@ def trees_of(files: Mapping[str, File], blobs: Mapping[str, str]) -> GitTrees:
             id = blobs[file.sha256]
             paths.setdefault(id, path)
         else:
-            pointer = sealed(b"blob", pointer_of(file.sha256, file.size))
+            pointer = with_header(b"blob", pointer_of(file.sha256, file.size))
             id = id_of(pointer)
             made[id] = pointer
             paths[id] = path
         root.put(path, id)
     if pointers:
-        own = sealed(b"blob", attributes_of(pointers))
+        own = with_header(b"blob", attributes_of(pointers))
         made[id_of(own)] = own
         root.put(ATTRIBUTES, id_of(own))
     return GitTrees(root.write(made), made, paths)
@@ -139,7 +139,7 @@ def commit_of(commit: Commit, tree: str, parent: str) -> bytes:
     message = "\n\n".join(filter(None, (commit.author.title.strip(), commit.author.message.strip())))
     before = f"parent {parent}\n" if parent else ""
     text = f"tree {tree}\n{before}author {who}\ncommitter {who}\n\n{message}\n"
-    return sealed(b"commit", text.encode("utf-8", "replace"))
+    return with_header(b"commit", text.encode("utf-8", "replace"))
 
 
 def is_text(path: str) -> bool:

@@ -27,8 +27,8 @@ from protoslice.repositories.git_format import (
     id_of,
     is_plain,
     pointer_of,
-    sealed,
     trees_of,
+    with_header,
 )
 from protoslice.repositories.repository import Repository
 from protoslice.serving import StoredPath
@@ -86,7 +86,7 @@ class GitHistory:
             return row.data
         assert row.store is not None, "an object without data comes from a store"
         if row.path is not None:
-            return sealed(b"blob", await (await self._stores.view(row.store)).file(row.path).read(PLAIN_BYTES))
+            return with_header(b"blob", await (await self._stores.view(row.store)).file(row.path).read(PLAIN_BYTES))
         return (await self._trees(row.store)).made[id]
 
     async def places(self, files: Iterable[tuple[str, int]]) -> dict[tuple[str, int], StoredPath]:

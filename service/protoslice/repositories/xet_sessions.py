@@ -8,8 +8,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from protoslice.catalog.envelope import seal, unseal
-from protoslice.catalog.manifest import ObjectExtent, ObjectLocation, stored_as_dict, stored_from_dict
+from protoslice.catalog.manifest import (
+    ObjectExtent,
+    ObjectLocation,
+    checked,
+    stored_as_dict,
+    stored_from_dict,
+    with_digest,
+)
 from protoslice.catalog.new_objects import NewObjects
 from protoslice.catalog.uploads import UploadTable, XorbRow
 from protoslice.concurrency.results import LruCache
@@ -88,7 +94,7 @@ class XorbSession:
         record = json.dumps({"chunks": stored_as_dict(chunks), "ends": list(ends)}).encode()
         (own,) = objects.own(chunks.object_ids)
         with objects.publishing():
-            added = await self._table.add_xorb(self._upload.id, name, XorbRow(chunks.size, seal(record)), own)
+            added = await self._table.add_xorb(self._upload.id, name, XorbRow(chunks.size, with_digest(record)), own)
         if added:
             objects.kept([own])
 
@@ -116,7 +122,7 @@ class XorbSession:
         if found is None:
             raise InvalidInput(f"The shard refers to xorb {name}, which was not sent: send it first")
         try:
-            raw = json.loads(unseal(found.record, "the record of a xorb"))
+            raw = json.loads(checked(found.record, "the record of a xorb"))
             return StagedXorb(stored_from_dict(raw["chunks"]), raw["ends"])
         except (ValueError, TypeError, KeyError) as error:
             raise IntegrityError("the record of a xorb does not parse") from error

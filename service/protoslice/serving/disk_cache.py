@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from protoslice import _core
-from protoslice.catalog.envelope import seal, unseal
+from protoslice.catalog.manifest import checked, with_digest
 from protoslice.concurrency.results import LruCache
 from protoslice.errors import IntegrityError
 from protoslice.local_files import private_folder
@@ -146,7 +146,7 @@ class DiskBlocks:
             return None
         with open(descriptor, "rb") as file:
             try:
-                data = unseal(file.read(), name)
+                data = checked(file.read(), name)
             except IntegrityError:
                 return None
             _note_use(descriptor)
@@ -154,9 +154,9 @@ class DiskBlocks:
 
     def write_record(self, name: str, data: bytes) -> None:
         """Keep a record; one of more than a sixteenth of the room is not kept. Blocks; `OSError`."""
-        sealed = seal(data)
-        if len(sealed) <= self._room // 16:
-            self._put(_record(name), 0, memoryview(sealed))
+        stored = with_digest(data)
+        if len(stored) <= self._room // 16:
+            self._put(_record(name), 0, memoryview(stored))
 
     def entries(self) -> Iterator[CacheEntry]:
         """All entries, in no order."""

@@ -14,7 +14,6 @@ from datetime import timedelta
 from itertools import takewhile
 from typing import Final
 
-from protoslice.catalog.clock import moment_of
 from protoslice.catalog.listing import Key, StoreQuery
 from protoslice.catalog.manifest import Manifest, ObjectLocation
 from protoslice.catalog.paging import PAGE_BYTES, PageBudget, ResultPage
@@ -25,6 +24,7 @@ from protoslice.catalog.tags import StoredTag, TagTable
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.results import LruCache
 from protoslice.database import Database
+from protoslice.database.transactions import time_of
 from protoslice.errors import DatabaseUnavailable, IntegrityError, InvalidInput, NotFound
 from protoslice.facts import PiecePlace, Removed, Store
 
@@ -289,7 +289,7 @@ class StorePages:
         rows = await self._table.removed(limit=limit + 1, after=key)
         room = PageBudget(limit)
         fitting = [*takewhile(lambda row: room.takes(len(row[3])), rows[:limit])]
-        found = [Removed(digest, tuple(json.loads(tags)), moment_of(time) + kept) for time, _, digest, tags in fitting]
+        found = [Removed(digest, tuple(json.loads(tags)), time_of(time) + kept) for time, _, digest, tags in fitting]
         return ResultPage(found, "{}-{}".format(*fitting[-1][:2]) if len(fitting) < len(rows) else None)
 
     async def family(

@@ -11,8 +11,7 @@ from typing import Any, Final, TypeVar
 
 from protoslice import _core, schema
 from protoslice.catalog.derived import DerivedFacts
-from protoslice.catalog.envelope import unseal
-from protoslice.catalog.manifest import Manifest, ObjectLocation
+from protoslice.catalog.manifest import Manifest, ObjectLocation, checked
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.results import Results, SingleFlight
@@ -340,10 +339,10 @@ async def records_of(
 
     async def read(name: str, key: ObjectKey) -> bytes:
         try:
-            sealed = (await storage.get(key)).data
+            stored = (await storage.get(key)).data
         except NotFound as error:
             raise IntegrityError(f"the {name} of store {manifest.id} is missing") from error
-        return await worker.run(lambda: unseal(sealed, f"the {name} of store {manifest.id}"))
+        return await worker.run(lambda: checked(stored, f"the {name} of store {manifest.id}"))
 
     return dict(zip(manifest.records, await map_concurrently(whole, manifest.records), strict=True))
 
@@ -386,7 +385,7 @@ async def is_sound(
     """
     try:
         for name, key in manifest.beside.items():
-            unseal((await storage.get(ObjectKey(key))).data, name)
+            checked((await storage.get(ObjectKey(key))).data, name)
         for stored in _objects(manifest):
             if seen is None or stored.key not in seen:
                 await _check(storage, stored, worker, verify=verify)

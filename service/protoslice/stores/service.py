@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import Final
 from weakref import WeakValueDictionary
 
-from protoslice.catalog.clock import now
 from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.marker import check_storage
 from protoslice.catalog.paging import ResultPage
@@ -23,6 +22,7 @@ from protoslice.catalog.tags import TAGS_OF_A_STORE, StoredTag
 from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.results import SingleFlight
 from protoslice.database import Database
+from protoslice.database.transactions import now
 from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported
 from protoslice.facts import PiecePlace, Removed, Restored, Store
 from protoslice.ingest.external import register

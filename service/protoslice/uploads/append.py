@@ -8,9 +8,9 @@ from contextlib import suppress
 from dataclasses import replace
 from time import monotonic
 
-from protoslice.catalog.clock import now
 from protoslice.catalog.new_objects import ObjectWriter
 from protoslice.catalog.uploads import SavedInspection, Upload, UploadTable
+from protoslice.database.transactions import now
 from protoslice.errors import ProtosliceError
 from protoslice.ingest.file_writer import Batches
 from protoslice.ingest.inspection import Inspection

@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
 
-from protoslice.catalog.clock import now
 from protoslice.catalog.manifest import ObjectExtent, ObjectLocation
 from protoslice.catalog.requests import Created, IngestRequest, check_request
 from protoslice.catalog.uploads import Failure, Upload, UploadTable, new_upload_id
 from protoslice.concurrency.gather import map_concurrently
+from protoslice.database.transactions import now
 from protoslice.errors import (
     AlreadyComplete,
     ClientLimit,

@@ -22,7 +22,8 @@ from protoslice.catalog.spaces import Account
 from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.concurrency import chores
 from protoslice.database import Transaction
-from protoslice.database.sqlite import SqliteTransaction, translated
+from protoslice.database.sqlite import SqliteTransaction
+from protoslice.database.sqlite_file import translated
 from protoslice.database.transactions import Row, Work
 from protoslice.errors import DatabaseUnavailable, NotFound
 from protoslice.server.services import Services

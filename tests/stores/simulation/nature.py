@@ -88,7 +88,7 @@ def _places() -> list[tuple[Any, str, Any]]:
             for key, value in vars(module).items():
                 if key in SIZES and isinstance(value, int):
                     _found.append((module, key, SIZES[key]))
-                elif value is datetime and name == "protoslice.catalog.clock":
+                elif value is datetime and name == "protoslice.database.transactions":
                     _found.append((module, key, _Datetime))
                 elif value is ThreadPoolExecutor:
                     _found.append((module, key, SimulatedPool))
