@@ -27,6 +27,8 @@ from protoslice.storage import Span
 _BLOCK: Final = 64 << 10
 _MOST: Final = 1 << 20
 """Largest number of entries."""
+_RECORD: Final = -1
+"""Offset of a record, in place of that of a block."""
 _ENTRY: Final = 400
 """Bytes that an entry takes in addition to its data, about; some records take fewer."""
 
@@ -34,8 +36,7 @@ _ENTRY: Final = 400
 class MemoryBlocks:
     """Blocks of objects, verified before they came; any thread may call.
 
-    A segmented LRU: blocks read once share a fifth of the room, so that a scan evicts no others; records have a
-    quarter of their own.
+    A segmented LRU: blocks read once share a fifth of the room, so that a scan evicts neither others nor records.
     """
 
     def __init__(self, room: int) -> None:
@@ -43,8 +44,7 @@ class MemoryBlocks:
         self.scan_room = room // 10
         """Bytes kept of one stream: half of the room of blocks read once."""
         self._once: LruCache[tuple[str, int], tuple[bytes, float]] = LruCache(most=_MOST, room=room // 5)
-        self._again: LruCache[tuple[str, int], bytes] = LruCache(most=_MOST, room=room - room // 5 - room // 4)
-        self._records: LruCache[str, bytes] = LruCache(most=_MOST, room=room // 4)
+        self._again: LruCache[tuple[str, int], bytes] = LruCache(most=_MOST, room=room - room // 5)
 
     def read_now(self, name: str, start: int, end: int) -> bytes | None:
         """The bytes from `start` to `end`, whole blocks, or None when one of them is not there."""
@@ -68,12 +68,12 @@ class MemoryBlocks:
     def read_record(self, name: str) -> bytes | None:
         """The record called `name`, or None when it is not there."""
         with self._lock:
-            return self._records.get(name)
+            return self._again.get((name, _RECORD))
 
     def write_record(self, name: str, data: bytes) -> None:
         """Keep a record."""
         with self._lock:
-            self._records.put(name, data, len(data) + _ENTRY)
+            self._again.put((name, _RECORD), data, len(data) + _ENTRY)
 
     def _block(self, key: tuple[str, int]) -> bytes | None:
         again = self._again.get(key)

@@ -22,7 +22,7 @@ from protoslice.catalog.stores import ListedStore, StoreRow, StoreTable
 from protoslice.catalog.syntax import is_tag_prefix
 from protoslice.catalog.tags import StoredTag, TagTable
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.results import LruCache
+from protoslice.concurrency.results import LruCache, Results
 from protoslice.database import Database
 from protoslice.database.transactions import time_of
 from protoslice.errors import DatabaseUnavailable, IntegrityError, InvalidInput, NotFound
@@ -30,10 +30,6 @@ from protoslice.facts import PiecePlace, Removed, Store
 
 STALE_SECONDS: Final = 60.0
 """Seconds for which what was read is believed while the database does not answer."""
-_MOST: Final = 1 << 16
-_ROOM: Final = 2 << 20
-_WEIGHT: Final = 450
-"""Bytes of an entry, about, without the tag's name."""
 
 
 class TagCache(TagTable):
@@ -42,16 +38,16 @@ class TagCache(TagTable):
     Changes made by this process are seen at once; those of others when the seconds are over.
     """
 
-    def __init__(self, database: Database, account: Account, *, trust_seconds: float = 0) -> None:
+    def __init__(self, database: Database, account: Account, results: Results, *, trust_seconds: float = 0) -> None:
         super().__init__(database, account)
         self._trust_seconds = trust_seconds
-        self._read: LruCache[str, tuple[str, float]] = LruCache(most=_MOST, room=_ROOM)
+        self._results = results
         self._changes = 0
 
     async def store(self, name: str) -> str:
         """Return the id of the store that a tag points at, or did a moment ago; raise `NotFound` without such a tag."""
         time = asyncio.get_running_loop().time
-        known = self._read.get(name)
+        known: tuple[str, float] | None = self._results.find(self._key(name))
         if known is not None and time() - known[1] < self._trust_seconds:
             return known[0]
         begun, changes = time(), self._changes
@@ -62,7 +58,7 @@ class TagCache(TagTable):
                 raise
             return known[0]
         if changes == self._changes:  # a read that a change overtook may have found the tag as it was before
-            self._read.put(name, (store_id, begun), _WEIGHT + len(name))
+            self._results.put(self._key(name), (store_id, begun), len(name))
         return store_id
 
     async def version_before(self, name: str) -> str | None:
@@ -96,7 +92,11 @@ class TagCache(TagTable):
         """Forget where tags point, which this process has changed, perhaps with a store."""
         self._changes += 1
         for name in names:
-            self._read.drop(name)
+            self._results.drop(self._key(name)[0])
+
+    def _key(self, name: str) -> tuple[tuple[str, str, str], str]:
+        """Return the key of a tag, which is the owner of its result."""
+        return ("tag", self._space, name), "store"
 
 
 LEAST_FOUND: Final = 1 << 20

@@ -128,7 +128,7 @@ class Shared:
         self.cache: BlockCache | None = BlockCache(options.cache) if is_remote else None
         """Cache of remote objects; None where objects are local files."""
         self.results = Results(options.open_stores_bytes)
-        """Opened stores, and what was computed of them."""
+        """Opened stores, what was computed of them, and tags that were read lately."""
         self.open_stores = OpenStores(self.worker, options, self.results)
         self.passes = Shares(_PASSES, _PASSES_OF_CLIENT, "record streams being searched by key")
         """Bound on passes over streams of all stores; each reads a whole stream, and holds at most 64 MiB."""
@@ -188,7 +188,7 @@ class Space:
         """Quota of the space, and what is left of it."""
         account = self.quotas.account
         self.table = StoreTable(database, account)
-        self.tags = TagCache(database, account, trust_seconds=options.trust_seconds)
+        self.tags = TagCache(database, account, shared.results, trust_seconds=options.trust_seconds)
         self.schemas = Schemas(database, space, shared.results, worker)
         self.manifests = Manifests(self.table, worker)
         self.pages = StorePages(self.table, self.manifests)

@@ -27,7 +27,7 @@ from protoslice.server import app as app_module
 from protoslice.server.request.middleware import OPERATING
 from protoslice.server.settings import Settings
 
-COMMITTED = Path(__file__).parents[4] / "openapi" / "openapi.json"
+COMMITTED = Path(__file__).parents[3] / "openapi" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(COMMITTED.read_text())
 # No 5xx, and nothing undocumented. Left out: that whatever the document allows is accepted. A path, a precondition, a
 # model can be well-formed and wrong.
