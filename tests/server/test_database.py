@@ -14,7 +14,7 @@ from tests.support.stores import onnx
 
 from protoslice.errors import Unsupported
 from protoslice.server.app import create_app
-from protoslice.server.services import Services
+from protoslice.server.services import ServerState
 from protoslice.server.settings import Settings
 
 
@@ -78,7 +78,7 @@ def test_log_says_why_the_database_is_unavailable(method: str, path: str) -> Non
 
 def test_postgres_without_tables_is_refused(postgres: TestServer) -> None:
     async def work() -> None:
-        services = Services(Settings(storage="memory://", database=postgres.new_database()))
+        services = ServerState(Settings(storage="memory://", database=postgres.new_database()))
         with pytest.raises(Unsupported, match="run `protoslice database upgrade`"):
             await services.open()
         assert services.database is None

@@ -52,7 +52,7 @@ from protoslice.server.request.body import check_framing
 from protoslice.server.request.errors import render_problem
 from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.routing import routes_of
-from protoslice.server.services import Services
+from protoslice.server.services import ServerState
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.tracing import FRAMEWORK_SPANS_OFF, Traced
@@ -71,13 +71,13 @@ _ROUTERS: Final = (
 
 def create_app(settings: Settings) -> Application:
     """The service; what the settings name is opened at start-up."""
-    return Application(Services(settings))
+    return Application(ServerState(settings))
 
 
 class Application(FastAPI):
     """FastAPI within our own layers."""
 
-    def __init__(self, services: Services) -> None:
+    def __init__(self, services: ServerState) -> None:
         super().__init__(
             lifespan=_lifespan(services),
             docs_url=None,
@@ -192,7 +192,7 @@ def _prepare_routes(app: FastAPI) -> None:
             prepare_encoding(kind)
 
 
-def _lifespan(services: Services) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+def _lifespan(services: ServerState) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await services.open()

@@ -25,7 +25,7 @@ from protoslice.server.http.responses import StrictRequest
 from protoslice.server.problems import MEDIA, METHOD, PRECONDITION, HttpProblem
 from protoslice.server.request.body import JSON_BODY, BodyLimits, LimitedBody, too_long
 from protoslice.server.request.errors import Render, render_problem
-from protoslice.server.services import Services
+from protoslice.server.services import ServerState
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 
@@ -149,7 +149,7 @@ class Route(APIRoute):
         context.route, context.render = self.path, partial(self.render, scope)
         if scope["method"] not in (self.methods or ()):
             raise method_not_allowed(scope)
-        services: Services = scope["app"].services
+        services: ServerState = scope["app"].services
         fields = read_fields(scope)
         found = await services.admit(scope, fields, self.rule, scope["path_params"])
         if self.is_strict and not self.any_query:

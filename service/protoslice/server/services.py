@@ -1,9 +1,8 @@
-"""Services of request handlers: the stores, and the resources of this process."""
+"""What handlers work with: `ServerState` is there once per process, `RequestServices` once per request."""
 
 from __future__ import annotations
 
 import asyncio
-import copy
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -11,7 +10,7 @@ from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, TypeVar
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
@@ -29,7 +28,7 @@ from protoslice.database.transactions import ACTOR, NOBODY, Actor
 from protoslice.errors import DatabaseUnavailable, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.mlflow import AutoCommit, MlflowArtifacts
 from protoslice.repositories import Repositories
-from protoslice.server.auth.authenticator import ANYONE, AuthContext, Authenticator
+from protoslice.server.auth.authenticator import AuthContext, Authenticator
 from protoslice.server.auth.mode import log_access, settle_mode
 from protoslice.server.auth.permissions import Rule
 from protoslice.server.auth.permissions import Scope as AccessScope
@@ -62,8 +61,10 @@ if TYPE_CHECKING:
     from protoslice.server.auth.oidc.verification import Verifier
     from protoslice.webhooks import Webhooks
 
+T = TypeVar("T")
+
 SERVICES: Final = "protoslice.services"
-"""Key in the scope of the services of a request, whose stores are those of its space."""
+"""Key in the scope of the services of a request."""
 
 Loop: TypeAlias = Callable[[], Awaitable[None]]
 _PING_SECONDS: Final = 2
@@ -71,8 +72,8 @@ _GZIPPED_ROOM: Final = 16 << 20
 
 
 @dataclass(slots=True)
-class Services:
-    """One application's parts; `stores` and `renderer` are there between `open` and `close`."""
+class ServerState:
+    """The parts of one application; `stores` and `renderer` are there between `open` and `close`."""
 
     settings: Settings
     metrics: Metrics = field(default_factory=Metrics)
@@ -87,8 +88,6 @@ class Services:
     hooks: Webhooks | None = None
     """Webhooks; None where the operator allows no URLs."""
     draining: bool = False
-    auth: AuthContext = ANYONE
-    """What the request may do."""
     initial_admin_token: Token | None = None
     """Admin token of a storage that had none, until it has been told."""
     authenticator: Authenticator = field(init=False)
@@ -212,29 +211,12 @@ class Services:
     @property
     def stores(self) -> Stores:
         """Stores of the service; `HttpProblem` 503 while the service is starting or has ended."""
-        if self.opened is None:
-            raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
-        return self.opened
-
-    @property
-    def uploads(self) -> Uploads:
-        """Resumable uploads that the caller began, for ids that it names; all where nobody is asked who calls."""
-        return self.stores.uploads.begun_by(None if self.auth.key is None else pseudonym(self.auth.key))
-
-    @property
-    def mlflow(self) -> MlflowArtifacts:
-        """Artifacts of MLflow over the stores."""
-        return MlflowArtifacts(self.stores, self.uploads)
-
-    @property
-    def repositories(self) -> Repositories:
-        """Repositories over the stores."""
-        return repositories_of(self.stores)
+        return _running(self.opened)
 
     async def admit(
         self, scope: Scope, fields: Fields, rule: Rule, parameters: Mapping[str, Any] | None = None
-    ) -> Services:
-        """Services for a request, with the stores of its space, once it is let in.
+    ) -> RequestServices:
+        """Return what a request works with, once it is let in.
 
         `rule` is that of its route. `HttpProblem` or `NotFound` for a request that is turned away. Nothing is read
         before.
@@ -256,32 +238,10 @@ class Services:
         stores = self.opened
         if self.spaces is not None and (rule.scope is not None or not self.authenticator.closed):
             stores = await self.spaces.get(space)
-        found = self
-        if auth is not ANYONE or stores is not self.opened:
-            found = copy.copy(self)
-            found.auth, found.opened = auth, stores
         if rule.scope is not None and stores is not None:
             context.hold(stores.quotas.request())
-        scope[SERVICES] = found
+        found = scope[SERVICES] = RequestServices(self, auth, stores)
         return found
-
-    async def signing(self) -> Callable[[str, str], str]:
-        """Signer of URLs by method, which a client is told to go on with, for as long as an upload lasts.
-
-        URLs stay as they are where nobody is asked for a token. None outlives the token or JWT of the caller.
-        """
-        if self.auth.principal is None:
-            return lambda method, url: url
-        signer, end = await self.auth.signer(), time.time() + self.settings.upload_lifetime_seconds
-        prefix = self.settings.public_path  # which a proxy takes off, so that it is not signed
-
-        def signed(method: str, url: str) -> str:
-            parts = urlsplit(url)
-            path = parts.path.removeprefix(prefix) + (f"?{parts.query}" if parts.query else "")
-            target, _ = signer.sign(method, path, end)
-            return f"{parts.scheme}://{parts.netloc}{prefix}{target}"
-
-        return signed
 
     @property
     def webhooks(self) -> Webhooks:
@@ -293,9 +253,61 @@ class Services:
     @property
     def renderer(self) -> Renderer:
         """Renderer of messages; `HttpProblem` 503 while the service is starting or has ended."""
-        if self.rendering is None:
-            raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
-        return self.rendering
+        return _running(self.rendering)
+
+
+def _running(part: T | None) -> T:
+    if part is None:
+        raise HttpProblem(DRAINING, "the service is starting or has ended", headers={"retry-after": "1"})
+    return part
+
+
+@dataclass(frozen=True, slots=True)
+class RequestServices:
+    """What the handler of a request works with: the stores of its space, for a caller with these permissions."""
+
+    state: ServerState
+    auth: AuthContext
+    """What the request may do."""
+    opened: Stores | None
+
+    @property
+    def stores(self) -> Stores:
+        """Stores of the space; `HttpProblem` 503 while the service is starting or has ended."""
+        return _running(self.opened)
+
+    @property
+    def uploads(self) -> Uploads:
+        """Resumable uploads that the caller began, for ids that it names; all where nobody is asked who calls."""
+        return self.stores.uploads.begun_by(None if self.auth.key is None else pseudonym(self.auth.key))
+
+    @property
+    def mlflow(self) -> MlflowArtifacts:
+        """Artifacts of MLflow over the stores."""
+        return MlflowArtifacts(self.stores, self.uploads)
+
+    @property
+    def repositories(self) -> Repositories:
+        """Repositories over the stores."""
+        return repositories_of(self.stores)
+
+    async def signing(self) -> Callable[[str, str], str]:
+        """Signer of URLs by method, which a client is told to go on with, for as long as an upload lasts.
+
+        URLs stay as they are where nobody is asked for a token. None outlives the token or JWT of the caller.
+        """
+        if self.auth.principal is None:
+            return lambda method, url: url
+        signer, end = await self.auth.signer(), time.time() + self.state.settings.upload_lifetime_seconds
+        prefix = self.state.settings.public_path  # which a proxy takes off, so that it is not signed
+
+        def signed(method: str, url: str) -> str:
+            parts = urlsplit(url)
+            path = parts.path.removeprefix(prefix) + (f"?{parts.query}" if parts.query else "")
+            target, _ = signer.sign(method, path, end)
+            return f"{parts.scheme}://{parts.netloc}{prefix}{target}"
+
+        return signed
 
 
 def _log_start(database: Database) -> None:
@@ -372,17 +384,14 @@ async def _ping(database: Database) -> None:
         raise DatabaseUnavailable(f"The database gave no answer within {_PING_SECONDS} seconds") from None
 
 
-def given(request: Request) -> Services:
-    """The services for `request`, with the stores of its space."""
-    services: Services = request.scope[SERVICES]
-    return services
-
-
-async def _given(request: Request) -> Services:
+async def services_of(request: Request) -> RequestServices:
+    """Return the services of a request, which its route has admitted."""
     # A coroutine, since the framework runs plain functions in threads. Requests take turns here, so that no turn of the
     # loop is a whole request.
     await asyncio.sleep(0)
-    return given(request)
+    services: RequestServices = request.scope[SERVICES]
+    return services
 
 
-Given = Annotated[Services, Depends(_given)]
+Services = Annotated[RequestServices, Depends(services_of)]
+"""Parameter of a handler."""

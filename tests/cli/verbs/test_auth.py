@@ -11,7 +11,7 @@ import pytest
 from tests.server.auth.oidc.trusting import trust_file
 from tests.support.issuer import running_issuer
 
-from protoslice.server.services import Services
+from protoslice.server.services import ServerState
 from protoslice.server.settings import Settings
 
 STORES = "/spaces/own/v1/stores"
@@ -58,7 +58,7 @@ def test_a_token_of_the_storage_is_explained(call: Any, tmp_path: Path) -> None:
     uri = tmp_path.as_uri()
 
     async def start() -> None:
-        services = Services(Settings(storage=uri, space_watermark_bytes=0))
+        services = ServerState(Settings(storage=uri, space_watermark_bytes=0))
         await services.open()
         await services.close()
 

@@ -19,7 +19,7 @@ from protoslice.cli import app as program
 from protoslice.database import connect, schema, upgrade
 from protoslice.errors import Unsupported
 from protoslice.server.auth.tokens import new_token
-from protoslice.server.services import Services
+from protoslice.server.services import ServerState
 from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage, ObjectContent, ObjectKey
 from protoslice.storage.interface import Abilities
@@ -105,7 +105,7 @@ def test_a_bucket_without_a_database_is_refused_before_it_is_asked(
 
 def test_service_with_a_bucket_without_a_database_is_refused_before_it_is_asked(bucket: str) -> None:
     with pytest.raises(Unsupported, match="needs a database"):
-        asyncio.run(Services(Settings(storage=bucket)).open())
+        asyncio.run(ServerState(Settings(storage=bucket)).open())
     assert Bucket.asked == 0
 
 

@@ -26,7 +26,7 @@ from protoslice.database.sqlite import SqliteTransaction
 from protoslice.database.sqlite_file import translated
 from protoslice.database.transactions import Row, Work
 from protoslice.errors import DatabaseUnavailable, NotFound
-from protoslice.server.services import Services
+from protoslice.server.services import ServerState
 from protoslice.server.settings import Settings
 from protoslice.storage import MemoryStorage
 from protoslice.stores import collection
@@ -292,7 +292,7 @@ async def test_every_loop_of_a_service_goes_on_after_an_unexpected_error(
         webhook_allow=("https://hooks.example/",),
         draft_quiet_seconds=60,
     )
-    services, before = Services(settings), asyncio.all_tasks()
+    services, before = ServerState(settings), asyncio.all_tasks()
     await services.open()
     try:
         await upload(services.stores, onnx(200_000))

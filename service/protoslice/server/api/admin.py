@@ -41,7 +41,7 @@ from protoslice.server.auth.permissions import ADMIN, Rule, Scope
 from protoslice.server.auth.spaces import space_of
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 from protoslice.stores import ResultPage
 from protoslice.stores.service import Spaces
 from protoslice.webhooks import NewWebhook
@@ -59,7 +59,7 @@ spaces_router = RouteGroup(tags=["spaces"])
 )
 async def list_spaces(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     limit: Limit = 100,
 ) -> Response:
@@ -86,7 +86,7 @@ UnchangedSpace = Annotated[Condition, conditional(_current_space)]
     cached=True,
     summary="Get a space",
 )
-async def get_space(request: Request, services: Given, space: str) -> Response:
+async def get_space(request: Request, services: Services, space: str) -> Response:
     """Return a space with its usage and quota. Its entity tag changes with both."""
     return json_answer(request, _space_fact(await _spaces(services).usage(space)))
 
@@ -103,7 +103,7 @@ async def get_space(request: Request, services: Given, space: str) -> Response:
     summary="Create a space, or set its quota",
 )
 async def create_space(
-    request: Request, services: Given, space: str, condition: UnchangedSpace, body: PutSpace | None = None
+    request: Request, services: Services, space: str, condition: UnchangedSpace, body: PutSpace | None = None
 ) -> Response:
     """Create a space with its own stores, tags and schemas, invisible to other spaces.
 
@@ -132,7 +132,7 @@ async def create_space(
     summary="Change the quota of a space",
 )
 async def change_space(
-    request: Request, services: Given, space: str, body: ChangeSpace, condition: UnchangedSpace
+    request: Request, services: Services, space: str, body: ChangeSpace, condition: UnchangedSpace
 ) -> Response:
     """Change some limits of a space in one step, and leave the others."""
     spaces = _spaces(services)
@@ -149,7 +149,7 @@ async def change_space(
     summary="Remove a space",
 )
 async def remove_space(
-    services: Given,
+    services: Services,
     space: str,
     condition: UnchangedSpace,
     with_stores: Annotated[bool, Query(description="Remove all stores and names in it too.")] = False,
@@ -181,9 +181,9 @@ def _space_fact(usage: SpaceRow) -> Space:
 
 
 def _spaces(services: Services) -> Spaces:
-    if services.spaces is None:
+    if services.state.spaces is None:
         raise NotFound("The service is starting or shutting down")
-    return services.spaces
+    return services.state.spaces
 
 
 audit_router = RouteGroup(tags=["audit"])
@@ -201,7 +201,7 @@ _CURSOR: Final = re.compile(r"([0-9a-f]{1,15})-([0-9a-f]{32})-([0-9a-f]{1,15})")
 )
 async def list_changes(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     who: Annotated[str | None, Query(description="Only changes by this token or account.", examples=["ci"])] = None,
     what: Annotated[str | None, Query(description="Only changes of this kind.", examples=["store.removed"])] = None,
@@ -262,14 +262,14 @@ _DAMAGED = "protoslice.damaged"
     cached=True,
     summary="List webhooks",
 )
-async def list_webhooks(request: Request, services: Given) -> Response:
+async def list_webhooks(request: Request, services: Services) -> Response:
     """List the webhooks of the space, sorted by name. Secrets are not shown."""
-    hooks = await services.webhooks.of(space_of(request.scope))
+    hooks = await services.state.webhooks.of(space_of(request.scope))
     return page_answer(request, ResultPage(hooks), encode_items(map(_webhook_fact, hooks)))
 
 
 async def _current_webhook(request: Request, services: Services) -> Current:
-    hook = await services.webhooks.get(space_of(request.scope), request.path_params["name"])
+    hook = await services.state.webhooks.get(space_of(request.scope), request.path_params["name"])
     return Current(_webhook_etag(hook), hook.secret)
 
 
@@ -284,9 +284,9 @@ UnchangedWebhook = Annotated[Condition, conditional(_current_webhook)]
     cached=True,
     summary="Get a webhook",
 )
-async def get_webhook(request: Request, services: Given, name: str) -> Response:
+async def get_webhook(request: Request, services: Services, name: str) -> Response:
     """Return a webhook without its secret. Its entity tag changes whenever it is put."""
-    hook = await services.webhooks.get(space_of(request.scope), name)
+    hook = await services.state.webhooks.get(space_of(request.scope), name)
     return json_answer(request, _webhook_fact(hook), etag=_webhook_etag(hook))
 
 
@@ -299,14 +299,14 @@ async def get_webhook(request: Request, services: Given, name: str) -> Response:
     summary="Create or replace a webhook",
 )
 async def put_webhook(
-    request: Request, services: Given, name: str, body: PutWebhook, condition: UnchangedWebhook
+    request: Request, services: Services, name: str, body: PutWebhook, condition: UnchangedWebhook
 ) -> Response:
     """Create or replace a webhook.
 
     The response has a new secret, which is only returned once.
     """
     wanted = NewWebhook(name, body.url, tuple(body.events))
-    hook, created = await services.webhooks.put(
+    hook, created = await services.state.webhooks.put(
         space_of(request.scope), wanted, if_match=condition.version, if_none_match=condition.absent
     )
     return json_answer(
@@ -325,9 +325,9 @@ async def put_webhook(
     status=204,
     summary="Remove a webhook",
 )
-async def remove_webhook(request: Request, services: Given, name: str, condition: UnchangedWebhook) -> Response:
+async def remove_webhook(request: Request, services: Services, name: str, condition: UnchangedWebhook) -> Response:
     """Remove a webhook and its undelivered events."""
-    await services.webhooks.remove(space_of(request.scope), name, if_match=condition.version)
+    await services.state.webhooks.remove(space_of(request.scope), name, if_match=condition.version)
     return Response(status_code=204)
 
 
@@ -342,7 +342,7 @@ async def remove_webhook(request: Request, services: Given, name: str, condition
 )
 async def list_letters(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     name: str,
     dead: Annotated[bool, Query(description="List events that failed permanently, instead of pending ones.")] = False,
@@ -350,8 +350,8 @@ async def list_letters(
 ) -> Response:
     """List the events not yet delivered to a webhook, oldest first."""
     most = min(limit, MAX_PAGE_ITEMS)
-    hook = await services.webhooks.get(space_of(request.scope), name)
-    page = await services.webhooks.deliveries(hook, dead=dead, limit=most, cursor=cursor)
+    hook = await services.state.webhooks.get(space_of(request.scope), name)
+    page = await services.state.webhooks.deliveries(hook, dead=dead, limit=most, cursor=cursor)
     return page_answer(request, page, encode_items(map(_undelivered, page.items)))
 
 
@@ -364,9 +364,9 @@ async def list_letters(
     experimental=True,
     summary="Deliver failed events again",
 )
-async def redeliver_letters(request: Request, services: Given, name: str) -> Response:
+async def redeliver_letters(request: Request, services: Services, name: str) -> Response:
     """Deliver the failed events of a webhook again."""
-    count = await services.webhooks.redeliver(space_of(request.scope), name)
+    count = await services.state.webhooks.redeliver(space_of(request.scope), name)
     return json_answer(request, Redelivered(count), status=202, headers=_NO_STORE)
 
 

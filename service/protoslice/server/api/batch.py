@@ -25,7 +25,7 @@ from protoslice.server.http.negotiation import FORMS
 from protoslice.server.http.planner import ResponsePlanner, ResponsePolicy
 from protoslice.server.http.responses import send_representation
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import SERVICES, Given, Services
+from protoslice.server.services import SERVICES, Services
 from protoslice.serving import OpenStore, Representation
 from protoslice.serving.stored import Computed, Readable
 from protoslice.sources.ropes import Rope
@@ -83,7 +83,7 @@ class _Budget:
     experimental=True,
     summary="Get a merged message by a JSON body",
 )
-async def merge(request: Request, services: Given, ref: Ref, body: AskMerge) -> Response:
+async def merge(request: Request, services: Services, ref: Ref, body: AskMerge) -> Response:
     """Return what `GET` of the same path returns, with any number of `fields`."""
     query = MergeQuery(
         file=body.file,
@@ -108,7 +108,7 @@ async def merge(request: Request, services: Given, ref: Ref, body: AskMerge) -> 
     experimental=True,
     summary="Get many parts of a store in one response",
 )
-async def get_parts(request: Request, services: Given, ref: Ref, body: AskParts) -> Response:
+async def get_parts(request: Request, services: Services, ref: Ref, body: AskParts) -> Response:
     """Return chunks, tensors, messages and files as one `multipart/mixed` stream.
 
     Each part has the headers that its own URL would have: type, length, entity tag, digest, type and shape of a tensor,
@@ -148,7 +148,7 @@ async def _planned(
     parsed = found.view.parameters.read(query.encode(), context_of(request.scope).key)
     rope = await found.view.select(*found.view.arguments(store, found.rest, parsed))
     fields = {} if part.range is None else {b"range": part.range}
-    policy = found.policy(rope.versioned, f"/v1/stores/{store.info.id}/{part.view}", services)
+    policy = found.policy(rope.versioned, f"/v1/stores/{store.info.id}/{part.view}", services.state)
     plan = ResponsePlanner(rope, policy).plan("GET", fields)
     if len(plan.parts) != 1 or (part.range is not None and plan.status != 206):
         raise InvalidInput(f"Invalid range {part.range!r:.100}: use one range, such as bytes=0-1023")
@@ -199,7 +199,7 @@ class _PartsResponse(Response):
             _uncached(send),
             self._rope,
             fields={},
-            policy=ResponsePolicy(location=None, private=services.authenticator.closed, max_ranges=0),
+            policy=ResponsePolicy(location=None, private=services.state.authenticator.closed, max_ranges=0),
             disconnect=context.disconnect,
-            window=lambda length: services.windows.open(length, context.key),
+            window=lambda length: services.state.windows.open(length, context.key),
         )

@@ -24,7 +24,7 @@ from protoslice.server.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.request.body import UPLOAD_BODY
 from protoslice.server.request.errors import body_at_fault
 from protoslice.server.routing import BINARY, Deprecated, RouteGroup, endpoint, header
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 from protoslice.stores import Created, IngestRequest
 
 router = RouteGroup(tags=["stores"])
@@ -81,7 +81,7 @@ CREATED: dict[int | str, dict[str, Any]] = {
 
 async def create_store(
     request: Request,
-    services: Given,
+    services: Services,
     options: StoreQuery,
     filename: Filename = None,
     format: Format = None,
@@ -122,7 +122,7 @@ for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_p
     experimental=True,
     summary="Create a store from objects in a bucket, without copying them",
 )
-async def register_store(request: Request, services: Given, body: Register) -> Response:
+async def register_store(request: Request, services: Services, body: Register) -> Response:
     """Index objects in an allowed storage, without copying them."""
     services.auth.require(Scope.REGISTER, tags=body.tags)
     wanted = replace(body.request(), source="register")
@@ -153,7 +153,7 @@ async def register_store(request: Request, services: Given, body: Register) -> R
     summary="Create a store from finished uploads",
     tags=["uploads", "stores"],
 )
-async def assemble_store(request: Request, services: Given, body: Assemble) -> Response:
+async def assemble_store(request: Request, services: Services, body: Assemble) -> Response:
     """Create a store from uploaded files (each from one or more uploads), a recipe, or an archive."""
     services.auth.require(Scope.WRITE, tags=body.tags)
     async with upload_slot(services, request):
@@ -189,7 +189,7 @@ async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) 
     summary="Create a store from a folder of MLflow artifacts",
 )
 async def store_draft(
-    request: Request, services: Given, name: str, options: StoreQuery, report: Report = False
+    request: Request, services: Services, name: str, options: StoreQuery, report: Report = False
 ) -> Response:
     """Create a store from the current files of a folder, without copying large files."""
     wanted = replace(options.request(), report=report)

@@ -19,7 +19,7 @@ from protoslice.server.api.models import Comparing, Diff, DifferenceCount
 from protoslice.server.auth.permissions import READ_SIGNED
 from protoslice.server.auth.spaces import Ref
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 from protoslice.serving import OpenStore
 from protoslice.views.comparisons import StoreComparison, Unfinished, compare, delta, moves
 from protoslice.views.texts import TextView
@@ -45,7 +45,7 @@ _DIFFERENCE_BYTES = 200
 )
 async def get_diff(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     ref: Ref,
     before: Before,
@@ -103,7 +103,7 @@ async def get_diff(
 )
 async def list_moves(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     ref: Ref,
     before: Before,
@@ -140,7 +140,7 @@ async def list_moves(
 )
 async def get_tensor_delta(
     request: Request,
-    services: Given,
+    services: Services,
     ref: Ref,
     name: str,
     before: Before,

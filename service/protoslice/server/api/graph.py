@@ -20,7 +20,7 @@ from protoslice.server.api.json_answers import (
 from protoslice.server.api.view_parameters import Viewed
 from protoslice.server.auth.permissions import READ_SIGNED
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given
+from protoslice.server.services import Services
 from protoslice.views import models
 
 router = RouteGroup(tags=["views"])
@@ -64,7 +64,9 @@ class _Asked:
     experimental=True,
     summary="List the nodes around a node of a graph",
 )
-async def get_graph(request: Request, services: Given, store: Viewed, asked: Annotated[_Asked, Depends()]) -> Response:
+async def get_graph(
+    request: Request, services: Services, store: Viewed, asked: Annotated[_Asked, Depends()]
+) -> Response:
     """Return the nodes around a node, nearest first, with the values between them.
 
     Without `around`, return the graph's first nodes, or those that match `search`.
@@ -91,7 +93,7 @@ GraphPath = Annotated[
 )
 async def get_graph_blocks(
     request: Request,
-    services: Given,
+    services: Services,
     store: Viewed,
     graph: GraphPath = None,
     block: Annotated[int, Query(ge=0, le=MOST_BLOCKS, description="Number of a block; 0 is the whole graph.")] = 0,
@@ -130,7 +132,7 @@ class _Places:
     summary="List the nodes between two places of a graph",
 )
 async def get_graph_section(
-    request: Request, services: Given, store: Viewed, places: Annotated[_Places, Depends()], graph: GraphPath = None
+    request: Request, services: Services, store: Viewed, places: Annotated[_Places, Depends()], graph: GraphPath = None
 ) -> Response:
     """Return the nodes on all ways from one place to the other, their weights, and the values that go in and out.
 

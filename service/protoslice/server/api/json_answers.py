@@ -32,7 +32,7 @@ from protoslice.server.http.negotiation import takes_gzip
 from protoslice.server.http.query import SIGNATURE, Time, with_parameter
 from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.routing import Route
-from protoslice.server.services import Given, Services, given
+from protoslice.server.services import SERVICES, RequestServices, ServerState, Services
 from protoslice.serving import OpenStore
 from protoslice.stores import Created, ResultPage, Stores
 from protoslice.tensors.omitted import HEADER as OMITTED
@@ -136,14 +136,14 @@ class _GzippedResponse(Response):
         self._plain, self._sha256 = body, sha256
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        services: Services = scope["app"].services
+        state: ServerState = scope["app"].services
 
         async def made() -> tuple[bytes, int]:
             compress = partial(gzip.compress, self._plain, _GZIP_LEVEL, mtime=0)
-            found = await services.stores.worker.sized(len(self._plain), compress)
+            found = await state.stores.worker.sized(len(self._plain), compress)
             return found, len(found)
 
-        self.body = await services.gzipped.get((self._sha256, "gzip"), made)
+        self.body = await state.gzipped.get((self._sha256, "gzip"), made)
         self.headers["content-length"] = str(len(self.body))
         self.headers["repr-digest"] = format_digest(hashlib.sha256(self.body).digest()).decode("ascii")
         await super().__call__(scope, receive, send)
@@ -168,7 +168,8 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
     """
     context = context_of(request.scope)
     store, created, context.store = made.store, made.created, made.store.id
-    if not given(request).auth.may(AccessScope.READ):
+    services: RequestServices = request.scope[SERVICES]
+    if not services.auth.may(AccessScope.READ):
         own = tuple(tag for tag in store.tags if context.auth is not None and tag in context.auth.tags)
         store, created = (
             replace(store, tags=own, uploader=None, uploader_id=None, description="", created=datetime.now(UTC)),
@@ -332,7 +333,7 @@ def conditional(find: Callable[[Request, Services], Awaitable[Current]]) -> Any:
     """
 
     async def condition(
-        request: Request, services: Given, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
+        request: Request, services: Services, if_match: IfMatch = None, if_none_match: IfNoneMatch = None
     ) -> Condition:
         if if_match is None and if_none_match is None:
             return Condition()

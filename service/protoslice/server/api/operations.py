@@ -16,7 +16,7 @@ from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.pages.html import PAGE_HEADERS, problem_page
 from protoslice.server.problems import DRAINING, NOT_FOUND, PROBLEMS, RETRY_AFTER_SECONDS, HttpProblem
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given
+from protoslice.server.services import Services
 from protoslice.server.telemetry.metrics import CONTENT_TYPE
 
 router = RouteGroup(tags=["operations"])
@@ -48,11 +48,11 @@ async def livez() -> Response:
     operation="get_readiness",
     summary="Check whether the service is ready",
 )
-async def readyz(services: Given) -> Response:
+async def readyz(services: Services) -> Response:
     """Returns ok if storage and database respond, there is space, and the service is not shutting down."""
-    if services.draining:
+    if services.state.draining:
         raise HttpProblem(DRAINING, "The service is shutting down", headers={"retry-after": str(RETRY_AFTER_SECONDS)})
-    await services.ready()
+    await services.state.ready()
     return JsonAnswer({"status": "ok"}, headers=_NO_STORE)
 
 
@@ -66,9 +66,9 @@ async def readyz(services: Given) -> Response:
     summary="Prometheus metrics",
     any_query=True,
 )
-async def metrics(services: Given) -> Response:
+async def metrics(services: Services) -> Response:
     """Returns requests, durations and bytes by route, ingest stages and event loop lag."""
-    return Response(await services.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
+    return Response(await services.state.render_metrics(), headers={**_NO_STORE, "content-type": CONTENT_TYPE})
 
 
 @endpoint(

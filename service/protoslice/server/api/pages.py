@@ -28,7 +28,7 @@ from protoslice.server.pages.html import (
 )
 from protoslice.server.problems import NOT_FOUND, HttpProblem
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given
+from protoslice.server.services import Services
 from protoslice.sizes import format_size
 
 router = RouteGroup(tags=["operations"])
@@ -45,13 +45,15 @@ _PREFERRED: Final = ("br", "gzip")
 
 @endpoint(router, "GET /", OPEN, operation="get_home", response_class=HTMLResponse, summary="Web page", any_query=True)
 async def home(
-    request: Request, services: Given, list_type: Annotated[str, Query(alias="list-type", include_in_schema=False)] = ""
+    request: Request,
+    services: Services,
+    list_type: Annotated[str, Query(alias="list-type", include_in_schema=False)] = "",
 ) -> Response:
     """Home page: the stores by name; without JavaScript, the newest stores and first steps."""
     if list_type or read_fields(request.scope).get(b"authorization", "").startswith("AWS4-"):
         raise Unsupported("This service does not speak the protocol of S3: use its HTTP API, see /docs")
     stores: Sequence[Store] | None = None
-    if not services.authenticator.closed:
+    if not services.state.authenticator.closed:
         try:
             stores = (await services.stores.list(limit=10)).items
         except ProtosliceError:
@@ -131,7 +133,7 @@ _INDEX: Final = """<!doctype html>
     response_class=HTMLResponse,
     include_in_schema=False,
 )
-async def list_folder(request: Request, services: Given, ref: Ref, path: str) -> Response:
+async def list_folder(request: Request, services: Services, ref: Ref, path: str) -> Response:
     """List the files and folders directly in a folder, whose path is empty or ends with a slash."""
     store = await services.stores.get(ref)
     context_of(request.scope).store = store.id

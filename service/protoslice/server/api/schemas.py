@@ -19,7 +19,7 @@ from protoslice.server.http.headers import media_type_of, read_fields
 from protoslice.server.problems import MEDIA, HttpProblem
 from protoslice.server.request.body import SCHEMA_BODY
 from protoslice.server.routing import BINARY, RouteGroup, endpoint, header
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 from protoslice.serving.representation import Head, Representation
 
 router = RouteGroup(tags=["schemas"])
@@ -39,7 +39,7 @@ Unchanged = Annotated[Condition, conditional(_current)]
 @endpoint(router, "GET /v1/schemas", READ, answer=PageOf[Schema], cached=True, summary="List schemas")
 async def list_schemas(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     limit: Limit = 100,
 ) -> Response:
@@ -57,7 +57,7 @@ async def list_schemas(
     summary="Get a descriptor set",
     response_class=Response,
 )
-async def get_schema(request: Request, services: Given, name: str) -> Response:
+async def get_schema(request: Request, services: Services, name: str) -> Response:
     """Return the serialized `FileDescriptorSet` as uploaded."""
     info, data = await services.stores.schemas.get(name)
     etag, message_type = EntityTag.of(info.etag).opaque, "google.protobuf.FileDescriptorSet"
@@ -79,7 +79,7 @@ async def get_schema(request: Request, services: Given, name: str) -> Response:
     summary="Upload a descriptor set",
     body=SCHEMA_BODY,
 )
-async def put_schema(request: Request, services: Given, name: str, condition: Unchanged) -> Response:
+async def put_schema(request: Request, services: Services, name: str, condition: Unchanged) -> Response:
     """Store a serialized `FileDescriptorSet`, so that its message types can be used with `type=`."""
     if media_type_of(read_fields(request.scope), _TYPES[0]) not in _TYPES:
         raise HttpProblem(MEDIA, "Send the descriptor set as application/protobuf", offers=list(_TYPES))
@@ -92,7 +92,7 @@ async def put_schema(request: Request, services: Given, name: str, condition: Un
 
 
 @endpoint(router, "DELETE /v1/schemas/{name}", SCHEMAS, status=204, fails=(409,), summary="Remove a schema")
-async def delete_schema(services: Given, name: str, condition: Unchanged) -> Response:
+async def delete_schema(services: Services, name: str, condition: Unchanged) -> Response:
     """Remove a schema; stores that use it keep their copy."""
     await services.stores.schemas.delete(name, if_match=condition.version)
     return Response(status_code=204)

@@ -36,7 +36,7 @@ from protoslice.server.pages.html import PAGE_HEADERS, page
 from protoslice.server.problems import CROSS_SITE, NOT_FOUND, HttpProblem
 from protoslice.server.request.clients import Proxy
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 
 router = RouteGroup(tags=["sessions"])
 
@@ -98,9 +98,9 @@ class NewSession(RequestBody):
     operation="get_sign_in",
     summary="Get the sign-in options",
 )
-async def how_to_sign_in(request: Request, services: Given) -> Response:
+async def how_to_sign_in(request: Request, services: Services) -> Response:
     """Return the identity provider and the public client to sign in with (RFC 9728)."""
-    found = services.authenticator.code_flow
+    found = services.state.authenticator.code_flow
     if found is None:
         raise HttpProblem(
             NOT_FOUND, "Sign-in with a browser is not set up: no issuer has a `login_client`. Use a token"
@@ -121,11 +121,11 @@ async def how_to_sign_in(request: Request, services: Given) -> Response:
 
 
 @endpoint(router, "GET /session", OPEN, answer=Session, summary="Get the browser session")
-async def get_session(request: Request, services: Given) -> Response:
+async def get_session(request: Request, services: Services) -> Response:
     """Return who is signed in and until when, and how to sign in."""
     fields = read_fields(request.scope)
     found, session = (
-        await services.authenticator.session_caller(request.scope, fields),
+        await services.state.authenticator.session_caller(request.scope, fields),
         session_of(request.scope, fields),
     )
     end = session.expires if found is not None and session is not None else None
@@ -141,7 +141,7 @@ async def get_session(request: Request, services: Given) -> Response:
     fails=(401,),
     summary="Sign in with a token",
 )
-async def begin_session(request: Request, services: Given, body: NewSession) -> Response:
+async def begin_session(request: Request, services: Services, body: NewSession) -> Response:
     """Start a browser session with a token or a JWT.
 
     The response sets a cookie, which contains neither.
@@ -151,30 +151,30 @@ async def begin_session(request: Request, services: Given, body: NewSession) -> 
     # Of another page, it would sign the person in as somebody else; listed origins may write, and not do that.
     if not is_own_page("GET" if b"origin" not in fields else "POST", fields):
         raise HttpProblem(CROSS_SITE, CROSS_SITE.advice)
-    if not services.authenticator.closed:
+    if not services.state.authenticator.closed:
         raise Unsupported("This service is open: there is nothing to sign in to")
-    context.auth = auth = await services.authenticator.sign_in(body.token)
+    context.auth = auth = await services.state.authenticator.sign_in(body.token)
     cookie, end = session_cookie(request.scope, fields, await auth.signer())
     headers = {**_NO_STORE, "set-cookie": cookie}
     return json_answer(request, _facts(request, services, auth, end), status=201, headers=headers)
 
 
 @endpoint(router, "DELETE /session", OPEN, status=204, summary="Sign out")
-async def end_session(request: Request, services: Given) -> Response:
+async def end_session(request: Request, services: Services) -> Response:
     """Sign out: removes the cookie and clears the browser's cache of this service."""
     context = context_of(request.scope)
     context.changes = True
-    context.auth = await services.authenticator.session_caller(request.scope, read_fields(request.scope))
+    context.auth = await services.state.authenticator.session_caller(request.scope, read_fields(request.scope))
     headers = {"set-cookie": set_cookie(request.scope, SESSION, "", 0, "Strict"), "clear-site-data": '"cache"'}
     return Response(status_code=204, headers={**_NO_STORE, **headers})
 
 
 @endpoint(router, "GET /session/login", OPEN, include_in_schema=False)
 async def begin_sign_in(
-    request: Request, services: Given, following: Annotated[str, Query(alias="next", max_length=1024)] = ""
+    request: Request, services: Services, following: Annotated[str, Query(alias="next", max_length=1024)] = ""
 ) -> Response:
     """Send the person to the issuer."""
-    found, key = services.authenticator.code_flow, services.authenticator.key
+    found, key = services.state.authenticator.code_flow, services.state.authenticator.key
     if found is None or key is None:
         raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
     place = following if _PLACE.fullmatch(following) else f"{public_path(request.scope)}/"
@@ -189,9 +189,13 @@ async def begin_sign_in(
 
 
 @endpoint(router, f"GET {_CALLBACK}", OPEN, include_in_schema=False, any_query=True)
-async def end_sign_in(request: Request, services: Given) -> Response:
+async def end_sign_in(request: Request, services: Services) -> Response:
     """Take the answer of the issuer, begin a session, and go on to the page."""
-    found, key, context = services.authenticator.code_flow, services.authenticator.key, context_of(request.scope)
+    found, key, context = (
+        services.state.authenticator.code_flow,
+        services.state.authenticator.key,
+        context_of(request.scope),
+    )
     context.changes = True
     if found is None or key is None:
         raise HttpProblem(NOT_FOUND, "No issuer has a `login_client`: sign in with a token")
@@ -201,7 +205,9 @@ async def end_sign_in(request: Request, services: Given) -> Response:
     try:
         kept = read_cookie(request.scope, fields, LOGIN)
         token, begun = await found.finish(await key.all(), callback, kept, request.query_params)
-        context.auth = auth = await services.authenticator.sign_in(token, lambda claims: found.check(begun, claims))
+        context.auth = auth = await services.state.authenticator.sign_in(
+            token, lambda claims: found.check(begun, claims)
+        )
         signer = await auth.signer()
     except SignInFailed as error:
         return _failed(request, str(error), 400)
@@ -226,11 +232,11 @@ def _failed(request: Request, why: str, status: int) -> Response:
 
 def _facts(request: Request, services: Services, auth: AuthContext | None, end: float | None) -> Session:
     peer = None if request.client is None else request.client.host
-    found, scopes = services.authenticator.code_flow, dict[str, set[str]]()
+    found, scopes = services.state.authenticator.code_flow, dict[str, set[str]]()
     for grant in () if auth is None or auth.principal is None else auth.principal.grants:
         scopes.setdefault(grant.space, set()).update(grant.scopes)
     return Session(
-        asks=services.authenticator.closed,
+        asks=services.state.authenticator.closed,
         issuer=None if found is None else found.issuer.url,
         name=None if auth is None else auth.name,
         spaces=sorted(scopes),

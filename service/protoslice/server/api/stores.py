@@ -35,7 +35,7 @@ from protoslice.server.auth.permissions import DELETE, READ, READ_SIGNED, Rule, 
 from protoslice.server.auth.spaces import Ref, plain_ref, url_of
 from protoslice.server.registry_names import RepositoryPages, StoreReferences
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 
 router = RouteGroup(tags=["stores"])
 
@@ -72,7 +72,7 @@ Force = Annotated[
 @endpoint(router, "GET /v1/stores", READ, answer=PageOf[Store], cached=True, summary="List and search stores")
 async def list_stores(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     name: Annotated[
         str | None,
@@ -156,7 +156,7 @@ def _sort_of(text: str) -> Sort:
 
 
 @endpoint(router, "GET /v1/stores/{ref}", READ_SIGNED, answer=Store, cached=True, summary="Get a store")
-async def get_store(request: Request, services: Given, ref: Ref, names: Names = True) -> Response:
+async def get_store(request: Request, services: Services, ref: Ref, names: Names = True) -> Response:
     """Return a store.
 
     `ref` is an id, the beginning of one, a tag, or a name such as `ann%2Fm@main`.
@@ -175,7 +175,7 @@ async def get_store(request: Request, services: Given, ref: Ref, names: Names = 
     summary="Describe a store",
 )
 async def describe_store(
-    request: Request, services: Given, ref: Ref, body: DescribeStore, condition: Unchanged
+    request: Request, services: Services, ref: Ref, body: DescribeStore, condition: Unchanged
 ) -> Response:
     """Set the description of a store. Its files never change."""
     store = await services.stores.get(ref)
@@ -189,7 +189,7 @@ async def describe_store(
 @endpoint(router, "DELETE /v1/stores/{ref}", DELETE, answer=Removed, fails=(409,), summary="Remove a store")
 async def delete_store(
     request: Request,
-    services: Given,
+    services: Services,
     ref: Ref,
     condition: Unchanged,
     force: Force = [],  # noqa: B006
@@ -224,7 +224,7 @@ async def delete_store(
     cached=True,
     summary="List removed stores",
 )
-async def list_removed(request: Request, services: Given, cursor: Cursor, limit: Limit = 100) -> Response:
+async def list_removed(request: Request, services: Services, cursor: Cursor, limit: Limit = 100) -> Response:
     """List stores whose removal can be undone, the latest first."""
     return page_answer(request, await services.stores.removed(limit=limit, cursor=cursor))
 
@@ -237,7 +237,7 @@ async def list_removed(request: Request, services: Given, cursor: Cursor, limit:
     fails=(409,),
     summary="Restore a removed store",
 )
-async def restore_store(request: Request, services: Given, id: str) -> Response:
+async def restore_store(request: Request, services: Services, id: str) -> Response:
     """Restore a removed store, and its tags that do not point at another store now.
 
     `id` may be the beginning of an id, or a tag that was removed with the store. Possible until `gc` deletes the
@@ -264,7 +264,7 @@ PAGE = 100
 )
 async def list_repositories(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     prefix: Annotated[str, Query(description="Beginning of the name.")] = "",
     limit: Limit = 50,
@@ -283,7 +283,7 @@ async def list_repositories(
     experimental=True,
     summary="List the branches and tags of a repository",
 )
-async def list_versions(request: Request, services: Given, cursor: Cursor, name: str, limit: Limit = 50) -> Response:
+async def list_versions(request: Request, services: Services, cursor: Cursor, name: str, limit: Limit = 50) -> Response:
     """List the branches and tags of a repository, except those without files.
 
     MLflow folders have no branches or tags.

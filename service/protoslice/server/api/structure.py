@@ -28,7 +28,7 @@ from protoslice.server.api.requests import AskMissing
 from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, Viewed
 from protoslice.server.auth.permissions import READ, READ_SIGNED
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given
+from protoslice.server.services import Services
 from protoslice.stores import ResultPage
 from protoslice.streams.framing import Framing
 from protoslice.tensors.listing import tags_of
@@ -61,7 +61,7 @@ RootPath = Annotated[str, Query(description="Field path; default: the root.", ex
 )
 async def list_chunks(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     store: Viewed,
     limit: Limit = 100,
@@ -90,7 +90,7 @@ async def list_chunks(
 )
 async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     store: Viewed,
     of: Annotated[_Document, Depends()],
@@ -121,7 +121,7 @@ async def get_tree(  # noqa: PLR0913 - each is a parameter of the query
 )
 async def get_treemap(
     request: Request,
-    services: Given,
+    services: Services,
     store: Viewed,
     path: RootPath = "",
     depth: Annotated[int, Query(ge=1, le=16, description="How many levels.")] = 4,
@@ -144,7 +144,7 @@ async def get_treemap(
     cached=True,
     summary="Summarize the model",
 )
-async def get_summary(request: Request, services: Given, store: Viewed) -> Response:
+async def get_summary(request: Request, services: Services, store: Viewed) -> Response:
     """Return tensors, elements and bytes by data type, missing files, and duplicate names."""
     return await view_answer(request, services, store, lambda: models.summary(store))
 
@@ -161,7 +161,7 @@ async def get_summary(request: Request, services: Given, store: Viewed) -> Respo
 )
 async def list_signatures(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     store: Viewed,
     tags: Annotated[
@@ -187,7 +187,7 @@ pieces = RouteGroup(tags=["chunks"])
     experimental=True,
     summary="Find missing pieces",
 )
-async def find_missing(request: Request, services: Given, body: AskMissing) -> Response:
+async def find_missing(request: Request, services: Services, body: AskMissing) -> Response:
     """Report which of the given pieces are missing, and where the others are.
 
     Searches the given stores, by default those that share the most pieces.
@@ -211,7 +211,7 @@ async def find_missing(request: Request, services: Given, body: AskMissing) -> R
 )
 async def list_pieces(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     store: Viewed,
     limit: Limit = 1000,

@@ -17,7 +17,7 @@ from protoslice.server.auth.permissions import READ, Rule, Scope, from_path
 from protoslice.server.auth.spaces import url_of
 from protoslice.server.http.conditions import EntityTag
 from protoslice.server.routing import RouteGroup, endpoint, header
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 from protoslice.stores import ResultPage
 
 router = RouteGroup(tags=["tags"])
@@ -36,7 +36,7 @@ Unchanged = Annotated[Condition, conditional(_current)]
 @endpoint(router, "GET /v1/tags", READ, answer=PageOf[Tag], cached=True, summary="List tags")
 async def list_tags(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     store: Annotated[str | None, Query(description="Only tags of this store: an id or a tag.")] = None,
     limit: Limit = 100,
@@ -57,7 +57,7 @@ async def list_tags(
     responses={200: {"headers": _ETAG}},
     summary="Get a tag",
 )
-async def get_tag(request: Request, services: Given, tag: str) -> Response:
+async def get_tag(request: Request, services: Services, tag: str) -> Response:
     """Get the store that a tag points at."""
     found = await services.stores.tags.get(tag)
     return json_answer(request, encode_fact(found, Tag), etag=EntityTag.of(found.etag))
@@ -81,7 +81,7 @@ async def get_tag(request: Request, services: Given, tag: str) -> Response:
 )
 async def put_tag(
     request: Request,
-    services: Given,
+    services: Services,
     tag: str,
     body: PutTag,
     condition: Unchanged,
@@ -106,7 +106,7 @@ async def put_tag(
     fails=(409,),
     summary="Remove a tag",
 )
-async def delete_tag(services: Given, tag: str, condition: Unchanged) -> Response:
+async def delete_tag(services: Services, tag: str, condition: Unchanged) -> Response:
     """Remove a tag; its store is kept."""
     await services.stores.tags.remove(tag, if_match=condition.version)
     return Response(status_code=204)

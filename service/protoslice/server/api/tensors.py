@@ -26,7 +26,7 @@ from protoslice.server.api.view_parameters import STRICT_HELP, Tags, Viewed
 from protoslice.server.auth.permissions import READ_SIGNED
 from protoslice.server.auth.spaces import absolute_url
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given
+from protoslice.server.services import Services
 from protoslice.tensors.listing import tags_of
 from protoslice.views import tensors
 from protoslice.views.tensors import tree as tensor_tree
@@ -75,7 +75,7 @@ class _Chosen:
 )
 async def list_tensors(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     store: Viewed,
     chosen: Annotated[_Chosen, Depends()],
@@ -110,7 +110,7 @@ async def list_tensors(
 )
 async def get_tensor_tree(
     request: Request,
-    services: Given,
+    services: Services,
     store: Viewed,
     prefix: Annotated[
         str, Query(description="Only tensors whose names begin with this; default: all.", examples=["encoder.layer."])
@@ -139,7 +139,7 @@ async def get_tensor_tree(
     summary="Get references to the tensors",
 )
 async def get_references(
-    request: Request, services: Given, store: Viewed, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
+    request: Request, services: Services, store: Viewed, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
 ) -> Response:
     """Return kerchunk references for fsspec and zarr: each tensor is an array of byte ranges on this service."""
     base = absolute_url(request.scope, f"/v1/stores/{store.info.id}")

@@ -19,7 +19,7 @@ from protoslice.server.auth.permissions import ADMIN, EVERY_SPACE, READ, Scope
 from protoslice.server.auth.spaces import service_url, space_of, url_of
 from protoslice.server.auth.tokens import TokenRecord
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 
 router = RouteGroup(tags=["tokens"])
 
@@ -35,11 +35,11 @@ Everywhere = Annotated[bool, Query(description="Tokens for all spaces; needs an 
     status=201,
     summary="Create a token",
 )
-async def create_token(request: Request, services: Given, body: CreateToken) -> Response:
+async def create_token(request: Request, services: Services, body: CreateToken) -> Response:
     """Create a token for the space in the URL, or for all spaces; only its hash is stored."""
     space = _where(request, services, body.every_space)
     expires = None if body.expires_seconds is None else time.time() + body.expires_seconds
-    token, record = await services.authenticator.tokens.create(
+    token, record = await services.state.authenticator.tokens.create(
         body.name, space, body.scopes, tags=tuple(body.tags), expires=expires
     )
     return json_answer(request, _fact(record, token.text), status=201, headers=_NO_STORE)
@@ -55,7 +55,7 @@ async def create_token(request: Request, services: Given, body: CreateToken) -> 
 )
 async def list_tokens(
     request: Request,
-    services: Given,
+    services: Services,
     cursor: Cursor,
     every_space: Everywhere = False,
     limit: Limit = 100,
@@ -65,19 +65,19 @@ async def list_tokens(
     Secrets are not stored.
     """
     space = _where(request, services, every_space)
-    page = await services.authenticator.tokens.page(space, limit, cursor)
+    page = await services.state.authenticator.tokens.page(space, limit, cursor)
     return page_answer(request, page, encode_items(map(_fact, page.items)))
 
 
 @endpoint(router, "DELETE /v1/tokens/{id}", ADMIN, status=204, summary="Revoke a token")
-async def revoke_token(request: Request, services: Given, id: str, every_space: Everywhere = False) -> Response:
+async def revoke_token(request: Request, services: Services, id: str, every_space: Everywhere = False) -> Response:
     """Revoke a token; all replicas refuse it within ten seconds."""
-    await services.authenticator.tokens.revoke(id, _where(request, services, every_space))
+    await services.state.authenticator.tokens.revoke(id, _where(request, services, every_space))
     return Response(status_code=204)
 
 
 @endpoint(router, "POST /v1/sign", READ, answer=SignedUrl, status=201, summary="Sign a URL")
-async def sign_url(request: Request, services: Given, body: SignUrl) -> Response:
+async def sign_url(request: Request, services: Services, body: SignUrl) -> Response:
     """Create a URL with which anyone can read `path` as the caller can, until the URL or the caller's token expires."""
     if services.auth.principal is None:
         raise Unsupported("This service is open: its URLs need no signature")

@@ -43,7 +43,7 @@ from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.errors import body_at_fault
 from protoslice.server.routing import BINARY, RouteGroup, endpoint, header
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 from protoslice.uploads import ArrivingRequest, Body, Upload
 
 router = RouteGroup(tags=["uploads"], render=render_tus)
@@ -89,10 +89,10 @@ def _documented(*names: str, body: bool = False) -> dict[str, Any]:
     router, f"OPTIONS {PREFIX}", OPEN, status=204, operation="get_upload_abilities", summary="Get the upload features"
 )
 @endpoint(router, f"OPTIONS {PREFIX}/{{upload}}", OPEN, include_in_schema=False)
-async def upload_abilities(request: Request, services: Given) -> Response:
+async def upload_abilities(request: Request, services: Services) -> Response:
     """Return the tus version, extensions and limits."""
     allowed = "OPTIONS, HEAD, GET, PATCH, DELETE" if "upload" in request.path_params else "OPTIONS, POST"
-    headers = tus_options(services.settings) | {"allow": allowed}
+    headers = tus_options(services.state.settings) | {"allow": allowed}
     return Response(status_code=204, headers=headers)
 
 
@@ -113,7 +113,9 @@ async def upload_abilities(request: Request, services: Given) -> Response:
     summary="Start a resumable upload",
     body=UPLOAD_PART,
 )
-async def create_upload(request: Request, services: Given, options: StoreQuery, filename: Filename = None) -> Response:
+async def create_upload(
+    request: Request, services: Services, options: StoreQuery, filename: Filename = None
+) -> Response:
     """Start an upload by tus 1.0; the body may contain the first bytes."""
     fields = read_fields(request.scope)
     check_version(fields, required=True)
@@ -132,7 +134,7 @@ async def create_upload(request: Request, services: Given, options: StoreQuery, 
         upload = await uploads.create(wanted)
         if has_body(fields):
             upload = await _append(request, services, upload.id, fields, offset=0)
-    services.metrics.resumable.labels("begun").inc()
+    services.state.metrics.resumable.labels("begun").inc()
     return _upload_response(
         request, services, upload, status=201, headers={"location": url_of(request.scope, f"{PREFIX}/{upload.id}")}
     )
@@ -148,7 +150,7 @@ async def create_upload(request: Request, services: Given, options: StoreQuery, 
     openapi_extra=_documented("Tus-Resumable"),
     summary="Get the state of an upload",
 )
-async def get_upload(request: Request, services: Given, upload: str) -> Response:
+async def get_upload(request: Request, services: Services, upload: str) -> Response:
     """Return the number of durable bytes.
 
     Ends a request that still sends to this upload, so that the number stays valid. HEAD returns the same headers. If
@@ -170,7 +172,7 @@ async def get_upload(request: Request, services: Given, upload: str) -> Response
     summary="Continue an upload",
     body=UPLOAD_PART,
 )
-async def append_to_upload(request: Request, services: Given, upload: str) -> Response:
+async def append_to_upload(request: Request, services: Services, upload: str) -> Response:
     """Append the body at `Upload-Offset`; the last byte creates the store."""
     fields = read_fields(request.scope)
     check_version(fields, required=True)
@@ -191,19 +193,19 @@ async def append_to_upload(request: Request, services: Given, upload: str) -> Re
     openapi_extra=_documented("Tus-Resumable"),
     summary="Cancel an upload",
 )
-async def delete_upload(request: Request, services: Given, upload: str) -> Response:
+async def delete_upload(request: Request, services: Services, upload: str) -> Response:
     """Cancel an upload.
 
     A store created from it is kept.
     """
     check_version(read_fields(request.scope))
     await services.uploads.remove(upload)
-    services.metrics.resumable.labels("removed").inc()
+    services.state.metrics.resumable.labels("removed").inc()
     return Response(status_code=204, headers={"cache-control": "no-store", "tus-resumable": VERSION})
 
 
 @endpoint(router, f"POST {PREFIX}/{{upload}}", WRITE, include_in_schema=False, body=UPLOAD_PART)
-async def override(request: Request, services: Given, upload: str) -> Response:
+async def override(request: Request, services: Services, upload: str) -> Response:
     """Call the method in X-HTTP-Method-Override, for clients that can only send POST."""
     method = read_fields(request.scope).get(b"x-http-method-override", "")
     handler = {"PATCH": append_to_upload, "DELETE": delete_upload, "HEAD": get_upload}.get(method.upper())
@@ -250,7 +252,7 @@ def _upload_response(
     found = upload_headers(upload, request.scope) | (headers or {})
     context_of(request.scope).store = upload.store
     if request.method != "GET" and upload.state in {"stored", "failed"}:
-        services.metrics.resumable.labels(upload.state).inc()
+        services.state.metrics.resumable.labels(upload.state).inc()
     if upload.failure is not None:
         error = upload.failure.error()
         error.slug = error.upload_slug
@@ -295,7 +297,7 @@ FramingOfAnswer = Annotated[str, Query(description="Framing of the response.")]
 )
 async def get_arriving_records(
     request: Request,
-    services: Given,
+    services: Services,
     upload: str,
     after: After = 0,
     wait: Wait = 0,
@@ -305,7 +307,7 @@ async def get_arriving_records(
     """Return records whose bytes are durable, a few MiB at most, without disturbing the upload."""
     wanted = ArrivingRequest(after, wait, framing, format)
     async with AsyncExitStack() as opened:
-        with services.clients.readers.one(context_of(request.scope).key) if wait else nullcontext():
+        with services.state.clients.readers.one(context_of(request.scope).key) if wait else nullcontext():
             found = await opened.enter_async_context(services.stores.uploads.arriving.after(upload, wanted))
         headers = upload_headers(found.upload, request.scope) | {
             "content-length": str(found.records.size),
@@ -315,7 +317,7 @@ async def get_arriving_records(
             query = with_parameter(request.scope["query_string"], "after", str(found.next))
             links = [headers.get("link"), f'<{url_of(request.scope, PREFIX)}/{upload}/records?{query}>; rel="next"']
             headers["link"] = ", ".join(filter(None, links))
-        window = services.windows.open(found.records.size, context_of(request.scope).key)
+        window = services.state.windows.open(found.records.size, context_of(request.scope).key)
         pieces = await opened.enter_async_context(aclosing(found.records.pieces(0, found.records.size, window)))
         first = await anext(pieces, b"")  # raises before the head of the response is sent
         return _Opened(_all(first, pieces), headers, found.records.media_type, opened.pop_all())

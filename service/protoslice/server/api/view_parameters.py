@@ -17,7 +17,7 @@ from pydantic import WithJsonSchema
 from protoslice.formats.onnx_external import ALIGNMENT
 from protoslice.server.auth.spaces import Ref
 from protoslice.server.http.query import Query, QueryNames, number_of
-from protoslice.server.services import Given
+from protoslice.server.services import Services
 from protoslice.serving import OpenStore
 from protoslice.streams.framing import FRAMINGS, WRITTEN
 from protoslice.tensors.reading import FLOATS
@@ -34,7 +34,7 @@ CLIENT: Final = Parameter(include_in_schema=False)
 """In `Annotated`: no parameter, but the key that the client counts under."""
 
 
-async def _viewed(services: Given, ref: Ref) -> OpenStore:
+async def _viewed(services: Services, ref: Ref) -> OpenStore:
     return await services.stores.view(ref)
 
 

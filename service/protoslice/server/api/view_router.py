@@ -32,7 +32,7 @@ from protoslice.server.http.negotiation import (
 from protoslice.server.http.planner import ResponsePlan, ResponsePlanner, ResponsePolicy
 from protoslice.server.http.responses import rendered_head, send_plan, send_representation
 from protoslice.server.routing import RouteGroup, method_not_allowed
-from protoslice.server.services import SERVICES, Services
+from protoslice.server.services import SERVICES, ServerState, Services
 from protoslice.serving import OpenStore, Representation
 from protoslice.serving.representation import Head
 from protoslice.views.texts import TextView, get_head, put_head, text
@@ -48,14 +48,14 @@ class FoundView(NamedTuple):
     ref: str
     rest: str
 
-    def policy(self, versioned: bool, location: str | None, services: Services) -> ResponsePolicy:
+    def policy(self, versioned: bool, location: str | None, state: ServerState) -> ResponsePolicy:
         """Return the policy of a response; `location` is the lasting URL, None when that was asked for."""
         return ResponsePolicy(
             location=location,
             negotiated=self.view.rendered,
             versioned=self.view.versioned or versioned,
-            private=services.authenticator.closed,
-            max_ranges=services.settings.max_ranges,
+            private=state.authenticator.closed,
+            max_ranges=state.settings.max_ranges,
         )
 
 
@@ -118,12 +118,12 @@ async def answer_view(
     location = None if found.ref == store.info.id else lasting_url(scope, store.info.id)
     etag = found.view.etag(*found.view.arguments(store, found.rest, query)) if found.view.etag is not None else None
     if etag is not None:
-        known = await _known_plan(etag, store, scope["method"], fields, found.policy(False, location, services))
+        known = await _known_plan(etag, store, scope["method"], fields, found.policy(False, location, services.state))
         if known is not None:
             await send_plan(send, known)
             return
     rope = await found.view.select(*found.view.arguments(store, found.rest, query))
-    policy = found.policy(rope.versioned, location, services)
+    policy = found.policy(rope.versioned, location, services.state)
     form = rendered_form(found.view, fields, rope)
     if form is not None:
         policy, rendering = replace(policy, versioned=True, max_ranges=0), _Rendering(services, store, rope, form)
@@ -141,7 +141,7 @@ async def answer_view(
         fields=fields,
         policy=policy,
         disconnect=context.disconnect,
-        window=partial(services.windows.open, client=context.key),
+        window=partial(services.state.windows.open, client=context.key),
     )
     if form is None and etag is not None and scope["method"] == "HEAD":
         await put_head(store, rope.head)
@@ -169,7 +169,7 @@ class _Rendering:
     def __init__(self, services: Services, store: OpenStore, rope: Representation, media_type: str) -> None:
         if rope.message_type is None:
             raise Unsupported("The type of this message is unknown: only application/protobuf is available")
-        self._renderer = services.renderer
+        self._renderer = services.state.renderer
         self._store = store
         self._rope = rope
         self._type_name = rope.message_type
@@ -235,9 +235,9 @@ class RepresentationResponse(Response):
             fields=read_fields(scope),
             policy=ResponsePolicy(
                 location=self._location,
-                private=services.authenticator.closed,
-                max_ranges=services.settings.max_ranges if most is None else most,
+                private=services.state.authenticator.closed,
+                max_ranges=services.state.settings.max_ranges if most is None else most,
             ),
             disconnect=context.disconnect,
-            window=partial(services.windows.open, client=context.key),
+            window=partial(services.state.windows.open, client=context.key),
         )

@@ -131,8 +131,8 @@ async def _write(writer: FileWriter | DedupingWriter, pieces: AsyncIterator[byte
 async def _commit(services: Services, ingest: Ingest, started: float, expected: bytes | None = None) -> Created:
     received = perf_counter()
     created = await ingest.commit(expected_sha256=expected)
-    services.metrics.stage("receive", received - started)
-    services.metrics.stage("commit", perf_counter() - received)
+    services.state.metrics.stage("receive", received - started)
+    services.state.metrics.stage("commit", perf_counter() - received)
     return created
 
 
@@ -151,16 +151,16 @@ async def body_stream(receive: Receive) -> AsyncIterator[bytes]:
 @asynccontextmanager
 async def upload_slot(services: Services, request: Request) -> AsyncIterator[None]:
     """Count an upload while it runs; wait while there are too many in all, or of its client."""
-    context, clients = context_of(request.scope), services.clients
+    context, clients = context_of(request.scope), services.state.clients
     body = context.body
     if body is None:
         raise RuntimeError("an upload comes by a route that guards its body")
     async with (clients.small_uploads if body.is_small else clients.uploads).queued(context.key, body):
-        services.metrics.open_uploads.inc()
+        services.state.metrics.open_uploads.inc()
         try:
             yield
         finally:
-            services.metrics.open_uploads.dec()
+            services.state.metrics.open_uploads.dec()
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.errors import render_body
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 from protoslice.serving import Representation
 from protoslice.serving.representation import Head
 
@@ -67,7 +67,7 @@ def render_mlflow(scope: Scope, error: Exception, failure: HttpProblem) -> Respo
 router = RouteGroup(render=render_mlflow, strict=False, include_in_schema=False)
 
 
-async def _artifacts(services: Given) -> MlflowArtifacts:
+async def _artifacts(services: Services) -> MlflowArtifacts:
     return services.mlflow
 
 
@@ -81,7 +81,7 @@ async def get_server_info() -> Response:
 
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts", READ)
-async def list_artifacts(services: Given, artifacts: Artifacts, path: str = "") -> Response:
+async def list_artifacts(services: Services, artifacts: Artifacts, path: str = "") -> Response:
     """Files and folders directly in a folder, by their base names; none where there is no folder."""
     entries = await artifacts.table.entries(path.strip("/"))
 
@@ -96,7 +96,7 @@ def _entry_json(name: str, size: int | None) -> dict[str, Any]:
 
 
 @endpoint(router, "PUT /api/2.0/mlflow-artifacts/artifacts/{name:path}", REPOSITORY_WRITE, body=UPLOAD_PART)
-async def put_artifact(request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath) -> Response:
+async def put_artifact(request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Write an artifact, or a new version of one."""
     async with upload_slot(services, request):
         file = await artifacts.put(name, body_stream(request.receive))
@@ -105,7 +105,7 @@ async def put_artifact(request: Request, services: Given, artifacts: Artifacts, 
 
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/artifacts/{name:path}", READ_SIGNED)
-async def get_artifact(request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath) -> Response:
+async def get_artifact(request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Get an artifact, whole or by range."""
     return await _answered(request, services, name, await artifacts.table.get(name))
 
@@ -159,7 +159,7 @@ class SentParts(BaseModel):
 
 
 @endpoint(router, "GET /api/2.0/mlflow-artifacts/presigned/{name:path}", READ)
-async def plan_download(request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath) -> Response:
+async def plan_download(request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath) -> Response:
     """Tell where an artifact is read by range, and with which headers."""
     file, signed = await artifacts.table.get(name), await services.signing()
     url = signed("GET", _absolute(request, f"{BASE}/artifacts/{request.path_params['name']}"))
@@ -167,7 +167,7 @@ async def plan_download(request: Request, services: Given, artifacts: Artifacts,
 
 
 @endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/create/{name:path}", REPOSITORY_WRITE)
-async def begin_upload(request: Request, services: Given, body: WantedParts) -> Response:
+async def begin_upload(request: Request, services: Services, body: WantedParts) -> Response:
     """Begin the upload of a file in parts; nothing is kept before the first part comes."""
     session = new_session()
     at = _absolute(request, f"{BASE}/parts/{session}/{request.path_params['name']}")
@@ -186,7 +186,7 @@ async def begin_upload(request: Request, services: Given, body: WantedParts) -> 
 
 @endpoint(router, "PUT /api/2.0/mlflow-artifacts/parts/{session}/{name:path}", REPOSITORY_UPLOAD, body=UPLOAD_PART)
 async def put_part(
-    request: Request, services: Given, artifacts: Artifacts, session: Session, name: ArtifactPath, number: int
+    request: Request, services: Services, artifacts: Artifacts, session: Session, name: ArtifactPath, number: int
 ) -> Response:
     """Take a part; its entity tag names it."""
     async with upload_slot(services, request):
@@ -197,7 +197,7 @@ async def put_part(
 
 @endpoint(router, "POST /api/2.0/mlflow-artifacts/mpu/complete/{name:path}", REPOSITORY_WRITE)
 async def finish_upload(
-    request: Request, services: Given, artifacts: Artifacts, name: ArtifactPath, body: SentParts
+    request: Request, services: Services, artifacts: Artifacts, name: ArtifactPath, body: SentParts
 ) -> Response:
     """Make the file of its parts."""
     async with upload_slot(services, request):
@@ -228,5 +228,5 @@ def _permission(request: Request, services: Services) -> dict[str, str]:
 
     Clients send no credential of their own to these URLs, and a proxy before an open service may want one.
     """
-    found = None if services.authenticator.closed else read_fields(request.scope).get(b"authorization")
+    found = None if services.state.authenticator.closed else read_fields(request.scope).get(b"authorization")
     return {} if found is None else {"Authorization": found}

@@ -38,7 +38,7 @@ from protoslice.server.request.body import UPLOAD_PART, BodyLimits
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.request.errors import render_body
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given
+from protoslice.server.services import Services
 from protoslice.uploads import Body
 
 _CODES: Final = {
@@ -63,7 +63,7 @@ def is_llama(request: Request) -> bool:
     return read_fields(request.scope).get(b"user-agent", "").startswith("llama-cpp")
 
 
-async def _repository(request: Request, name: str, services: Given) -> ArtifactRepository:
+async def _repository(request: Request, name: str, services: Services) -> ArtifactRepository:
     return ArtifactRepository(services.stores, _name(request, name), services.uploads)
 
 
@@ -76,7 +76,7 @@ def _name(request: Request, name: str) -> RepositoryName:
 Repository = Annotated[ArtifactRepository, Depends(_repository)]
 
 
-async def _exported(repository: Repository, services: Given) -> ExportedRepository:
+async def _exported(repository: Repository, services: Services) -> ExportedRepository:
     return ExportedRepository(services.stores, repository)
 
 
@@ -158,7 +158,7 @@ async def get_base() -> Response:
 
 
 @endpoint(router, "GET /v2/_catalog", READ)
-async def get_catalog(request: Request, services: Given, n: Page = None, last: str | None = None) -> Response:
+async def get_catalog(request: Request, services: Services, n: Page = None, last: str | None = None) -> Response:
     """List the names of repositories."""
     limit = _limit(n)
     after = None if last is None else listed_name(last).text
@@ -172,7 +172,7 @@ async def list_tags(
     request: Request,
     repository: Repository,
     exported: Exported,
-    services: Given,
+    services: Services,
     n: Page = None,
     last: str | None = None,
 ) -> Response:
@@ -187,7 +187,7 @@ async def list_tags(
 async def list_referrers(
     request: Request,
     repository: Repository,
-    services: Given,
+    services: Services,
     digest: str,
     type_: Annotated[str | None, Query(alias="artifactType")] = None,
     last: str | None = None,
@@ -207,7 +207,7 @@ async def list_referrers(
 async def begin_upload(
     request: Request,
     repository: Repository,
-    services: Given,
+    services: Services,
     digest: str | None = None,
     mount: str | None = None,
     source: Annotated[str | None, Query(alias="from")] = None,
@@ -220,7 +220,7 @@ async def begin_upload(
                 return _blob_made(request, repository, wanted)
     expected = None if digest is None else Digest(digest)
     upload = await repository.begin_upload(pseudonym(context_of(request.scope).key))
-    services.metrics.resumable.labels("begun").inc()
+    services.state.metrics.resumable.labels("begun").inc()
     if expected is None:
         return begun(request.scope, repository.name, upload.id, 0, status=202)
     async with upload_slot(services, request):
@@ -235,7 +235,7 @@ async def get_upload(request: Request, repository: Repository, upload: str) -> R
 
 
 @endpoint(router, "PATCH /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE, body=UPLOAD_PART)
-async def append_to_upload(request: Request, repository: Repository, services: Given, upload: str) -> Response:
+async def append_to_upload(request: Request, repository: Repository, services: Services, upload: str) -> Response:
     """Append bytes to an upload."""
     offset = (await repository.upload(upload)).offset
     check_place(read_fields(request.scope), offset)
@@ -247,7 +247,7 @@ async def append_to_upload(request: Request, repository: Repository, services: G
 
 @endpoint(router, "PUT /v2/{name:path}/blobs/uploads/{upload}", OCI_WRITE, body=UPLOAD_PART)
 async def finish_upload(
-    request: Request, repository: Repository, services: Given, upload: str, digest: str | None = None
+    request: Request, repository: Repository, services: Services, upload: str, digest: str | None = None
 ) -> Response:
     """End an upload, with its last bytes or all of them in the body."""
     if digest is None:
@@ -267,7 +267,7 @@ async def end_upload(repository: Repository, upload: str) -> Response:
 
 
 @endpoint(router, "GET /v2/{name:path}/blobs/{digest}", READ)
-async def get_blob(request: Request, repository: Repository, services: Given, digest: str) -> Response:
+async def get_blob(request: Request, repository: Repository, services: Services, digest: str) -> Response:
     """Get a blob, whole or by range."""
     wanted = Digest(digest)
     location = _blob_url(request, repository, wanted)  # Ollama reads it off the blob itself

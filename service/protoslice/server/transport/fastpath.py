@@ -23,7 +23,7 @@ from protoslice.server.http.headers import Fields, Headers, header_lines, join_f
 from protoslice.server.http.planner import ResponsePlan, ResponsePlanner
 from protoslice.server.http.security import OriginPolicy
 from protoslice.server.problems import HttpProblem
-from protoslice.server.services import Services
+from protoslice.server.services import ServerState
 from protoslice.server.telemetry.logs import Recorder
 from protoslice.serving import OpenStore, Representation
 from protoslice.views.chunks import digests_known
@@ -68,7 +68,7 @@ class _Target:
         self._opened: ref[OpenStore] | None = None
         self._prepared: _Prepared | None = None
 
-    def prepared(self, store: OpenStore, services: Services) -> _Prepared | None:
+    def prepared(self, store: OpenStore, services: ServerState) -> _Prepared | None:
         """Return the plan of the view of `store`; None for a view that cannot be planned without waiting."""
         facts, known = digests_known(store), self._prepared
         if known is not None and known.facts == facts and self._opened is not None and self._opened() is store:
@@ -90,7 +90,7 @@ class _Target:
 class FastPath:
     """Answers requests without waiting, where that can be."""
 
-    def __init__(self, router: ViewRoutes, policy: OriginPolicy, recorder: Recorder, services: Services) -> None:
+    def __init__(self, router: ViewRoutes, policy: OriginPolicy, recorder: Recorder, services: ServerState) -> None:
         self._find = lru_cache(maxsize=_TARGETS)(lambda target: _find(router, target))
         self._policy = policy
         self._recorder = recorder

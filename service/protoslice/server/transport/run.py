@@ -31,7 +31,7 @@ from protoslice.server.auth.mode import access_line
 from protoslice.server.http.security import standing_headers
 from protoslice.server.pages.html import is_built
 from protoslice.server.request.clients import Clients
-from protoslice.server.services import Services
+from protoslice.server.services import ServerState
 from protoslice.server.settings import Settings
 from protoslice.server.telemetry.logs import configure_logs
 from protoslice.server.telemetry.metrics import WorkerMetrics
@@ -101,7 +101,7 @@ class Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
-        services: Services,
+        services: ServerState,
         *,
         at_end: Sequence[Callable[[], None]],
         link: WorkerLink | None = None,

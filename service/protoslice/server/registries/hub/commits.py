@@ -30,7 +30,7 @@ from protoslice.server.registries.hub.paths import (
 )
 from protoslice.server.request.body import UPLOAD_BODY
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given
+from protoslice.server.services import Services
 
 router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
@@ -67,7 +67,7 @@ class PreuploadBody(BaseModel):
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/preupload/{revision}", HUB_WRITE)
-async def plan_upload(services: Given, kind: str, name: str, revision: Encoded, body: PreuploadBody) -> Response:
+async def plan_upload(services: Services, kind: str, name: str, revision: Encoded, body: PreuploadBody) -> Response:
     """The way that each file takes: small ones within the commit, others before it."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
@@ -81,7 +81,7 @@ def _mode(file: PreuploadFile) -> str:
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/commit/{revision}", HUB_WRITE, body=UPLOAD_BODY)
-async def commit(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
+async def commit(request: Request, services: Services, kind: str, name: str, revision: Encoded) -> Response:
     """Commit the operations of the body, which is read line by line."""
     repository = await services.repositories.get(repository_of(kind, name))
     async with upload_slot(services, request):
@@ -134,7 +134,7 @@ async def create_discussion() -> Response:
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/branch/{branch}", HUB_WRITE)
-async def create_branch(services: Given, kind: str, name: str, branch: Encoded, body: BranchBody) -> Response:
+async def create_branch(services: Services, kind: str, name: str, branch: Encoded, body: BranchBody) -> Response:
     """Create a branch."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.create("heads", branch, body.startingPoint or MAIN)
@@ -142,14 +142,14 @@ async def create_branch(services: Given, kind: str, name: str, branch: Encoded, 
 
 
 @endpoint(router, "DELETE /api/{kind}/{name:repository}/branch/{branch}", REPOSITORY_DELETE)
-async def delete_branch(services: Given, kind: str, name: str, branch: Encoded) -> Response:
+async def delete_branch(services: Services, kind: str, name: str, branch: Encoded) -> Response:
     """Delete a branch."""
     await (await services.repositories.get(repository_of(kind, name))).remove("heads", branch)
     return JsonAnswer({})
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/tag/{revision}", HUB_WRITE)
-async def create_tag(services: Given, kind: str, name: str, revision: Encoded, body: TagBody) -> Response:
+async def create_tag(services: Services, kind: str, name: str, revision: Encoded, body: TagBody) -> Response:
     """Create a tag at a revision."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.create("tags", body.tag, revision)
@@ -157,7 +157,7 @@ async def create_tag(services: Given, kind: str, name: str, revision: Encoded, b
 
 
 @endpoint(router, "DELETE /api/{kind}/{name:repository}/tag/{tag}", REPOSITORY_DELETE)
-async def delete_tag(services: Given, kind: str, name: str, tag: Encoded) -> Response:
+async def delete_tag(services: Services, kind: str, name: str, tag: Encoded) -> Response:
     """Delete a tag."""
     await (await services.repositories.get(repository_of(kind, name))).remove("tags", tag)
     return JsonAnswer({})

@@ -32,7 +32,7 @@ from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.registries.hub.cards import CARD, Card, cards_of, known_of
 from protoslice.server.registries.hub.paths import USER, Encoded, render_hub, repository_of, split_kind
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 
 router = RouteGroup(render=render_hub, strict=False, include_in_schema=False)
 
@@ -71,7 +71,7 @@ async def _found(services: Services, kind: str, name: str) -> Repository:
 @endpoint(router, "GET /api/{kind}/{name:repository}/tree/{revision}/{folder:path}", READ)
 async def list_tree(
     request: Request,
-    services: Given,
+    services: Services,
     kind: str,
     name: str,
     revision: Encoded,
@@ -106,7 +106,7 @@ async def _listed(
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/paths-info/{revision}", READ)
-async def get_paths_info(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
+async def get_paths_info(request: Request, services: Services, kind: str, name: str, revision: Encoded) -> Response:
     """Files and folders by path; unknown ones are left out."""
     body = await request.body()
     read = _paths_in_json if media_type_of(read_fields(request.scope)) == "application/json" else _paths_in_form
@@ -146,7 +146,7 @@ def _paths_in_form(body: bytes) -> tuple[list[str], bool]:
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/refs", READ)
-async def list_refs(services: Given, kind: str, name: str) -> Response:
+async def list_refs(services: Services, kind: str, name: str) -> Response:
     """Branches and tags, and their views."""
     repository = await _found(services, kind, name)
     return JsonAnswer(refs_json([ref async for ref in repository.refs()]))
@@ -154,7 +154,7 @@ async def list_refs(services: Given, kind: str, name: str) -> Response:
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/commits/{revision}", READ)
 async def list_commits(
-    request: Request, services: Given, kind: str, name: str, revision: Encoded, cursor: str | None = None
+    request: Request, services: Services, kind: str, name: str, revision: Encoded, cursor: str | None = None
 ) -> Response:
     """A page of history, newest first."""
     repository = await _found(services, kind, name)
@@ -167,7 +167,7 @@ async def list_commits(
 @endpoint(router, "GET /api/{kind}/{name:repository}/revision/{revision}", READ)
 @endpoint(router, "GET /api/{kind}/{name:repository}", READ)
 async def get_repository(
-    services: Given, kind: str, name: str, revision: Encoded = MAIN, blobs: Flag = False
+    services: Services, kind: str, name: str, revision: Encoded = MAIN, blobs: Flag = False
 ) -> Response:
     """A repository and its files at a revision, with sizes and digests if `blobs` are wanted."""
     repository = await _found(services, kind, name)
@@ -181,7 +181,7 @@ async def get_repository(
             card = (await cards_of(services.stores, [store]))[0].get(store, card)
 
     def listed() -> bytes:
-        private = services.authenticator.closed
+        private = services.state.authenticator.closed
         return encode_json(
             info_json(shown, repository.created, commit, files, ids, card, dataset=dataset, private=private)
         )
@@ -208,7 +208,7 @@ async def get_user() -> Response:
 
 @endpoint(router, "GET /{name:repository_of_kind}/raw/{revision}/{path:path}", READ)
 @endpoint(router, "GET /{name:repository_of_kind}/resolve/{revision}/{path:path}", READ)
-async def get_file(request: Request, services: Given, name: str, revision: Encoded, path: Encoded) -> Response:
+async def get_file(request: Request, services: Services, name: str, revision: Encoded, path: Encoded) -> Response:
     """Serve a file of a repository."""
     repository = await _found(services, *split_kind(name))
     shown = await repository.shown(revision)

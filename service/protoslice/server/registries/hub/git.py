@@ -16,7 +16,7 @@ from protoslice.server.auth.permissions import READ
 from protoslice.server.http.headers import read_fields
 from protoslice.server.registries.hub.paths import render_git, repository_of, split_kind
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 
 _PUSH: Final = "git-receive-pack"
 _FETCH: Final = "git-upload-pack"
@@ -43,11 +43,11 @@ async def _history(services: Services, name: str) -> GitHistory:
 
 async def _refs(services: Services, name: str) -> list[tuple[str, str]]:
     history = await _history(services, name)
-    return await services.git_refs.get((services.stores, history.name), history.refs)
+    return await services.state.git_refs.get((services.stores, history.name), history.refs)
 
 
 @endpoint(router, "GET /{name:owned}/info/refs", READ)
-async def list_git_refs(request: Request, services: Given, name: str, service: str = "") -> Response:
+async def list_git_refs(request: Request, services: Services, name: str, service: str = "") -> Response:
     """Branches and tags, a line each; a line of the smart protocol with the reason for programs that know only that."""
     if service == _PUSH:
         raise Unsupported("git push is not supported: upload with `hf upload`")
@@ -59,7 +59,7 @@ async def list_git_refs(request: Request, services: Given, name: str, service: s
 
 
 @endpoint(router, "GET /{name:owned}/HEAD", READ)
-async def get_git_head(services: Given, name: str) -> Response:
+async def get_git_head(services: Services, name: str) -> Response:
     """The branch that a clone checks out."""
     heads = [ref for ref, _ in await _refs(services, name) if ref.startswith(_HEADS)]
     main = _HEADS + MAIN
@@ -68,7 +68,7 @@ async def get_git_head(services: Given, name: str) -> Response:
 
 @endpoint(router, "GET /{name:owned}/objects/{start}/{rest}", READ)
 async def get_git_object(
-    services: Given,
+    services: Services,
     name: str,
     start: Annotated[str, Path(max_length=4)],
     rest: Annotated[str, Path(max_length=64)],

@@ -25,7 +25,7 @@ from protoslice.server.registries.hub.paths import Text, render_hub, render_lfs,
 from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 from protoslice.serving import StoredPath
 from protoslice.uploads import Body
 
@@ -93,7 +93,7 @@ class BatchBody(BaseModel):
 
 
 @endpoint(router, "POST /{name:repository_of_kind}.git/info/lfs/objects/batch", READ)
-async def plan_files(request: Request, services: Given, name: str, body: BatchBody) -> Response:
+async def plan_files(request: Request, services: Services, name: str, body: BatchBody) -> Response:
     """Answer a batch: where files are, or where to send them; an object without actions is there already."""
     kind, name = split_kind(name)
 
@@ -129,7 +129,7 @@ async def plan_files(request: Request, services: Given, name: str, body: BatchBo
 
 @endpoint(router, "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}", HUB_UPLOAD, body=UPLOAD_PART)
 async def send_file(
-    request: Request, services: Given, kind: str, name: str, upload: str, keep: bool = False
+    request: Request, services: Services, kind: str, name: str, upload: str, keep: bool = False
 ) -> Response:
     """Take the bytes of a file; the signature of the URL is the permission, as clients send no other.
 
@@ -161,7 +161,7 @@ async def send_file(
 
 @endpoint(router, "GET /api/lfs-files/{kind}/{name:repository}/{oid}", READ_SIGNED)
 async def get_file(
-    request: Request, services: Given, kind: str, name: str, oid: Oid, size: Annotated[int, Query(ge=0)] = 0
+    request: Request, services: Services, kind: str, name: str, oid: Oid, size: Annotated[int, Query(ge=0)] = 0
 ) -> Response:
     """Serve a file by its digest, whole or by range; its `size` lets it be found in earlier commits too."""
     repository = await services.repositories.find(repository_of(kind, name))
@@ -268,7 +268,7 @@ def _action(signed: Callable[[str, str], str], base: str, wanted: LfsObject, mos
     body=UPLOAD_PART,
 )
 async def send_part(
-    request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, number: Bytes
+    request: Request, services: Services, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, number: Bytes
 ) -> Response:
     """Take a part; the signature of the URL is the permission, and the entity tag names the part."""
     repository = await services.repositories.get(repository_of(kind, name))
@@ -284,7 +284,7 @@ async def send_part(
 
 @endpoint(part_router, "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}", HUB_UPLOAD)
 async def join_parts(
-    request: Request, services: Given, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts
+    request: Request, services: Services, kind: str, name: str, oid: Oid, size: Bytes, chunk: Bytes, body: LfsParts
 ) -> Response:
     """Make the file of its parts, compared with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))

@@ -49,7 +49,7 @@ from protoslice.server.registries.hub.paths import (
     repository_url,
 )
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 
 _PAGE: Final = 1000
 _FILES: Final = 20_000
@@ -118,7 +118,7 @@ class ListQuery:
 
 @endpoint(lists, "GET /api/models", READ)
 @endpoint(lists, "GET /api/datasets", READ)
-async def list_repositories(request: Request, services: Given, asked: Annotated[ListQuery, Depends()]) -> Response:
+async def list_repositories(request: Request, services: Services, asked: Annotated[ListQuery, Depends()]) -> Response:
     """List a page of models or datasets, by name unless a time is the sort key."""
     asked.check()
     datasets = request.scope["route"].path == "/api/datasets"
@@ -168,7 +168,7 @@ async def _page(
             known = known_of(card, dataset=datasets)
             if asked.filters <= set(known["tags"]) and asked.pipeline_tag in {"", known.get("pipeline_tag")}:
                 shown = {"cardData": card} if card and (asked.cardData or "cardData" in asked.expand) else {}
-                page.append((row, _json(row, private=services.authenticator.closed) | known | shown))
+                page.append((row, _json(row, private=services.state.authenticator.closed) | known | shown))
             if len(page) == most:
                 break
     return page, found[looked - 1] if 0 < looked < len(found) else None
@@ -277,10 +277,10 @@ class SquashBody(BaseModel):
 
 
 @endpoint(router, "POST /api/repos/create", Rule(Scope.WRITE, tags=from_body))
-async def create_repository(request: Request, services: Given, body: RepositoryBody) -> Response:
+async def create_repository(request: Request, services: Services, body: RepositoryBody) -> Response:
     """Create a repository; the answer has its URL if it exists too."""
     name = _name_of(body)
-    body.check(closed=services.authenticator.closed)
+    body.check(closed=services.state.authenticator.closed)
     services.auth.require(Scope.WRITE, tags=[name.removeprefix("datasets/")])
     answer = {"url": repository_url(request.scope, name), "name": name}
     try:
@@ -293,7 +293,7 @@ async def create_repository(request: Request, services: Given, body: RepositoryB
 
 
 @endpoint(router, "DELETE /api/repos/delete", DELETE)
-async def delete_repository(services: Given, body: RepositoryBody) -> Response:
+async def delete_repository(services: Services, body: RepositoryBody) -> Response:
     """Delete a repository and its history."""
     await services.repositories.remove(_name_of(body))
     return JsonAnswer({})
@@ -314,14 +314,14 @@ def _name_of(body: RepositoryBody) -> str:
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/auth-check", READ)
-async def check_read(services: Given, kind: str, name: str) -> Response:
+async def check_read(services: Services, kind: str, name: str) -> Response:
     """Answer if the caller may read a repository."""
     await services.repositories.find(repository_of(kind, name))
     return JsonAnswer({})
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/auth-check/write", HUB_WRITE)
-async def check_write(services: Given, kind: str, name: str) -> Response:
+async def check_write(services: Services, kind: str, name: str) -> Response:
     """Answer if the caller may write to a repository."""
     await services.repositories.get(repository_of(kind, name))
     return JsonAnswer({})
@@ -332,7 +332,7 @@ async def check_write(services: Given, kind: str, name: str) -> Response:
     "POST /api/{kind}/{name:repository}/super-squash/{branch}",
     Rule(Scope.DELETE, tags=from_repository, reads=True),
 )
-async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
+async def squash_branch(services: Services, kind: str, name: str, branch: Encoded, body: SquashBody) -> Response:
     """Make the files of a branch its only commit; earlier commits go, unless another branch or tag leads to them."""
     repository = await services.repositories.get(repository_of(kind, name))
     made = await repository.squash(branch, Author(body.message or f"Squash {branch!r}"))
@@ -340,9 +340,9 @@ async def squash_branch(services: Given, kind: str, name: str, branch: Encoded, 
 
 
 @endpoint(router, "POST /api/repos/move", Rule(Scope.DELETE, tags=from_body))
-async def move_repository(services: Given, body: MoveBody) -> Response:
+async def move_repository(services: Services, body: MoveBody) -> Response:
     """Rename a repository; its old name leads to it until another one takes that."""
-    body.check(closed=services.authenticator.closed)
+    body.check(closed=services.state.authenticator.closed)
     services.auth.require(Scope.DELETE, tags=[body.fromRepo])
     services.auth.require(Scope.WRITE, tags=[body.toRepo])
     kind = f"{body.type or 'model'}s"
@@ -351,11 +351,11 @@ async def move_repository(services: Given, body: MoveBody) -> Response:
 
 
 @endpoint(router, "PUT /api/{kind}/{name:repository}/settings", HUB_WRITE)
-async def change_settings(services: Given, kind: str, name: str, body: VisibilityBody) -> Response:
+async def change_settings(services: Services, kind: str, name: str, body: VisibilityBody) -> Response:
     """Accept the settings that every repository has."""
     await services.repositories.get(repository_of(kind, name))
-    body.check(closed=services.authenticator.closed)
-    return JsonAnswer({"private": services.authenticator.closed, "gated": False})
+    body.check(closed=services.state.authenticator.closed)
+    return JsonAnswer({"private": services.state.authenticator.closed, "gated": False})
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/compare/{revisions:path}", READ)

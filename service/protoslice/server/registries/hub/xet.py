@@ -29,7 +29,7 @@ from protoslice.server.registries.hub.paths import NO_PULL_REQUESTS, Encoded, re
 from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import Given, Services
+from protoslice.server.services import Services
 
 router = RouteGroup(render=render_hub, strict=False, include_in_schema=False, dependencies=[NO_PULL_REQUESTS])
 
@@ -37,14 +37,14 @@ _HASH: Final = re.compile(r"[0-9a-f]{64}")
 
 
 @endpoint(router, "GET /api/{kind}/{name:repository}/xet-write-token/{revision}", HUB_WRITE)
-async def begin_session(request: Request, services: Given, kind: str, name: str, revision: Encoded) -> Response:
+async def begin_session(request: Request, services: Services, kind: str, name: str, revision: Encoded) -> Response:
     """Begin a session at a URL of its own; the client goes on with the token that it has."""
     repository = await services.repositories.get(repository_of(kind, name))
     await repository.commit(revision)
     context_of(request.scope).changes = True
     session = await repository.sessions.begin(_client(request, services))
     url = absolute_url(request.scope, f"/api/xet/{kind}/{name}/{session}")
-    end = int(time.time() + services.settings.upload_lifetime_seconds)
+    end = int(time.time() + services.state.settings.upload_lifetime_seconds)
     # Clients remember by URL what they have sent: at a new one they send all that a shard needs.
     secret = secret_in(read_fields(request.scope).get(b"authorization", "")) or "none"
     # huggingface_hub before 1.0 reads headers, later ones and other clients the JSON.
@@ -57,7 +57,7 @@ async def begin_session(request: Request, services: Given, kind: str, name: str,
 @endpoint(
     router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/xorbs/default/{hash}", HUB_WRITE, body=UPLOAD_PART
 )
-async def send_xorb(request: Request, services: Given, kind: str, name: str, session: str, hash: str) -> Response:
+async def send_xorb(request: Request, services: Services, kind: str, name: str, session: str, hash: str) -> Response:
     """Take a xorb, which is unpacked as it comes and compared with its hash."""
     if not _HASH.fullmatch(hash):
         raise InvalidInput("Invalid xorb hash: use 64 hex digits")
@@ -74,7 +74,7 @@ async def send_xorb(request: Request, services: Given, kind: str, name: str, ses
 
 
 @endpoint(router, "POST /api/xet/{kind}/{name:repository}/{session}/v1/shards", HUB_WRITE, body=UPLOAD_PART)
-async def send_shard(request: Request, services: Given, kind: str, name: str, session: str) -> Response:
+async def send_shard(request: Request, services: Services, kind: str, name: str, session: str) -> Response:
     """Make the files that a shard lists, each of which is compared with its SHA-256."""
     repository = await services.repositories.get(repository_of(kind, name))
     client = _client(request, services)
