@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 from protoslice.server.auth.permissions import Rule
 from protoslice.server.context import context_of, public_path
 from protoslice.server.http.digests import BodyDigest
-from protoslice.server.http.headers import Fields, Headers, media_type_of, read_fields, with_headers
+from protoslice.server.http.headers import HeaderMap, Headers, media_type_of, read_fields, with_headers
 from protoslice.server.http.negotiation import JSON, choose
 from protoslice.server.http.query import QueryNames
 from protoslice.server.http.responses import StrictRequest
@@ -123,7 +123,7 @@ class Route(APIRoute):
         """Names of the conditional headers that the handler, or what it depends on, declares."""
         return _CONDITIONS & {each.alias.lower() for each in _fields(self.dependant, "header_params")}
 
-    def _check_conditions(self, fields: Fields) -> None:
+    def _check_conditions(self, fields: HeaderMap) -> None:
         """Refuse conditions that would not be evaluated: the client relies on them."""
         for name in sorted(_CONDITIONS - self.conditions):
             if name.encode() in fields:
@@ -282,7 +282,7 @@ def _deprecation_headers(scope: Scope, deprecated: Deprecated) -> Headers:
     return [(b"deprecation", b"@%d" % moment), (b"link", link.encode("ascii"))]
 
 
-def _check_json(fields: Fields) -> None:
+def _check_json(fields: HeaderMap) -> None:
     """Refuse a body that is not said to be JSON: no other is read."""
     media = media_type_of(fields)
     is_empty = fields.get(b"content-length", "0") == "0" and b"transfer-encoding" not in fields

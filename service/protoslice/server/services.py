@@ -36,7 +36,7 @@ from protoslice.server.auth.signatures import SigningKey, fingerprints
 from protoslice.server.auth.spaces import space_of
 from protoslice.server.auth.tokens import Token, Tokens
 from protoslice.server.context import context_of
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import HeaderMap
 from protoslice.server.http.security import OriginPolicy
 from protoslice.server.problems import DRAINING, HttpProblem
 from protoslice.server.registry_names import StoreNames, repositories_of
@@ -214,7 +214,7 @@ class ServerState:
         return _running(self.opened)
 
     async def admit(
-        self, scope: Scope, fields: Fields, rule: Rule, parameters: Mapping[str, Any] | None = None
+        self, scope: Scope, fields: HeaderMap, rule: Rule, parameters: Mapping[str, Any] | None = None
     ) -> RequestServices:
         """Return what a request works with, once it is let in.
 

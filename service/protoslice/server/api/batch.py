@@ -13,8 +13,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from protoslice.concurrency.executor import counted_work
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound
+from protoslice.server.api.parameters import MergeQuery
 from protoslice.server.api.requests import AskedPart, AskMerge, AskParts
-from protoslice.server.api.view_parameters import MergeQuery
 from protoslice.server.api.view_router import FoundView, ViewRoutes, answer_view
 from protoslice.server.api.views import VIEWS
 from protoslice.server.auth.permissions import READ

@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from protoslice.errors import CorruptModel, StorageDenied
 from protoslice.mlflow import MlflowArtifacts
-from protoslice.server.api.json_answers import made_answer
+from protoslice.server.api.json_answers import created_response
 from protoslice.server.api.models import CreatedStore
 from protoslice.server.api.requests import Assemble, Register
 from protoslice.server.auth.permissions import Rule, Scope, from_body, from_query
@@ -91,7 +91,7 @@ async def create_store(
     """Create a store from the body, which is streamed and stored unchanged."""
     wanted = replace(options.request(), report=report)
     made = await ingest_body(request, services, wanted, filename, base, format)
-    return await made_answer(request, services.stores, made)
+    return await created_response(request, services, made)
 
 
 for _method, _operation in (("POST", "create_store"), ("PUT", "create_store_by_put")):
@@ -135,7 +135,7 @@ async def register_store(request: Request, services: Services, body: Register) -
     except StorageDenied as error:
         # Not our own storage: the source is the client's choice.
         raise HttpProblem(UNSUPPORTED, "This source is not allowed by the operator, or cannot be read") from error
-    return await made_answer(request, services.stores, made)
+    return await created_response(request, services, made)
 
 
 @endpoint(
@@ -160,7 +160,7 @@ async def assemble_store(request: Request, services: Services, body: Assemble) -
         with body_at_fault():
             made = await _assembled(services, body, body.request())
     context_of(request.scope).store = made.store.id
-    return await made_answer(request, services.stores, made)
+    return await created_response(request, services, made)
 
 
 async def _assembled(services: Services, body: Assemble, wanted: IngestRequest) -> Created:
@@ -195,4 +195,4 @@ async def store_draft(
     wanted = replace(options.request(), report=report)
     async with upload_slot(services, request):
         made = await MlflowArtifacts(services.stores).store(name.strip("/"), wanted)
-    return await made_answer(request, services.stores, made)
+    return await created_response(request, services, made)

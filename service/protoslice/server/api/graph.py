@@ -17,7 +17,7 @@ from protoslice.graphs import MAX_HOPS, MAX_NODES, Ends, GraphQuery
 from protoslice.server.api.json_answers import (
     view_answer,
 )
-from protoslice.server.api.view_parameters import Viewed
+from protoslice.server.api.parameters import Viewed
 from protoslice.server.auth.permissions import READ_SIGNED
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Services

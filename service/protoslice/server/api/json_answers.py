@@ -8,7 +8,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, is_dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -18,6 +18,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from protoslice.catalog.paging import MAX_PAGE_ITEMS, PAGE_BYTES
+from protoslice.database.transactions import microseconds
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import Restored, Store, StoreName
 from protoslice.json_text import encode_json
@@ -32,7 +33,7 @@ from protoslice.server.http.negotiation import takes_gzip
 from protoslice.server.http.query import SIGNATURE, Time, with_parameter
 from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.routing import Route
-from protoslice.server.services import SERVICES, RequestServices, ServerState, Services
+from protoslice.server.services import ServerState, Services
 from protoslice.serving import OpenStore
 from protoslice.stores import Created, ResultPage, Stores
 from protoslice.tensors.omitted import HEADER as OMITTED
@@ -78,7 +79,6 @@ Start = Annotated[int, Query(alias="from", ge=0, lt=10**18, description="Positio
 
 _LEAST_GZIPPED: Final = 1024
 _GZIP_LEVEL: Final = 6
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 REVALIDATED = "no-cache"
 VERSIONED = "public, max-age=3600"
 """Of a store, under its id: a later program may find more to say of it."""
@@ -158,17 +158,16 @@ def _takes_gzip(request: Request) -> bool:
 
 def microseconds_of(time: datetime | None) -> int | None:
     """Return a time of a query in microseconds since the epoch; None for None."""
-    return None if time is None else (time - _EPOCH) // timedelta(microseconds=1)
+    return None if time is None else microseconds(time)
 
 
-async def made_answer(request: Request, stores: Stores, made: Created) -> Response:
+async def created_response(request: Request, services: Services, made: Created) -> Response:
     """Return the store that an upload made, or found.
 
     A caller who may not read cannot tell the two apart, and sees no tags but those of the request.
     """
-    context = context_of(request.scope)
+    context, stores = context_of(request.scope), services.stores
     store, created, context.store = made.store, made.created, made.store.id
-    services: RequestServices = request.scope[SERVICES]
     if not services.auth.may(AccessScope.READ):
         own = tuple(tag for tag in store.tags if context.auth is not None and tag in context.auth.tags)
         store, created = (
@@ -178,16 +177,16 @@ async def made_answer(request: Request, stores: Stores, made: Created) -> Respon
     headers = {"location": url_of(request.scope, f"/v1/stores/{store.id}")}
     status, body = 201 if created else 200, await store_body(stores, store)
     if made.report is None:
-        return await large_answer(request, stores, body, status=status, headers=headers)
+        return await json_response(request, stores, body, status=status, headers=headers)
     # The entity tag is that of the store, as a GET answers with it: a later GET tells nothing of this upload.
     digest = await stores.worker.sized(len(body), lambda: hashlib.sha256(body).hexdigest())
     reported = b'%b,"report":%b}' % (body[:-1], encode_fact(made.report))
-    return await large_answer(
+    return await json_response(
         request, stores, reported, status=status, headers=headers, etag=EntityTag(f"sha256-{digest}")
     )
 
 
-async def large_answer(
+async def json_response(
     request: Request,
     stores: Stores,
     body: bytes,

@@ -23,7 +23,7 @@ from protoslice.server.api.json_answers import (
     conditional,
     etag_of,
     json_answer,
-    large_answer,
+    json_response,
     microseconds_of,
     page_answer,
     restored_body,
@@ -164,7 +164,7 @@ async def get_store(request: Request, services: Services, ref: Ref, names: Names
     store = await services.stores.get(ref)
     headers = {} if ref == store.id else {"content-location": url_of(request.scope, f"/v1/stores/{store.id}")}
     body = await (_body(services, store) if names else store_body(services.stores, store))
-    return await large_answer(request, services.stores, body, headers=headers)
+    return await json_response(request, services.stores, body, headers=headers)
 
 
 @endpoint(
@@ -183,7 +183,7 @@ async def describe_store(
         Scope.WRITE, tags=store.tags or [store.id]
     )  # a token for some tags describes only their stores
     described = await services.stores.pages.describe(store.id, body.description, if_match=condition.version)
-    return await large_answer(request, services.stores, await _body(services, described))
+    return await json_response(request, services.stores, await _body(services, described))
 
 
 @endpoint(router, "DELETE /v1/stores/{ref}", DELETE, answer=Removed, fails=(409,), summary="Remove a store")

@@ -24,8 +24,8 @@ from protoslice.server.api.json_answers import (
     view_answer,
 )
 from protoslice.server.api.models import PageOf
+from protoslice.server.api.parameters import OtherFile, Plan, Viewed
 from protoslice.server.api.requests import AskMissing
-from protoslice.server.api.view_parameters import FILE_HELP, PLAN_HELP, Viewed
 from protoslice.server.auth.permissions import READ, READ_SIGNED
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Services
@@ -43,7 +43,7 @@ router = RouteGroup(tags=["views"])
 class _Document:
     """Parameters that choose the document to look into."""
 
-    file: Annotated[str | None, Query(description=FILE_HELP, examples=["variables/variables.index"])] = None
+    file: OtherFile = None
     framing: Annotated[Framing | None, Query(description="Framing of the stream, if it cannot be detected.")] = None
     type: Annotated[str | None, Query(description="Message type of the stream's records.")] = None
 
@@ -68,7 +68,7 @@ async def list_chunks(
     digests: Annotated[
         bool, Query(description="Include digests; chunks that were never read are read for this.")
     ] = True,
-    plan: Annotated[str | None, Query(description=PLAN_HELP, examples=["policy"])] = None,
+    plan: Plan = None,
 ) -> Response:
     """Return a page of chunks, in order. For a large store, `digests=false` makes the response faster."""
     return await view_answer(

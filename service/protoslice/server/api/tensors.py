@@ -22,7 +22,7 @@ from protoslice.server.api.json_answers import (
     view_answer,
 )
 from protoslice.server.api.models import TensorPage
-from protoslice.server.api.view_parameters import STRICT_HELP, Tags, Viewed
+from protoslice.server.api.parameters import Strict, Tags, Viewed
 from protoslice.server.auth.permissions import READ_SIGNED
 from protoslice.server.auth.spaces import absolute_url
 from protoslice.server.routing import RouteGroup, endpoint
@@ -138,9 +138,7 @@ async def get_tensor_tree(
     experimental=True,
     summary="Get references to the tensors",
 )
-async def get_references(
-    request: Request, services: Services, store: Viewed, strict: Annotated[bool, Query(description=STRICT_HELP)] = False
-) -> Response:
+async def get_references(request: Request, services: Services, store: Viewed, strict: Strict = False) -> Response:
     """Return kerchunk references for fsspec and zarr: each tensor is an array of byte ranges on this service."""
     base = absolute_url(request.scope, f"/v1/stores/{store.info.id}")
 

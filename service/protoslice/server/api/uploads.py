@@ -14,6 +14,7 @@ from starlette.types import Scope as AsgiScope
 
 from protoslice.errors import InvalidInput
 from protoslice.server.api.encoding import encode_fact
+from protoslice.server.api.json_answers import next_page
 from protoslice.server.api.models import UploadState
 from protoslice.server.auth.permissions import OPEN, READ, WRITE, Rule, Scope, from_upload
 from protoslice.server.auth.spaces import url_of
@@ -35,8 +36,7 @@ from protoslice.server.bodies.tus import (
     upload_headers,
 )
 from protoslice.server.context import context_of
-from protoslice.server.http.headers import Fields, read_fields
-from protoslice.server.http.query import with_parameter
+from protoslice.server.http.headers import HeaderMap, read_fields
 from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.problems import METHOD, HttpProblem, problem_of_error
 from protoslice.server.request.body import UPLOAD_PART
@@ -214,7 +214,7 @@ async def override(request: Request, services: Services, upload: str) -> Respons
     return await handler(request, services, upload)
 
 
-async def _append(request: Request, services: Services, upload_id: str, fields: Fields, *, offset: int) -> Upload:
+async def _append(request: Request, services: Services, upload_id: str, fields: HeaderMap, *, offset: int) -> Upload:
     body = Body(
         pieces=body_stream(request.receive),
         offset=offset,
@@ -314,9 +314,8 @@ async def get_arriving_records(
             "upload-complete": "?0" if found.upload.state == "open" else "?1",
         }
         if found.next is not None:
-            query = with_parameter(request.scope["query_string"], "after", str(found.next))
-            links = [headers.get("link"), f'<{url_of(request.scope, PREFIX)}/{upload}/records?{query}>; rel="next"']
-            headers["link"] = ", ".join(filter(None, links))
+            following = next_page(request.scope, str(found.next), name="after")["link"]
+            headers["link"] = ", ".join(filter(None, [headers.get("link"), following]))
         window = services.state.windows.open(found.records.size, context_of(request.scope).key)
         pieces = await opened.enter_async_context(aclosing(found.records.pieces(0, found.records.size, window)))
         first = await anext(pieces, b"")  # raises before the head of the response is sent

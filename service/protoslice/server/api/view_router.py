@@ -18,7 +18,7 @@ from protoslice.errors import Unsupported
 from protoslice.server.api.views import View
 from protoslice.server.auth.spaces import lasting_url, plain_ref
 from protoslice.server.context import context_of
-from protoslice.server.http.headers import Fields, Headers, read_fields, with_headers
+from protoslice.server.http.headers import HeaderMap, Headers, read_fields, with_headers
 from protoslice.server.http.negotiation import (
     DELIMITED,
     FORMS,
@@ -109,7 +109,7 @@ async def answer_view(
     services: Services,
     scope: Scope,
     send: Send,
-    fields: Fields,
+    fields: HeaderMap,
     store: OpenStore,
 ) -> None:
     """Answer with a view of `store`, rendered if the request accepts that."""
@@ -148,7 +148,7 @@ async def answer_view(
 
 
 async def _known_plan(
-    etag: str, store: OpenStore, method: str, fields: Fields, policy: ResponsePolicy
+    etag: str, store: OpenStore, method: str, fields: HeaderMap, policy: ResponsePolicy
 ) -> ResponsePlan | None:
     """The answer without a body that needs no work on the view; None where the view has to be made."""
     current = fields.get(b"if-none-match", "*").strip()
@@ -185,7 +185,7 @@ class _Rendering:
         return TextView.of(text)
 
 
-def rendered_form(view: View, fields: Fields, rope: Representation) -> str | None:
+def rendered_form(view: View, fields: HeaderMap, rope: Representation) -> str | None:
     """The rendered media type that Accept chooses; None for the bytes themselves."""
     accept = fields.get(b"accept")
     if accept is None or accept == "*/*":

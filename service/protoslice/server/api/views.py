@@ -12,7 +12,7 @@ from starlette.responses import Response
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.facts import RecordsSummary, TensorEntry, TensorStatistics
 from protoslice.server.api.encoding import records_summary_text
-from protoslice.server.api.view_parameters import (
+from protoslice.server.api.parameters import (
     MergeQuery,
     NoQuery,
     OnnxQuery,

@@ -20,7 +20,7 @@ from protoslice.server.auth.permissions import EVERY_SPACE, Decision, Principal,
 from protoslice.server.auth.signatures import Signer, SigningKey, UrlSignature, session_of, take_signature
 from protoslice.server.auth.tokens import PREFIX, Token, TokenRecord, Tokens, is_token_id, parse_token
 from protoslice.server.context import context_of
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import HeaderMap
 from protoslice.server.problems import FORBIDDEN, UNAUTHORIZED, HttpProblem
 
 if TYPE_CHECKING:  # cryptography is loaded where there are issuers
@@ -221,7 +221,7 @@ class Authenticator:
         return self._tokens
 
     async def authenticate(
-        self, scope: AsgiScope, fields: Fields, space: str, rule: Rule, parameters: Mapping[str, Any]
+        self, scope: AsgiScope, fields: HeaderMap, space: str, rule: Rule, parameters: Mapping[str, Any]
     ) -> AuthContext:
         """Return what a request may do; raise `HttpProblem` or `NotFound` if that is not what its route needs."""
         if not self.closed or rule.scope is None:
@@ -265,7 +265,7 @@ class Authenticator:
             raise HttpProblem(UNAUTHORIZED, _WRONG_TOKEN, headers={"www-authenticate": 'Bearer realm="protoslice"'})
         return AuthContext(EVERY_SPACE, found, self.key)
 
-    async def session_caller(self, scope: AsgiScope, fields: Fields) -> AuthContext | None:
+    async def session_caller(self, scope: AsgiScope, fields: HeaderMap) -> AuthContext | None:
         """Return the caller of the session that a request is part of; None without one, or once it has ended."""
         session = session_of(scope, fields)
         found = None if session is None else await self.find_signer(session)
@@ -355,7 +355,7 @@ def _until(record: TokenRecord, asked: float) -> float:
     return asked + min(KNOWN_SECONDS, left)
 
 
-def _unauthenticated(path: str, fields: Fields, wrong: str | None) -> HttpProblem:
+def _unauthenticated(path: str, fields: HeaderMap, wrong: str | None) -> HttpProblem:
     """Return the problem of a caller without a valid token, with challenges that clients of `path` understand.
 
     `wrong` says what is the matter with the credential; None without one.

@@ -14,7 +14,7 @@ from urllib.parse import unquote
 from starlette.types import Scope as AsgiScope
 
 from protoslice.catalog.audit import EVERY_SPACE as EVERY_SPACE
-from protoslice.server.http.headers import Fields, upload_metadata
+from protoslice.server.http.headers import HeaderMap, upload_metadata
 from protoslice.server.http.query import values_of
 from protoslice.tensors.listing import pattern
 
@@ -101,37 +101,37 @@ def lacking(principal: Principal, space: str, scope: Scope, tags: Sequence[str] 
     return missing + (" in every space" if space == EVERY_SPACE else "")
 
 
-TagReader: TypeAlias = Callable[[AsgiScope, Fields, Mapping[str, Any]], tuple[str, ...]]
+TagReader: TypeAlias = Callable[[AsgiScope, HeaderMap, Mapping[str, Any]], tuple[str, ...]]
 """Function from scope, headers and path parameters of a request to the tags that it names."""
 
 
-def no_tags(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def no_tags(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return nothing: the request names no tags."""
     return ()
 
 
-def from_path(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def from_path(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the parameter `tag` of the path."""
     return (parameters["tag"],)
 
 
-def from_repository(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def from_repository(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the name of a repository in the path: patterns limit repositories as they limit tags."""
     return (unquote(parameters["name"]),)  # routes of repositories match paths as they were spelled
 
 
-def from_query(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def from_query(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the parameters `tag` of the query."""
     return values_of(scope["query_string"], "tag")
 
 
-def from_upload(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def from_upload(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the parameters `tag` of the query, and the word `tag` of Upload-Metadata."""
     metadata = upload_metadata(fields.get(b"upload-metadata", ""))
     return (*from_query(scope, fields, parameters), *metadata.get("tag", "").split())
 
 
-def from_body(scope: AsgiScope, fields: Fields, parameters: Mapping[str, Any]) -> tuple[str, ...]:
+def from_body(scope: AsgiScope, fields: HeaderMap, parameters: Mapping[str, Any]) -> tuple[str, ...]:
     """Return nothing yet: the body names tags, for which the handler calls `AuthContext.require`."""
     return ()
 

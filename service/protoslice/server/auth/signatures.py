@@ -26,7 +26,7 @@ from starlette.types import Scope
 from protoslice.concurrency.results import SingleFlight
 from protoslice.database.transactions import Database, Row, Transaction
 from protoslice.errors import IntegrityError
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import HeaderMap
 from protoslice.server.http.security import is_own_page
 
 _PARAMETERS: Final = (
@@ -210,7 +210,7 @@ _LONGEST: Final = 16 << 10
 _SESSION: Final = re.compile(r"([0-9]{1,12})\.([0-9A-Za-z]{10}|[0-9A-Za-z_-]{40,1600})\.([0-9a-f]{64})")
 
 
-def session_of(scope: Scope, fields: Fields) -> UrlSignature | None:
+def session_of(scope: Scope, fields: HeaderMap) -> UrlSignature | None:
     """The session that a request of an own page is part of, not yet proved; None without one."""
     text = read_cookie(scope, fields, SESSION)
     found = None if text is None else _SESSION.fullmatch(text)
@@ -219,14 +219,14 @@ def session_of(scope: Scope, fields: Fields) -> UrlSignature | None:
     return UrlSignature(found[2], int(found[1]), _said(fields, found[1], found[2]).encode(), found[3], Purpose.SESSION)
 
 
-def session_cookie(scope: Scope, fields: Fields, signer: Signer) -> tuple[str, int]:
+def session_cookie(scope: Scope, fields: HeaderMap, signer: Signer) -> tuple[str, int]:
     """Value of Set-Cookie that begins a session, and its end in seconds since the epoch."""
     end = Purpose.SESSION.end(signer.end)
     value = f"{end}.{signer.id}.{signer.hmac(Purpose.SESSION, _said(fields, str(end), signer.id))}"
     return set_cookie(scope, SESSION, value, max(0, int(end - time.time())), "Strict"), end
 
 
-def read_cookie(scope: Scope, fields: Fields, name: str) -> str | None:
+def read_cookie(scope: Scope, fields: HeaderMap, name: str) -> str | None:
     """The cookie of a name; None unless there is exactly one."""
     # Of two, a neighbour in the domain has planted one.
     begin, all_of_them = f"{_name(scope, name)}=", fields.get(b"cookie", "")
@@ -248,6 +248,6 @@ def _name(scope: Scope, name: str) -> str:
     return f"__Host-{name}" if scope["scheme"] == "https" else name
 
 
-def _said(fields: Fields, end: str, signer: str) -> str:
+def _said(fields: HeaderMap, end: str, signer: str) -> str:
     """Text that a session signs."""
     return f"session {fields.get(b'host', '').lower()} {end} {signer}"

@@ -19,7 +19,7 @@ from protoslice.server.auth.spaces import url_of
 from protoslice.server.bodies.new_store import NewStore
 from protoslice.server.bodies.raw import file_path
 from protoslice.server.http.digests import parse_digest
-from protoslice.server.http.headers import Fields, media_type_of, upload_metadata
+from protoslice.server.http.headers import HeaderMap, media_type_of, upload_metadata
 from protoslice.server.problems import PRECONDITION, HttpProblem
 from protoslice.server.request.errors import render_problem
 from protoslice.server.settings import Settings
@@ -112,7 +112,7 @@ def render_tus(scope: Scope, error: Exception, failure: HttpProblem) -> Response
     return render_problem(scope, error, failure)
 
 
-def check_version(fields: Fields, *, required: bool = False) -> None:
+def check_version(fields: HeaderMap, *, required: bool = False) -> None:
     """Raise `HttpProblem` for another version of tus, and for none if it is `required`."""
     version = fields.get(b"tus-resumable")
     if version is None and required:
@@ -121,18 +121,18 @@ def check_version(fields: Fields, *, required: bool = False) -> None:
         raise HttpProblem(PRECONDITION, f"Only tus version {VERSION} is supported", headers={"tus-version": VERSION})
 
 
-def check_type(fields: Fields) -> None:
+def check_type(fields: HeaderMap) -> None:
     """Raise `UnsupportedMediaType` unless the body has the media type of tus."""
     if media_type_of(fields) != BODY_TYPE:
         raise UnsupportedMediaType(f"Send the body of an upload as {BODY_TYPE}")
 
 
-def has_body(fields: Fields) -> bool:
+def has_body(fields: HeaderMap) -> bool:
     """Return True if the request has a body of at least one byte, or of unknown length."""
     return b"transfer-encoding" in fields or fields.get(b"content-length", "0").strip("0") != ""
 
 
-def number(fields: Fields, name: str) -> int | None:
+def number(fields: HeaderMap, name: str) -> int | None:
     """Return the number of bytes in a header, or None without it; raise `InvalidInput` for anything but digits."""
     text = fields.get(name.encode())
     if text is None:
@@ -142,7 +142,7 @@ def number(fields: Fields, name: str) -> int | None:
     return int(text)
 
 
-def checksum_of(fields: Fields) -> Checksum | None:
+def checksum_of(fields: HeaderMap) -> Checksum | None:
     """Return the checksum of the request's body in Upload-Checksum or Content-Digest, or None without one."""
     given = fields.get(b"upload-checksum")
     if given is None:
@@ -178,7 +178,7 @@ def upload_id(url: str) -> str:
     return upload_id
 
 
-def new_upload(fields: Fields, filename: str | None, options: NewStore) -> NewUpload:
+def new_upload(fields: HeaderMap, filename: str | None, options: NewStore) -> NewUpload:
     """Parse the request that creates an upload; Upload-Metadata takes precedence over `filename` and `options`."""
     client_metadata = fields.get(b"upload-metadata", "")
     words = upload_metadata(client_metadata)

@@ -13,7 +13,7 @@ from enum import Enum, auto
 from typing import Final
 
 from protoslice.errors import InvalidInput
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import HeaderMap
 
 _GZIPPED: Final = "-gzip"
 """End of strong tags of compressed representations."""
@@ -60,7 +60,7 @@ class Preconditions:
     if_none_match: str | None = None
 
     @classmethod
-    def of(cls, fields: Fields) -> Preconditions:
+    def of(cls, fields: HeaderMap) -> Preconditions:
         """Take both from the headers of a request."""
         return cls(if_match=fields.get(b"if-match"), if_none_match=fields.get(b"if-none-match"))
 

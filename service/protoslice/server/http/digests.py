@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import Final
 
 from protoslice.errors import InvalidInput
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import HeaderMap
 from protoslice.server.problems import DIGEST, HttpProblem
 
 _MEMBER: Final = re.compile(r"[ \t]*([a-z*][a-z0-9_.*-]*)[ \t]*=[ \t]*(:[A-Za-z0-9+/=]*:|[^,;]*)[^,]*")
@@ -51,7 +51,7 @@ def _members(header: str) -> dict[str, str]:
 class BodyDigest:
     """The sha-256 that a request gives for its whole body, by Content-Digest or Repr-Digest."""
 
-    def __init__(self, fields: Fields) -> None:
+    def __init__(self, fields: HeaderMap) -> None:
         given = {
             digest
             for name in (b"content-digest", b"repr-digest")

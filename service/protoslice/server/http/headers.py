@@ -17,7 +17,7 @@ from protoslice.errors import InvalidInput
 Headers: TypeAlias = list[tuple[bytes, bytes]]
 """Headers as they stand on the wire, names in lower case."""
 
-Fields: TypeAlias = dict[bytes, str]
+HeaderMap: TypeAlias = dict[bytes, str]
 """Header values by lower-case name, several lines of one joined by commas."""
 
 _LONGEST_NAME: Final = 150
@@ -29,14 +29,14 @@ _KEY: Final = re.compile(r"[!-+\--~]{1,100}")
 _LONGEST_METADATA: Final = 16 << 10
 
 
-def read_fields(scope: Scope) -> Fields:
+def read_fields(scope: Scope) -> HeaderMap:
     """The headers of the request."""
     return join_fields(scope["headers"])
 
 
-def join_fields(headers: Headers) -> Fields:
+def join_fields(headers: Headers) -> HeaderMap:
     """`headers` by name."""
-    found: Fields = {name: value.decode("latin-1") for name, value in headers}
+    found: HeaderMap = {name: value.decode("latin-1") for name, value in headers}
     if len(found) < len(headers):
         found.clear()
         for name, value in headers:
@@ -45,7 +45,7 @@ def join_fields(headers: Headers) -> Fields:
     return found
 
 
-def media_type_of(fields: Fields, default: str = "") -> str:
+def media_type_of(fields: HeaderMap, default: str = "") -> str:
     """The media type of a body in lower case, without parameters; `default` when none is named."""
     return plain_media_type(fields.get(b"content-type", default))
 

@@ -23,7 +23,7 @@ from protoslice.server.http.conditions import (
     range_applies,
 )
 from protoslice.server.http.digests import format_digest, wants_sha256
-from protoslice.server.http.headers import Fields, Headers, attachment, header_lines
+from protoslice.server.http.headers import HeaderMap, Headers, attachment, header_lines
 from protoslice.server.http.security import secured
 from protoslice.server.problems import PRECONDITION, RANGE, HttpProblem
 from protoslice.serving.representation import Head, Representation
@@ -204,7 +204,7 @@ class ResponsePlanner:
         self._current = EntityTag(representation.etag)
         self._common: CommonHeaders | None = None
 
-    def plan(self, method: str, fields: Fields) -> ResponsePlan:
+    def plan(self, method: str, fields: HeaderMap) -> ResponsePlan:
         """Return the response to a GET or HEAD; raises `HttpProblem` for 412 and 416."""
         representation, policy, size = self._representation, self._policy, self._size
         wanted = fields.get(b"range") if method == "GET" else None
@@ -232,14 +232,14 @@ class ResponsePlanner:
         own = [(b"content-range", only.content_range(size)), (b"content-length", b"%d" % (end - start))]
         return ResponsePlan(206, self._typed(fields), own, (BodyPart(b"", start, end),), b"", end - start)
 
-    def _whole(self, fields: Fields) -> ResponsePlan:
+    def _whole(self, fields: HeaderMap) -> ResponsePlan:
         digest, size = self._representation.sha256, self._size
         own = [(b"content-length", b"%d" % size)]
         if digest is not None and wants_sha256(fields.get(b"want-content-digest")):
             own.append((b"content-digest", format_digest(digest)))
         return ResponsePlan(200, self._typed(fields), own, (BodyPart(b"", 0, size),), b"", size)
 
-    def _typed(self, fields: Fields) -> CommonHeaders:
+    def _typed(self, fields: HeaderMap) -> CommonHeaders:
         """The common headers with the representation's media type."""
         if b"want-repr-digest" in fields:
             return self._common_headers(fields, self._representation.media_type)
@@ -247,7 +247,7 @@ class ResponsePlanner:
             self._common = self._common_headers(fields, self._representation.media_type)
         return self._common
 
-    def _common_headers(self, fields: Fields, media_type: str | None) -> CommonHeaders:
+    def _common_headers(self, fields: HeaderMap, media_type: str | None) -> CommonHeaders:
         """The headers that 200 and 206 both carry."""
         shown, want = self._representation, fields.get(b"want-repr-digest")
         digest = shown.sha256 if want is None or wants_sha256(want) else None

@@ -26,7 +26,7 @@ from protoslice.json_text import encode_json, parse_json
 from protoslice.schema.types import bundled_bytes
 from protoslice.server.context import DisconnectWatch
 from protoslice.server.http.digests import format_digest, wants_sha256
-from protoslice.server.http.headers import Fields
+from protoslice.server.http.headers import HeaderMap
 from protoslice.server.http.negotiation import JSON, JSON_LINES, PROTOBUF_JSON, TEXT
 from protoslice.server.http.planner import ResponsePlan, ResponsePlanner, ResponsePolicy
 from protoslice.server.problems import INVALID, HttpProblem
@@ -45,7 +45,7 @@ async def send_representation(
     send: Send,
     representation: Representation,
     *,
-    fields: Fields,
+    fields: HeaderMap,
     policy: ResponsePolicy,
     disconnect: DisconnectWatch | None,
     window: Callable[[int], Window],
@@ -98,7 +98,7 @@ async def _send_head(send: Send, plan: ResponsePlan) -> None:
     await send({"type": "http.response.start", "status": plan.status, "headers": plan.all_headers})
 
 
-async def _send_only(send: Send, plan: ResponsePlan, body: Buffer, fields: Fields) -> None:
+async def _send_only(send: Send, plan: ResponsePlan, body: Buffer, fields: HeaderMap) -> None:
     """An answer whose body is at hand."""
     _check_end(plan.length - len(body))
     given = any(name == b"content-digest" for name, _ in plan.headers)

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 from starlette.types import Scope, Send
 
 from protoslice.server.context import context_of
-from protoslice.server.http.headers import Fields, Headers
+from protoslice.server.http.headers import HeaderMap, Headers
 from protoslice.server.problems import BAD_REQUEST, CROSS_SITE, MISDIRECTED, HttpProblem
 from protoslice.server.settings import Settings, is_loopback
 
@@ -153,11 +153,11 @@ class OriginPolicy:
         allowed = origin.decode("latin-1") in self._origins
         return [(b"access-control-allow-origin", origin), _EXPOSE] if allowed else []
 
-    def is_preflight(self, method: str, fields: Fields) -> bool:
+    def is_preflight(self, method: str, fields: HeaderMap) -> bool:
         """Return True for a preflight of CORS, if any other origin is allowed."""
         return bool(self._origins) and method == "OPTIONS" and _PREFLIGHT in fields
 
-    def check(self, method: str, fields: Fields, http_version: str) -> None:
+    def check(self, method: str, fields: HeaderMap, http_version: str) -> None:
         """Raise `HttpProblem` for a request with a missing or foreign Host, or a change by a foreign page."""
         # Hosts of several lines are joined by ", ", and no sound one has a space.
         host = fields.get(b"host")
@@ -169,7 +169,7 @@ class OriginPolicy:
         if method not in _SAFE:
             self.check_origin(fields)
 
-    def check_origin(self, fields: Fields) -> None:
+    def check_origin(self, fields: HeaderMap) -> None:
         """Raise `HttpProblem` unless no browser, our own site, or an origin of the operator sent the request."""
         site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
         if (
@@ -192,7 +192,7 @@ class OriginPolicy:
         return name in self._names or name == _LOCAL or name.endswith(f".{_LOCAL}") or _is_address(name)
 
 
-def is_own_page(method: str, fields: Fields) -> bool:
+def is_own_page(method: str, fields: HeaderMap) -> bool:
     """True for a request that a page of this very host made, or a person; a change needs proof of that."""
     site, origin = fields.get(b"sec-fetch-site"), fields.get(b"origin")
     if site is not None:
@@ -209,7 +209,7 @@ def _fault_of(host: str) -> HttpProblem:
     )
 
 
-def _is_same(origin: str, fields: Fields) -> bool:
+def _is_same(origin: str, fields: HeaderMap) -> bool:
     """True if the page is of the host in the request, or of the host that a proxy was asked for.
 
     A page cannot set X-Forwarded-Host without leave. Schemes are not compared: a proxy may have taken the TLS off.

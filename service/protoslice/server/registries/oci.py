@@ -31,7 +31,7 @@ from protoslice.server.auth.permissions import OCI_WRITE, READ, REPOSITORY_DELET
 from protoslice.server.auth.spaces import absolute_url
 from protoslice.server.bodies.ingest import body_stream, upload_slot
 from protoslice.server.context import context_of
-from protoslice.server.http.headers import Fields, media_type_of, read_fields
+from protoslice.server.http.headers import HeaderMap, media_type_of, read_fields
 from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.problems import BAD_REQUEST, BUSY, RANGE, HttpProblem
 from protoslice.server.request.body import UPLOAD_PART, BodyLimits
@@ -108,7 +108,7 @@ def blob_headers(location: str, digest: Digest, size: int) -> dict[str, str]:
     }
 
 
-def check_place(fields: Fields, offset: int) -> None:
+def check_place(fields: HeaderMap, offset: int) -> None:
     """Raise 416 unless Content-Range, if given, goes on from `offset` and has the length of the body."""
     said = fields.get(b"content-range")
     if said is None:
@@ -127,7 +127,7 @@ def check_place(fields: Fields, offset: int) -> None:
         )
 
 
-def refuse_backward(fields: Fields, size: int) -> None:
+def refuse_backward(fields: HeaderMap, size: int) -> None:
     """Raise 416 for a range that ends before it begins, which HTTP ignores and this API refuses."""
     found = _BACKWARD.fullmatch(fields.get(b"range", ""))
     if found is not None and int(found[2]) < int(found[1]):

@@ -15,7 +15,7 @@ from starlette.types import Message, Receive
 from protoslice.recipes import MEDIA_TYPE as RECIPE
 from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone, wait_for_ever
-from protoslice.server.http.headers import Fields, plain_media_type
+from protoslice.server.http.headers import HeaderMap, plain_media_type
 from protoslice.server.http.query import values_of
 from protoslice.server.problems import (
     BAD_REQUEST,
@@ -55,7 +55,7 @@ class BodyLimits:
     digest_checked: bool = True
     """True if the guard compares the body with the digest in the headers, False if the route does."""
 
-    def longest(self, fields: Fields, query_string: bytes, settings: Settings) -> int:
+    def longest(self, fields: HeaderMap, query_string: bytes, settings: Settings) -> int:
         """Return the most bytes of the body of a request."""
         limit = self.limit(settings)
         if not self.framed:
@@ -75,7 +75,7 @@ UPLOAD_BODY: Final = BodyLimits(
 UPLOAD_PART: Final = BodyLimits(lambda settings: settings.max_upload_bytes, counts_for_quota=True, digest_checked=False)
 
 
-def upload_type(fields: Fields, form: str | None) -> str | None:
+def upload_type(fields: HeaderMap, form: str | None) -> str | None:
     """Return the Content-Type of an upload; of plain bytes, that of the `format` in the query."""
     given = fields.get(b"content-type")
     wanted = _FORMATS.get(form or "")
@@ -86,7 +86,7 @@ def upload_type(fields: Fields, form: str | None) -> str | None:
     return wanted
 
 
-def check_framing(fields: Fields) -> None:
+def check_framing(fields: HeaderMap) -> None:
     """Refuse a request whose body is coded, or has no length that can be known."""
     if fields.get(b"transfer-encoding", "chunked").strip().lower() != "chunked":
         raise HttpProblem(BAD_REQUEST, "Only Transfer-Encoding: chunked is supported")

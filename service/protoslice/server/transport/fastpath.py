@@ -19,7 +19,7 @@ from protoslice.server.api.view_router import FoundView, ViewRoutes, rendered_fo
 from protoslice.server.auth.signatures import UrlSignature, signed_alone
 from protoslice.server.auth.spaces import space_path
 from protoslice.server.context import RequestContext, given_id
-from protoslice.server.http.headers import Fields, Headers, header_lines, join_fields
+from protoslice.server.http.headers import HeaderMap, Headers, header_lines, join_fields
 from protoslice.server.http.planner import ResponsePlan, ResponsePlanner
 from protoslice.server.http.security import OriginPolicy
 from protoslice.server.problems import HttpProblem
@@ -130,7 +130,7 @@ class FastPath:
         head = (STATUS_LINE[plan.status], self._default_lines, plan.common_headers.lines, header_lines(plan.headers))
         return b"".join((*head, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
-    def _lets_in(self, wanted: _Target, fields: Fields, context: RequestContext) -> bool:
+    def _lets_in(self, wanted: _Target, fields: HeaderMap, context: RequestContext) -> bool:
         """Return True in an open service, and for a token, or the signature of one, that may read in the space."""
         authenticator = self._services.authenticator
         if not authenticator.closed:

@@ -97,21 +97,37 @@ def _number(name: str, default: int | None, query: Query) -> int | None:
     return default if text is None else number_of(name, text)
 
 
-PLAN_HELP: Final = (
-    "`policy` splits a chunked file by the chunk sizes of the store; by default it keeps its own "
-    "chunks. Other models are always split by these sizes."
-)
-STRICT_HELP: Final = (
-    "Respond with 422 and the names of the tensors that would be left out. By default `Protoslice-Omitted` names them."
-)
-TAGS_HELP: Final = "Only the meta graph of a SavedModel with exactly these tags; all meta graphs have the variables."
-FILE_HELP: Final = "File to read instead of the root: a stream of records, or the index of a tensor bundle."
-
 Plan = Annotated[
-    str | None, Parameter(description=PLAN_HELP, examples=["policy"], json_schema_extra={"enum": ["policy"]})
+    str | None,
+    Parameter(
+        description="`policy` splits a chunked file by the chunk sizes of the store; by default it keeps its own "
+        "chunks. Other models are always split by these sizes.",
+        examples=["policy"],
+        json_schema_extra={"enum": ["policy"]},
+    ),
 ]
-Strict = Annotated[bool, Parameter(description=STRICT_HELP, examples=[True])]
-Tags = Annotated[str | None, Parameter(description=TAGS_HELP, examples=["serve,gpu"])]
+Strict = Annotated[
+    bool,
+    Parameter(
+        description="Respond with 422 and the names of the tensors that would be left out. By default "
+        "`Protoslice-Omitted` names them.",
+        examples=[True],
+    ),
+]
+Tags = Annotated[
+    str | None,
+    Parameter(
+        description="Only the meta graph of a SavedModel with exactly these tags; all meta graphs have the variables.",
+        examples=["serve,gpu"],
+    ),
+]
+OtherFile = Annotated[
+    str | None,
+    Parameter(
+        description="File to read instead of the root: a stream of records, or the index of a tensor bundle.",
+        examples=["variables/variables.index"],
+    ),
+]
 FieldPath = Annotated[
     str,
     Parameter(
@@ -178,7 +194,7 @@ class StreamQuery:
 class MergeQuery(StreamQuery):
     """A part of a message, in any file."""
 
-    file: Annotated[str | None, Parameter(description=FILE_HELP, examples=["variables/variables.index"])] = None
+    file: OtherFile = None
     path: FieldPath = ""
     fields: Annotated[
         tuple[str, ...],

@@ -13,7 +13,7 @@ from fastapi.routing import APIRoute
 from tests.support.calls import RULES
 
 from protoslice.errors import InvalidInput
-from protoslice.server.api.view_parameters import CLIENT, SIZE, Parameters
+from protoslice.server.api.parameters import CLIENT, SIZE, Parameters
 from protoslice.server.api.views import VIEWS
 
 
