@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from protoslice.database import Database, Transaction, connect, sqlite, upgrade
+from protoslice.database import Database, Transaction, connect, sqlite, sqlite_file, upgrade
 from protoslice.database.sqlite_file import exclusive, refuse_network
 from protoslice.database.transactions import Work
 from protoslice.errors import DatabaseUnavailable, IntegrityError, StorageFull, Unsupported
@@ -321,8 +321,9 @@ def _reader(folder: Path) -> sqlite3.Connection:
 
 
 async def test_log_shrinks_while_there_is_always_a_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sqlite, "_LOG_BYTES", 1 << 18, raising=False)
-    monkeypatch.setattr(sqlite, "_LOG_WAIT_SECONDS", 20, raising=False)
+    for module in (sqlite, sqlite_file):
+        monkeypatch.setattr(module, "LOG_BYTES", 1 << 18)
+    monkeypatch.setattr(sqlite, "_LOG_WAIT_SECONDS", 20)
     db = await _opened(tmp_path)
     readers = [_reader(tmp_path)]
     for number in range(1, 15):
@@ -342,9 +343,10 @@ async def test_log_shrinks_while_there_is_always_a_reader(tmp_path: Path, monkey
 
 async def test_reader_that_stays_stops_no_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Such as a backup; the log shrinks with the first write after it."""
-    monkeypatch.setattr(sqlite, "_LOG_BYTES", 1 << 18, raising=False)
-    monkeypatch.setattr(sqlite, "_LOG_WAIT_SECONDS", 0.01, raising=False)
-    monkeypatch.setattr(sqlite, "_LOG_PAUSE_SECONDS", 0, raising=False)
+    for module in (sqlite, sqlite_file):
+        monkeypatch.setattr(module, "LOG_BYTES", 1 << 18)
+    monkeypatch.setattr(sqlite, "_LOG_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr(sqlite, "_LOG_PAUSE_SECONDS", 0)
     db = await _opened(tmp_path)
     with closing(_reader(tmp_path)):
         for id in range(1, 11):
