@@ -15,7 +15,7 @@ from protoslice.cli.models.types import RootType
 from protoslice.cli.progress import Progress
 from protoslice.comparing.differences import ComparedModel, steps_of_differences
 from protoslice.comparing.equality import Equality, PieceList, unverified_by
-from protoslice.concurrency.lru import LruCache
+from protoslice.concurrency.results import LruCache
 from protoslice.errors import CorruptModel, NoRoot, Unsupported
 from protoslice.facts import Difference, Piece
 from protoslice.library.models import LocalModel, open_files
