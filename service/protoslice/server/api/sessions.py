@@ -244,5 +244,5 @@ def _facts(request: Request, services: Services, auth: AuthContext | None, end: 
         expires=None if end is None else datetime.fromtimestamp(min(end, time.time() + 1e9), UTC),
         url=service_url(request.scope),
         client=context_of(request.scope).client,
-        proxy=services.clients.proxy(peer, request.scope["headers"]),
+        proxy=services.state.clients.proxy(peer, request.scope["headers"]),
     )
