@@ -130,7 +130,6 @@ HUB: Final = (
         get("/v1/repositories/ann/m"),
         budget=Budget(held=12_000, calls=60),
     ),
-    _row("GET /api/whoami-v2", "a question", get("/api/whoami-v2")),
     _row(
         f"GET {_KIND}/tree/{{revision}}",
         "all files, with their last commits",
@@ -156,20 +155,6 @@ HUB: Final = (
     ),
     _row(f"GET {_KIND}/auth-check", "one with tags", get("/api/models/ann/m/auth-check"), budget=_PLAIN),
     _row(f"GET {_KIND}/auth-check/write", "one with tags", get("/api/models/ann/m/auth-check/write"), budget=_PLAIN),
-    _row(
-        f"GET {_KIND}/compare/{{revisions:path}}",
-        "long names",
-        get(f"/api/models/ann/m/compare/{_LONG}..{_LONG}"),
-        status=422,
-        budget=_PLAIN,
-    ),
-    _row(
-        f"PUT {_KIND}/settings",
-        "one that nobody has",
-        request("PUT", "/api/models/ann/m/settings", b'{"private":true}', content_type=_JSON),
-        status=422,
-        budget=_PLAIN,
-    ),
     _row(
         f"POST {_KIND}/super-squash/{{branch}}",
         "a branch of a thousand files",
@@ -218,22 +203,6 @@ HUB: Final = (
             get(f"/ann/m/{files}/main/{_LONG}/999"),
         )
         for files in ("resolve", "raw")
-    ),
-    *(
-        _row(
-            f"GET /{{name:owned}}{route}",
-            "a link to a page",
-            get(f"/ann/m{path}", accept="text/html"),
-            status=302,
-            budget=_PLAIN,
-        )
-        for route, path in (
-            ("", ""),
-            ("/tree/{revision}", "/tree/main"),
-            ("/tree/{revision}/{path:path}", f"/tree/main/{_LONG}"),
-            ("/blob/{revision}/{path:path}", f"/blob/main/{_LONG}"),
-            ("/commit/{revision}", f"/commit/{'0' * 40}"),
-        )
     ),
     _row(
         "POST /api/repos/create",

@@ -136,7 +136,6 @@ KEEPING: Final = (
         status=200,
         budget=Budget(held=26_000, calls=_TAGS + 10),
     ),
-    Row(route="GET /v1/tags/{tag}", worst="the longest name", ask=get("/v1/tags/" + "z" * 128), status=404),
     Row(
         route="PUT /v1/tags/{tag}",
         worst="a condition of 60 kB",
@@ -213,7 +212,6 @@ KEEPING: Final = (
         ask=get("/v1/audit?limit=1000&what=tag.set&who=&subject=m"),
         status=200,
     ),
-    Row(route="GET /v1/tokens", worst="of an open service", ask=get("/v1/tokens?limit=1000"), status=404),
     Row(
         route="POST /v1/tokens",
         worst="a mebibyte of patterns",
@@ -222,28 +220,6 @@ KEEPING: Final = (
         ),
         status=400,
         budget=Budget(held=3_000_000, loop=4_000_000, memory_room=96 * MIB),
-    ),
-    Row(
-        route="DELETE /v1/tokens/{id}",
-        worst="a long id",
-        ask=request("DELETE", "/v1/tokens/" + "a" * 60_000),
-        status=404,
-    ),
-    *(
-        Row(
-            route=f"{method} {route}",
-            worst="of a service without webhooks",
-            ask=request(method, path, body, content_type=_JSON),
-            status=422,
-        )
-        for method, route, path, body in (
-            ("GET", "/v1/webhooks", "/v1/webhooks", b""),
-            ("PUT", "/v1/webhooks/{name}", "/v1/webhooks/" + "a" * 60_000, b'{"url":"https://x/y"}'),
-            ("GET", "/v1/webhooks/{name}", "/v1/webhooks/" + "a" * 60_000, b""),
-            ("DELETE", "/v1/webhooks/{name}", "/v1/webhooks/" + "a" * 60_000, b""),
-            ("GET", "/v1/webhooks/{name}/letters", "/v1/webhooks/" + "a" * 60_000 + "/letters", b""),
-            ("POST", "/v1/webhooks/{name}/redeliver", "/v1/webhooks/" + "a" * 60_000 + "/redeliver", b""),
-        )
     ),
     Row(
         route="GET /v1/spaces",

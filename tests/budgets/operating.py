@@ -90,7 +90,6 @@ OPERATING: Final = (
         budget=Budget(held=100_000),
     ),
     Row(route="GET /livez", worst="headers of a mebibyte", ask=get("/livez", x="y" * MIB), status=431),
-    Row(route="GET /readyz", worst="as it is", ask=get("/readyz"), status=200),
     Row(
         route="GET /metrics",
         worst="after everything else",
@@ -98,7 +97,6 @@ OPERATING: Final = (
         status=200,
         budget=Budget(work=400_000),
     ),
-    Row(route="GET /problems/{slug}", worst="the longest name", ask=get("/problems/" + "a" * 60_000), status=404),
     Row(
         route="GET /",
         worst="beside stores of many long paths",
@@ -115,27 +113,6 @@ OPERATING: Final = (
         status=200,
         budget=Budget(held=100_000, work=None),  # once in a process
     ),
-    *(
-        Row(
-            route=route,
-            worst="a long path, whether the page was built or not",
-            ask=get(path),
-            status=(200, 302, 404),
-            budget=ROUTED,
-        )
-        for route, path in (
-            ("GET /diff/{rest:path}", "/diff/" + "a/" * 30_000),
-            ("GET /m/{rest:path}", "/m/" + "a/" * 30_000),
-            ("GET /operations", "/operations"),
-            ("GET /assets/{name}", "/assets/" + "a" * 60_000),
-        )
-    ),
-    Row(
-        route="GET /.well-known/oauth-protected-resource",
-        worst="where nobody signs in",
-        ask=get("/.well-known/oauth-protected-resource"),
-        status=404,
-    ),
     Row(
         route="GET /session",
         worst="cookies of 16 kB",
@@ -149,7 +126,6 @@ OPERATING: Final = (
         ask=request("POST", "/session", b'{"token": "%b"}' % (b"a" * 15_000), content_type="application/json"),
         status=(400, 403, 422, 501),
     ),
-    Row(route="DELETE /session", worst="as it is", ask=request("DELETE", "/session"), status=204),
     *(
         Row(
             route=f"GET {path}",
@@ -159,13 +135,6 @@ OPERATING: Final = (
             budget=Budget(held=20_000),
         )
         for path in ("/session/login", "/session/callback")
-    ),
-    Row(
-        route="GET /docs",
-        worst="as it is",  # the first time, it makes the document above
-        ask=get("/docs"),
-        status=200,
-        budget=Budget(held=10_000, work=170_000),
     ),
     Row(route=ANY, worst="a path of 60 kB", ask=get("/v1/stores/" + "a/" * 30_000), status=404, budget=ROUTED),
     Row(

@@ -42,6 +42,21 @@ class Budget:
     def __post_init__(self) -> None:
         assert self.work is None or self.work < MOST, "no row would ever be over such a budget"
 
+    def over(self, wire: Wire, cost: Cost) -> list[str]:
+        """Costs beyond the budget, each with its limit."""
+        most = {
+            "held": self.held,
+            "loop": self.loop,
+            "work": self.work,
+            "memory": int(self.memory * (wire.sent + wire.got)) + self.memory_room,
+            "written": int(self.written * wire.sent) + self.written_room,
+            "calls": self.calls,
+            "got": self.got,
+        }
+        found = {name: wire.got if name == "got" else getattr(cost, name) for name in most}
+        limits = {name: limit for name, limit in most.items() if limit is not None}
+        return [f"{name}: {found[name]} of {limit}" for name, limit in limits.items() if found[name] > limit]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -65,8 +80,6 @@ class Row:
     """True for a service that has not been asked anything before."""
     service: str = ""
     """Rows of one name share a service: those that would make others' dearer have one of their own."""
-    mend: str | None = None
-    """The finding whose mend is under way; the row is known to fail until it is there."""
 
     def __str__(self) -> str:
         return f"{self.route}: {self.worst}"
@@ -76,22 +89,6 @@ class Row:
         if self.play is not None:
             return self.play(wire, given)
         return wire.exchange(self.ask if isinstance(self.ask, bytes) else self.ask(given))[0]
-
-    def over(self, wire: Wire, cost: Cost) -> list[str]:
-        """Costs beyond the budget, each with its limit."""
-        budget = self.budget
-        most = {
-            "held": budget.held,
-            "loop": budget.loop,
-            "work": budget.work,
-            "memory": int(budget.memory * (wire.sent + wire.got)) + budget.memory_room,
-            "written": int(budget.written * wire.sent) + budget.written_room,
-            "calls": budget.calls,
-            "got": budget.got,
-        }
-        found = {name: wire.got if name == "got" else getattr(cost, name) for name in most}
-        limits = {name: limit for name, limit in most.items() if limit is not None}
-        return [f"{name}: {found[name]} of {limit}" for name, limit in limits.items() if found[name] > limit]
 
 
 def request(method: str, target: str, body: bytes = b"", /, **headers: str) -> bytes:

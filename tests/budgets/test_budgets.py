@@ -1,26 +1,30 @@
-"""Budgets: the worst short request of every route keeps within its own, over a real socket."""
+"""Budgets: the worst short requests, and each call of the table, cost no more than they may, over a real socket."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, Final
 
 import pytest
+from tests.budgets.artifacts import MLFLOW, OCI
+from tests.budgets.filled import Filled, filled_service
 from tests.budgets.harness import Measured, measured_service
 from tests.budgets.hub import HUB
-from tests.budgets.intake import INTAKE
 from tests.budgets.keeping import KEEPING
-from tests.budgets.mlflow import MLFLOW
-from tests.budgets.oci import OCI
 from tests.budgets.operating import OPERATING
 from tests.budgets.reading import READING
-from tests.budgets.resuming import RESUMING
-from tests.budgets.rows import Row, get
-from tests.support.calls import RULES
+from tests.budgets.rows import Budget, Row, get
+from tests.budgets.uploads import INTAKE, RESUMING
+from tests.support.calls import CALLS, RULES, Call
 
-ROWS = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING, *HUB, *MLFLOW, *OCI)
+ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING, *HUB, *MLFLOW, *OCI)
 """In the order of the cheapest setting up: rows over one store stand together."""
+CALL: Final = Budget(written=1)
+"""Budget of each call of the table over a little content."""
+LISTED: Final = Budget(held=11_000)
+DEARER: Final = {"GET /api/models": LISTED, "GET /api/datasets": LISTED}
+"""Budgets of routes with many parameters of the query, which FastAPI reads one by one."""
 
 Services = Callable[[Row], Measured]
 
@@ -42,23 +46,41 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
         yield service
 
 
-def test_every_route_has_a_row_and_every_row_a_route() -> None:
-    assert {row.route for row in ROWS} - {"any"} == set(RULES), "each route needs a row in tests/budgets"
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Filled]:
+    with filled_service(tmp_path_factory.mktemp("filled")) as filled:
+        yield filled
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        pytest.param(row, id=str(row), marks=[pytest.mark.xfail(strict=True, reason=row.mend)] if row.mend else [])
-        for row in ROWS
-    ],
-)
+def test_rows_name_routes_of_the_service() -> None:
+    assert {row.route for row in ROWS} - {"any"} <= set(RULES)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
 @pytest.mark.long
 def test_the_worst_request_keeps_within_its_budget(services: Services, row: Row) -> None:
     service = services(row)
     given = None if row.given is None else service.given(row.given)
     status, wire, cost = service.cost(lambda wire: row.asked(wire, given))
     print(f"\n{row}: {status}; sent {wire.sent}, got {wire.got}; {cost}")
-    assert row.over(wire, cost) == []
+    assert row.budget.over(wire, cost) == []
     assert status in (row.status if isinstance(row.status, tuple) else (row.status,))
     assert wire.exchange(get("/livez"))[0] == 200
+
+
+@pytest.mark.parametrize("call", CALLS, ids=str)
+@pytest.mark.long
+def test_each_call_keeps_within_its_budget(filled: Filled, call: Call) -> None:
+    status, wire, cost = filled.cost(call)
+    print(f"\n{call}: {status}; sent {wire.sent}, got {wire.got}; {cost}")
+    assert DEARER.get(call.route, CALL).over(wire, cost) == []
+    assert (status if status >= 400 else None) == call.refused
+
+
+@pytest.mark.parametrize("call", {call.route: call for call in CALLS if "{" in call.target}.values(), ids=str)
+@pytest.mark.long
+def test_names_as_long_as_a_request_may_have_cost_little(filled: Filled, call: Call) -> None:
+    status, wire, cost = filled.cost_of_long_names(call)
+    print(f"\n{call}: {status}; sent {wire.sent}, got {wire.got}; {cost}")
+    assert DEARER.get(call.route, CALL).over(wire, cost) == []
+    assert status < 500

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -50,6 +51,9 @@ class Call:
     refused: int | None = None
     """Status of the refusal that an owner of all named things gets too; None for a call that succeeds for it."""
 
+    def __str__(self) -> str:
+        return f"{self.method} {self.target}"
+
     @property
     def route(self) -> str:
         """Row of the table of rules; empty where no route takes the call."""
@@ -60,8 +64,11 @@ class Call:
     @property
     def anonymous(self) -> str:
         """Target with names of nothing."""
-        named = dict.fromkeys(_NAMES, "x") | {"repository": "a/x", "image": "a/x", "slashed": "a%2Fx"}
-        return self.target.format_map(named)
+        return self.by_name("x")
+
+    def by_name(self, name: str) -> str:
+        """Target in which everything has the same name."""
+        return _NAME.sub(lambda found: _FOLDERS.get(found[1], "") + name, self.target)
 
     def filled(self, things: Things, place: str) -> tuple[str, str, bytes, dict[str, str]]:
         """Method, target, body and headers; `place` is the path of a space where something stands."""
@@ -70,11 +77,9 @@ class Call:
         return self.method, self.target.format_map(named), self.body(things), headers
 
 
-_NAMES: Final = (
-    "word", "file", "store", "piece", "removed", "tus", "part", "deferred", "commit", "lfs_staged", "lfs_open",
-    "session", "xorb", "oid_open", "size_open", "oid_lfs", "stream", "half", "blob", "manifest", "referrer", "oci",
-    "mpu", "etag", "token", "place", "mine", "name", "node", "field",
-)  # fmt: skip
+_NAME: Final = re.compile(r"{(\w+)}")
+_FOLDERS: Final = {"repository": "a/", "image": "a/", "slashed": "a%2F"}
+"""Beginnings of names that have two parts."""
 
 
 @cache

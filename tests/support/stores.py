@@ -30,7 +30,7 @@ from protoslice.ingest import file_writer, publishing
 from protoslice.serving import OpenStore, Representation, StoreOptions
 from protoslice.storage import FileStorage, MemoryStorage, ObjectKey, Storage
 from protoslice.stores import Created, GarbageReport, IngestRequest, Stores, collection
-from protoslice.views import chunks, documents
+from protoslice.views import chunks, documents, models
 
 T = TypeVar("T")
 
@@ -252,8 +252,6 @@ async def read(view: Representation, start: int = 0, end: int | None = None) -> 
 
 async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representation]]:
     """Every file, and every view of the root there is when it is a proto, with a name."""
-    from tests.support.views import CASES  # with the server, which programs that only write do without
-
     for file in store.info.files:
         yield f"file {file.path}", store.file(file.path)
     try:
@@ -262,9 +260,10 @@ async def every_view(store: OpenStore) -> AsyncIterator[tuple[str, Representatio
         return
     for n in range(store.info.chunks):
         yield f"chunk {n}", await chunks.chunk(store, n)
-    for case in CASES:
-        if case.everywhere and case.path != "metadata":
-            yield case.path, await case.of(store)
+    yield "archive.tar", await models.archive(store)
+    yield "merge", await documents.merge(store, "", None, None)
+    yield "merge?omit_larger_than=1KiB", await documents.merge(store, "", None, 1024)
+    yield "cpb", await chunks.cpb(store)
     for node in (await documents.tree(store, "", 1, 1000, None)).items:
         path = f"{node.path}[0]" if node.count is not None else node.path
         yield f"merge {path}", await documents.merge(store, path, None, None)

@@ -1,17 +1,27 @@
-"""Table of views: how tests ask for each of them. A new view gets its cases here."""
+"""Requests for each view of a store, as the table of calls has them."""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 from typing import Final, NamedTuple
+from urllib.parse import unquote
+
+from tests.support.calls import READING
 
 from protoslice.server.api.view_router import ViewRoutes
 from protoslice.server.api.views import VIEWS, View
-from protoslice.serving import OpenStore, Representation
 
 FILE: Final = "dir/mödel.onnx"
 STREAM: Final = {"words": b"\x05hello\x05world"}
 """A stream of two records, in the same store as the model."""
+WITHOUT_ROOT: Final = {"files/{path}", "archive.tar", "records", "records/{n}"}
+"""Views that a store without a root proto has too."""
+FOR_EVER: Final = {"files/{path}", "metadata", "chunks/{n}", "merge"}
+"""Views whose bytes no later program may change."""
+BY_BYTES: Final = {"safetensors", "safetensors/{shard}"}
+"""Views whose entity tag is made of their bytes."""
+_NAMES: Final = {"file": FILE, "name": "path:graph.initializer[1]", "field": "graph"}
+_OF_STREAM: Final = "file=words&framing=delimited"
 
 
 class Tag(Enum):
@@ -31,51 +41,57 @@ class ViewCase(NamedTuple):
     path: str
     """Path and query below the store."""
     accept: str = "*/*"
-    tag: Tag = Tag.STORE
-    needs_root: bool = True
-    """False if a store without a root proto has it too."""
-    everywhere: bool = False
-    """True if every store with a root proto has it: tests of stores read it from all of theirs."""
 
     @property
     def view(self) -> View:
         """The view that the path names."""
-        return self._found()[0]
-
-    async def of(self, store: OpenStore) -> Representation:
-        """Return the view of a store."""
-        view, rest = self._found()
-        query = view.parameters.read(self.path.partition("?")[2].encode())
-        return await view.select(*view.arguments(store, rest, query))
-
-    def _found(self) -> tuple[View, str]:
         found = ViewRoutes(VIEWS).find(f"/v1/stores/any/{self.path.partition('?')[0]}")
         assert found is not None, self.path
-        return found.view, found.rest
+        return found.view
+
+    @property
+    def tag(self) -> Tag:
+        """What the entity tag is made of."""
+        if self._name in BY_BYTES:
+            return Tag.BYTES
+        return Tag.STORE if self._name in FOR_EVER and self.accept == "*/*" else Tag.VERSION
+
+    @property
+    def needs_root(self) -> bool:
+        """False if a store without a root proto has it too."""
+        return self._name not in WITHOUT_ROOT
+
+    @property
+    def _name(self) -> str:
+        return self.view.path.removeprefix("/v1/stores/{ref}/").replace(":path}", "}")
 
 
-CASES: Final = (
-    ViewCase(f"files/{FILE}", needs_root=False),
-    ViewCase("archive.tar", tag=Tag.VERSION, needs_root=False, everywhere=True),
-    ViewCase("metadata", everywhere=True),
-    ViewCase("metadata", accept="application/json", tag=Tag.VERSION),
-    ViewCase("chunks/0"),
+def _cases() -> list[ViewCase]:
+    """Requests of the table for views: every path, and of each view the first query."""
+    found = dict[str, ViewCase]()
+    views = {f"GET {view.path}" for view in VIEWS}
+    for call in READING:
+        of, _, path = call.target.partition("}/")
+        if call.method != "GET" or call.route not in views or call.refused is not None or "={name}" in path:
+            continue  # tensors have other names in each of the models
+        key = call.route if "?" in path else path
+        if of == "/v1/stores/{store":
+            found.setdefault(key, ViewCase(unquote(path.format_map(_NAMES))))
+        elif of == "/v1/stores/{stream":
+            found.setdefault(key, ViewCase(f"{path}{'&' if '?' in path else '?'}{_OF_STREAM}"))
+    return [*found.values()]
+
+
+PLAIN: Final = (
+    *_cases(),
     ViewCase("chunks/1"),
-    ViewCase("merge", everywhere=True),
-    ViewCase("merge", accept="application/json", tag=Tag.VERSION),
-    ViewCase("merge", accept="text/plain", tag=Tag.VERSION),
-    ViewCase("merge?path=graph"),
-    ViewCase("merge?omit_larger_than=1KiB", everywhere=True),
-    ViewCase("cpb", tag=Tag.VERSION, everywhere=True),
-    ViewCase("records?file=words&framing=delimited", tag=Tag.VERSION, needs_root=False),
-    ViewCase("records/0?file=words&framing=delimited", tag=Tag.VERSION, needs_root=False),
-    ViewCase("tensors/path:graph.initializer[1]", tag=Tag.VERSION),
-    ViewCase("tensors/path:graph.initializer[1]?format=npy", tag=Tag.VERSION),
-    ViewCase("safetensors", tag=Tag.BYTES),
-    ViewCase("safetensors/model.safetensors", tag=Tag.BYTES),
-    ViewCase("onnx/model.onnx", tag=Tag.VERSION),
-    ViewCase("onnx/weights.bin", tag=Tag.VERSION),
-    ViewCase("onnx/single.onnx", tag=Tag.VERSION),
+    ViewCase("merge?omit_larger_than=1KiB"),
+    ViewCase("tensors/path:graph.initializer[1]?format=npy"),
 )
-PLAIN: Final = tuple(case for case in CASES if case.accept == "*/*")
-"""Cases that ask for the bytes themselves."""
+"""Requests for the bytes themselves."""
+CASES: Final = (
+    *PLAIN,
+    ViewCase("metadata", accept="application/json"),
+    ViewCase("merge", accept="application/json"),
+    ViewCase("merge", accept="text/plain"),
+)
