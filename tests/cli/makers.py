@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 import onnx
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from tests.graphs.models import graph_def
 from tests.support.bundles import Variable, bundle
 from tests.support.meta_graphs import write_meta_graphs
@@ -158,8 +159,13 @@ def signature(folder: Path) -> None:
 
 
 def stream(folder: Path) -> None:
-    """Write `train.tfrecord`, thirty examples, and the same as `train.delimited` and as shards in `shards`."""
+    """Write `train.tfrecord`, thirty examples; the same as `train.delimited` and in `shards`; and some records."""
     examples = [example(number) for number in range(30)]
+    (folder / "7.pb").write_bytes(examples[7])
+    (folder / "29.pb").write_bytes(examples[29])
+    (folder / "5-9.tfrecord").write_bytes(FRAMED["tfrecord"](examples[5:9]))
+    (folder / "5-25.tfrecord").write_bytes(FRAMED["tfrecord"](examples[5:25]))
+    (folder / "21-4.tfrecord").write_bytes(FRAMED["tfrecord"]([examples[21], examples[4]]))
     (folder / "shards").mkdir()
     for shard in range(3):
         part = FRAMED["tfrecord"](examples[shard * 10 : shard * 10 + 10])
@@ -175,11 +181,34 @@ def plain_records(folder: Path) -> None:
             writer.write_record(b"")
 
 
+THING: Final = b"\x0a\x05hello\x12\x02\x08\x2a\x1a\x03abc"
+"""title: "hello" parts { weight: 42 } content: "abc"."""
+
+
+def thing(folder: Path) -> None:
+    """Write `thing.pb`, a message of the type in `thing.proto` and `thing.binpb`; `other.pb`; the stream `things`."""
+    header = 'syntax = "proto3";\npackage me;\n'
+    message = "message Thing { string title = 1; repeated Part parts = 2; bytes content = 3; }\n"
+    (folder / "thing.proto").write_text(f'{header}import "part.proto";\n{message}')
+    (folder / "part.proto").write_text(f"{header}message Part {{ int64 weight = 1; }}\n")
+    (folder / "thing.pb").write_bytes(THING)
+    (folder / "other.pb").write_bytes(THING.replace(b"hello", b"HELLO"))
+    (folder / "things").write_bytes(FRAMED["delimited"]([THING, THING[:7]]))
+    types = FileDescriptorSet()
+    file = types.file.add(name="thing.proto", package="me", syntax="proto3")
+    whole, part = file.message_type.add(name="Thing"), file.message_type.add(name="Part")
+    whole.field.add(name="title", number=1, type=9, label=1)
+    whole.field.add(name="parts", number=2, type=11, type_name=".me.Part", label=3)
+    whole.field.add(name="content", number=3, type=12, label=1)
+    part.field.add(name="weight", number=1, type=3, label=1)
+    (folder / "thing.binpb").write_bytes(types.SerializeToString(deterministic=True))
+
+
 MAKERS: Final[Mapping[str, Callable[[Path], None]]] = {
     each.__name__: each
     for each in (
         chain, external, graph, inputs, layers, meta_graphs, nodes, omitted, plain_records, saved_model, signature,
-        stream, twins, variables,
+        stream, thing, twins, variables,
     )
 }  # fmt: skip
 """Functions that transcripts name in `# files:`."""
