@@ -22,7 +22,7 @@ from bench.service import running_peer, running_service
 from bench.timing import Row, pair
 from obstore.store import S3Store
 from tests.bucket import BUCKET, KEY_ID, SECRET, gateway
-from tests.support.distance import Distance, far_away
+from tests.support.wire import Distance, far_away
 
 from bench import models
 

@@ -16,8 +16,7 @@ from typing import Any
 import httpx
 from bench.service import running_service
 from bench.timing import Row, seconds
-from tests.support.proxy import faulty_proxy
-from tests.support.relay import Relay
+from tests.support.wire import Relay, faulty_proxy
 
 from bench import models
 from protoslice.client import Client

@@ -18,10 +18,10 @@ from unittest.mock import patch
 from bench.bucket import FAR_SECONDS, gateway_program
 from bench.timing import Row
 from tests.bucket import BUCKET, KEY_ID, SECRET, gateway
-from tests.support.distance import Distance, far_away
 from tests.support.postgres import running_postgres
 from tests.support.seeded import seed
 from tests.support.stores import onnx, opened, upload
+from tests.support.wire import Distance, far_away
 
 from protoslice.catalog.listing import StoreQuery
 from protoslice.database import Database, Transaction, upgrade

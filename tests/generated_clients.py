@@ -19,8 +19,8 @@ from typing import Final
 
 from tests.clients.running import MADE, Command, built_with_go, serving
 from tests.support.environments import ROOT, python_of
-from tests.support.relay import Relay
 from tests.support.stores import onnx
+from tests.support.wire import Relay
 
 DOCUMENT: Final = ROOT / "openapi/openapi.json"
 PACKAGES: Final = ("openapi-python-client==0.29.1", "ruff")

@@ -19,8 +19,8 @@ from typing import Any
 import httpx
 import pytest
 from tests.support.serve import ServiceProcess, service_process
-from tests.support.serving import in_a_thread
 from tests.support.stores import onnx
+from tests.support.wire import in_a_thread
 
 FLAGS = (
     "--headless=new",

@@ -19,8 +19,8 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, Request, expect
 from tests.browser.windows import opened, violations, window
 from tests.support.catalogues import upload_ids
-from tests.support.relay import Relay
 from tests.support.serve import ServiceProcess, service_process
+from tests.support.wire import Relay
 
 SIZE = int(os.environ.get("PROTOSLICE_UPLOAD_BYTES", 12 << 20))
 MIB = 1 << 20

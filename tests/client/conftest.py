@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.proxy import FaultyProxy, faulty_proxy
 from tests.support.serve import LiveServer, serve
+from tests.support.wire import FaultyProxy, faulty_proxy
 
 from protoslice import schema
 from protoslice.client import Client

@@ -11,7 +11,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.proxy import FAULTS, Fault, FaultyProxy, Kind
+from tests.support.wire import FAULTS, Fault, FaultyProxy, Kind
 
 from protoslice.client import Client
 from protoslice.client.download import remote

@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from numpy.testing import assert_array_equal
-from tests.support.proxy import FaultyProxy
+from tests.support.wire import FaultyProxy
 
 import protoslice
 from protoslice.client import Client

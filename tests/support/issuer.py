@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl
 
 from joserfc import jwt
 from joserfc.jwk import ECKey, Key, RSAKey
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 AUDIENCE = "https://models.example"
 

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 
 class Receiver:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import boto3  # type: ignore[import-untyped]
 from botocore.config import Config  # type: ignore[import-untyped]
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice.storage.keys import ObjectKey
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote
 
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice.storage.keys import ObjectKey
 

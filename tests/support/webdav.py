@@ -9,7 +9,7 @@ from socketserver import ThreadingMixIn
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 from wsgidav.wsgidav_app import WsgiDAVApp
 
 from protoslice.storage import ObjectKey

@@ -19,8 +19,7 @@ from urllib.parse import urlsplit
 import pytest
 from tests.support.bundles import Variable, bundle
 from tests.support.protos.writer import varint
-from tests.support.relay import Relay
-from tests.support.serving import in_a_thread
+from tests.support.wire import Relay, in_a_thread
 from typer.testing import CliRunner
 
 from protoslice.cli import app as program

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 COLUMNS, ROWS = 100, 24

@@ -15,7 +15,7 @@ import pytest
 from onnx import helper, numpy_helper
 from tests.support import bundles
 from tests.support.bundles import Variable, bundle
-from tests.support.proxy import Fault, FaultyProxy, faulty_proxy
+from tests.support.wire import Fault, FaultyProxy, faulty_proxy
 
 from protoslice import _core, schema
 from protoslice.client import Client

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 from tests.support.serve import serve
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice.cli.commands import probes
 from protoslice.client import Client

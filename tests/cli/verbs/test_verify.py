@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tests.support import bundles
 from tests.support.bundles import Variable, bundle
-from tests.support.proxy import faulty_proxy
 from tests.support.streams import FRAMED
+from tests.support.wire import faulty_proxy
 from typer.testing import CliRunner
 
 from protoslice import _core, open_model

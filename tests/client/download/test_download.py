@@ -11,8 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.support.proxy import Fault, FaultyProxy
-from tests.support.serving import in_a_thread
+from tests.support.wire import Fault, FaultyProxy, in_a_thread
 
 from protoslice.client import Cache, Client, Downloaded
 from protoslice.client.download import remote

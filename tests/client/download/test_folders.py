@@ -7,8 +7,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from tests.support.proxy import FaultyProxy
 from tests.support.serve import LiveServer
+from tests.support.wire import FaultyProxy
 
 from protoslice.client import Cache, Client
 from protoslice.client.download.folders import SMALL_FILE, each_file

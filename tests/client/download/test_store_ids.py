@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice.client import Client, Store
 from protoslice.client.http.digests import digest_of

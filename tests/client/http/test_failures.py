@@ -9,8 +9,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.proxy import Fault, FaultyProxy
 from tests.support.serve import LiveServer
+from tests.support.wire import Fault, FaultyProxy
 
 from protoslice import errors
 from protoslice.client import Client

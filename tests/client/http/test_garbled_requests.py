@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
-from tests.support.proxy import Fault, FaultyProxy
+from tests.support.wire import Fault, FaultyProxy
 
 from protoslice.client import Client
 from protoslice.errors import ChecksumMismatch

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice import facts
 from protoslice.client import Client

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
 import pytest
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice.client import Client
 from protoslice.client.filesystem import StoreFileSystem

@@ -18,7 +18,7 @@ import httpx
 import pytest
 from tests.support.certificates import certificate
 from tests.support.serve import LiveServer, serve
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice.client import Client
 from protoslice.client.http import sockets

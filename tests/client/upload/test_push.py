@@ -14,8 +14,8 @@ from typing import Any
 
 import httpx
 import pytest
-from tests.support.proxy import Fault, FaultyProxy
 from tests.support.serve import LiveServer
+from tests.support.wire import Fault, FaultyProxy
 
 from protoslice import schema
 from protoslice.client import Client

@@ -19,9 +19,8 @@ from unittest.mock import patch
 import httpx
 import pytest
 from tests.support.protos.writer import varint
-from tests.support.proxy import Fault, FaultyProxy
-from tests.support.relay import Relay
 from tests.support.serve import LiveServer
+from tests.support.wire import Fault, FaultyProxy, Relay
 
 from protoslice.client import AsyncClient, Client
 from protoslice.client.upload import push, resumable

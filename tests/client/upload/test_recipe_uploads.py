@@ -8,8 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.support.proxy import FaultyProxy
 from tests.support.serve import LiveServer
+from tests.support.wire import FaultyProxy
 
 from protoslice.client import Client
 from protoslice.client.upload import push, resumable

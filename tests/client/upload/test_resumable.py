@@ -13,9 +13,8 @@ import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.support.proxy import FAULTS, Fault, FaultyProxy
-from tests.support.relay import Relay
 from tests.support.serve import LiveServer
+from tests.support.wire import FAULTS, Fault, FaultyProxy, Relay
 
 from protoslice.client import Client
 from protoslice.client.upload import push, resumable

@@ -19,7 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 from tests.support.calls import RULES
 from tests.support.serve import ServiceProcess, service_process
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 TRACE, PARENT = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from obstore.exceptions import GenericError, PermissionDeniedError, UnauthenticatedError
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice.errors import (
     InvalidInput,

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice.errors import ProtosliceError, StorageDenied, StorageUnavailable
 from protoslice.server.problems import problem_of_error

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
 
 import pytest
-from tests.support.serving import in_a_thread
+from tests.support.wire import in_a_thread
 
 from protoslice.errors import Conflict, IntegrityError, StorageUnavailable
 from protoslice.storage import ObjectKey
