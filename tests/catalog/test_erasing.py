@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 from tests.support.catalogues import shared_catalogue
+from tests.support.faults import FaultyStorage
 from tests.support.interrupted import FaultyDatabase, InterruptedDatabase, Interruption, at_every_call
 from tests.support.rows import ACCOUNT, SPACE, an_upload, held, own, put_store, reserved
 
@@ -30,7 +31,6 @@ from protoslice.database.snapshots import tables
 from protoslice.database.transactions import Transaction
 from protoslice.errors import ProtosliceError
 from protoslice.storage import MemoryStorage
-from protoslice.testing import FaultyStorage
 
 ERASED: Final = "e" * 64
 OTHER: Final = "0f" * 32

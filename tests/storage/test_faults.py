@@ -4,10 +4,10 @@ import asyncio
 from contextlib import aclosing
 
 import pytest
+from tests.support.faults import FaultyStorage, InjectedFault
 
 from protoslice.errors import NotFound
 from protoslice.storage import Call, MemoryStorage, MeteredStorage, ObjectKey, Storage
-from protoslice.testing import FaultyStorage, InjectedFault
 
 KEY = ObjectKey("a/b")
 STEPS = ["writer", "write", "write", "commit", "abort", "stat", "stream", "stream", "delete"]

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pytest
+from tests.support.faults import FaultyStorage, InjectedFault
 from tests.support.rows import own, put_store, reserved
 
 from protoslice.catalog import collector, open_database
@@ -18,8 +19,6 @@ from protoslice.storage import MemoryStorage, ObjectKey, Storage
 from protoslice.storage.wrappers import InterceptedStorage
 from protoslice.stores import backups
 from protoslice.stores.backups import Checked, Copied, back_up, check, snapshots
-from protoslice.testing import FaultyStorage
-from protoslice.testing.faults import InjectedFault
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 import pytest
 from tests.support.catalogues import catalogue_of
+from tests.support.faults import FaultyStorage
 from tests.support.golden import CHUNKED, MODELS
 from tests.support.interrupted import FaultyDatabase
 from tests.support.stores import (
@@ -27,7 +28,6 @@ from protoslice.errors import NotFound, ProtosliceError
 from protoslice.facts import Removed, Restored
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.stores import Created, IngestRequest, Stores, collection
-from protoslice.testing import FaultyStorage
 from protoslice.views import chunks
 
 OLD = onnx(90_000, seed=1)

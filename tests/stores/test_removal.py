@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 import pytest
 from tests.support.catalogues import catalogue_of
+from tests.support.faults import FaultyStorage
 from tests.support.interrupted import (
     FaultyDatabase,
     InterruptedDatabase,
@@ -30,7 +31,6 @@ from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Removed
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.testing import FaultyStorage
 
 
 async def test_a_store_that_is_deleted_is_gone_with_its_tags(stores: Stores) -> None:

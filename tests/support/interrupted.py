@@ -6,13 +6,14 @@ from abc import abstractmethod
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from tests.support.faults import FaultyStorage
+
 from protoslice.database import Database
 from protoslice.database.sqlite import SqliteDatabase
 from protoslice.database.transactions import CommitUnknown, Work
 from protoslice.errors import DatabaseUnavailable
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.wrappers import InterceptedStorage
-from protoslice.testing import FaultyStorage
 
 T = TypeVar("T")
 

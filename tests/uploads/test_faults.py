@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import pytest
 from tests.support.catalogues import catalogue_of
+from tests.support.faults import FaultyStorage
 from tests.support.interrupted import FaultyDatabase
 from tests.support.stores import assert_tidy, assert_whole, collect_everything, onnx, opened, visible
 
@@ -15,7 +16,6 @@ from protoslice.errors import ProtosliceError
 from protoslice.serving import StoreOptions
 from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
-from protoslice.testing import FaultyStorage
 from protoslice.uploads import Body, NewUpload, Upload, UploadOptions, Uploads
 
 DATA = onnx(300_000, 20_000, seed=5)

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import pytest
 from tests.support.catalogues import catalogue_of
+from tests.support.faults import FaultyStorage, InjectedFault
 from tests.support.golden import CHUNKED
 from tests.support.interrupted import FaultyDatabase, InterruptedDatabase, Interruption, at_every_call
 from tests.support.stores import (
@@ -31,7 +32,6 @@ from protoslice.pieces import LONGEST
 from protoslice.storage import MemoryStorage, ObjectKey
 from protoslice.storage.wrappers import MeteredStorage
 from protoslice.stores import IngestRequest, Stores
-from protoslice.testing.faults import FaultyStorage, InjectedFault
 from protoslice.versions import PIECES
 from protoslice.views.pieces import table_of
 

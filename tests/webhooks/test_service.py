@@ -15,6 +15,7 @@ from typing import Final
 
 import pytest
 from tests.support.catalogues import catalogue_of, shared_catalogue
+from tests.support.faults import FaultyStorage
 from tests.support.interrupted import FaultyDatabase, at_every_call
 from tests.support.receiver import Receiver, running_receiver
 from tests.support.repositories import change
@@ -32,7 +33,6 @@ from protoslice.storage import MemoryStorage
 from protoslice.stores import Stores
 from protoslice.stores.collection import collect_garbage
 from protoslice.stores.service import Spaces
-from protoslice.testing import FaultyStorage
 from protoslice.webhooks import NewWebhook, Webhooks
 
 LOOPBACK = ("127.0.0.0/8",)

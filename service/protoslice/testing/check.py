@@ -1,4 +1,4 @@
-"""Conformance suite for a storage behind a URI, without pytest."""
+"""The whole conformance suite: as a class for pytest, and as a check of the storage at a URI."""
 
 from __future__ import annotations
 
@@ -12,8 +12,14 @@ from protoslice.storage.interface import Abilities, Storage
 from protoslice.storage.keys import ObjectKey
 from protoslice.storage.registry import open_storage, probe
 from protoslice.storage.wrappers import PrefixStorage
-from protoslice.testing.conformance import StorageConformance
+from protoslice.testing.listing import ListingConformance
+from protoslice.testing.reading import ReadingConformance
 from protoslice.testing.suite import Body, Raw, RawThroughStorage, everything
+from protoslice.testing.writing import WritingConformance
+
+
+class StorageConformance(ReadingConformance, ListingConformance, WritingConformance):
+    """All promises of a backend. Subclass with an `open` method, and pytest collects the tests."""
 
 
 @dataclass(frozen=True, slots=True)

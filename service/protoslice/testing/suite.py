@@ -1,4 +1,4 @@
-"""Runner of conformance tests: one fresh storage for each test body, with pytest or without."""
+"""Runner of conformance tests: a fresh storage for each test body, and access that bypasses it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from protoslice.errors import ProtosliceError
@@ -50,6 +51,32 @@ class RawThroughStorage(Raw):
     async def names(self) -> Sequence[str]:
         """See `Raw.names`; unfinished uploads are invisible."""
         return [str(item.key) for item in await everything(self._storage)]
+
+
+class RawFiles(Raw):
+    """Bypass of `file://`: objects as plain files below `root`."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+
+    async def get(self, key: ObjectKey) -> bytes | None:
+        path = self._root / key.text
+        return path.read_bytes() if path.is_file() else None
+
+    async def set(self, key: ObjectKey, data: bytes) -> None:
+        """See `Raw.set`; replaces by renaming."""
+        path = self._root / key.text
+        path.parent.mkdir(parents=True, exist_ok=True)
+        spare = path.with_name(path.name + ".raw")
+        spare.write_bytes(data)
+        spare.rename(path)
+
+    async def remove(self, key: ObjectKey) -> None:
+        (self._root / key.text).unlink()
+
+    async def names(self) -> Sequence[str]:
+        """See `Raw.names`; temporary files count."""
+        return sorted(str(path.relative_to(self._root)) for path in self._root.rglob("*") if path.is_file())
 
 
 class Suite(ABC):

@@ -7,12 +7,14 @@ from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 import pytest
+from tests.storage.wrappers.forwarding import assert_forwards
 from tests.stores.simulation.loop import SimulatedLoop
+from tests.support.faults import FaultyStorage
 
 from protoslice.errors import StorageUnavailable
 from protoslice.storage import Call, FileStorage, MemoryStorage, MeteredStorage, ObjectKey, PrefixStorage, Storage
 from protoslice.storage.wrappers import LATE_SECONDS, InterceptedStorage, LateCallLimit
-from protoslice.testing import FaultyStorage, Raw, RawFiles, RawThroughStorage, StorageConformance, assert_forwards
+from protoslice.testing import Raw, RawFiles, RawThroughStorage, StorageConformance
 
 T = TypeVar("T")
 FOLDER = ObjectKey("some/folder")
