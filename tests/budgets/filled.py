@@ -12,9 +12,9 @@ from typing import Final
 import httpx
 from tests.budgets.harness import Cost, Measured, Wire, measured_service
 from tests.budgets.rows import request
-from tests.support.asgi import Asked
 from tests.support.calls import CALLS, WRITING, Call
 from tests.support.receiver import running_receiver
+from tests.support.serve import Asked
 from tests.support.things import JSON, Filling, dumped
 
 from protoslice.server.auth.permissions import Scope
