@@ -17,10 +17,10 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "info": "inspect.info",
         "tree": "inspect.tree",
-        "graph": "graph.graph",
+        "graph": "inspect.graph",
         "chunks": "inspect.chunks",
         "cat": "extract.cat",
-        "extract": "onnx_files.extract",
+        "extract": "extract.extract",
         "split": "extract.split",
         "merge": "extract.merge",
         "tensor": "tensors.tensor",

@@ -1,9 +1,9 @@
-"""The verbs that look: `info`, `tree`, `chunks`."""
+"""The commands that show a model: `info`, `tree`, `graph`, `chunks`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import asdict
+from collections.abc import Callable, Iterator
+from graphlib import CycleError, TopologicalSorter
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -15,15 +15,30 @@ from protoslice.cli.models.rules import rules_in
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import ChunkPolicy, Subject
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
-from protoslice.cli.tables import escaped, note, print_json, print_pairs, print_table, say, shorten, utc, width
+from protoslice.cli.tables import (
+    escaped,
+    note,
+    print_items,
+    print_json,
+    print_pairs,
+    print_table,
+    say,
+    shorten,
+    utc,
+    width,
+)
 from protoslice.errors import InvalidInput
-from protoslice.facts import Node
+from protoslice.facts import GraphNode, Neighbourhood, Node, Signature, SignatureTensor, TensorEntry
+from protoslice.graphs import MAX_HOPS, MAX_NODES, GraphQuery
 from protoslice.library.proto import size_problem
 from protoslice.sizes import format_size, parse_size
+from protoslice.tensors.listing import natural
 
 _MOST_SIGNATURES: Final = 100
 _LARGEST: Final = 10
 """Tensors that `info` lists."""
+_MOST_OTHERS: Final = 10
+"""Other graphs that `graph` names."""
 _UNITS: Final = ((10**12, "T"), (10**9, "B"), (10**6, "M"), (10**3, "K"))
 _NODE_MEMBERS: Final = ("path", "number", "name", "kind", "type", "count", "size", "deeper", "text")
 _FORMS: Final = {
@@ -32,10 +47,8 @@ _FORMS: Final = {
     "text": ("text", "serialized"),
 }
 """Names for the forms of files, each with what the size of its message counts."""
-
-
 _NOT_PARAMETERS: Final = {"optimizer": "of optimizer state", "constant": "constants", "other": "other"}
-"""What is said of the elements of each role but weights, which are the parameters."""
+"""Words for the elements of roles other than `weight`, whose elements are the parameters."""
 
 
 def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = None, as_json: Json = False) -> None:
@@ -45,7 +58,7 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
     """
     with opened_subject(file, root_type(type_name, schema_file), close_look=True) as subject:
         facts: dict[str, Any] = subject.facts()
-        found = [asdict(signature) for signature in islice(subject.signatures(), _MOST_SIGNATURES + 1)]
+        found = list(islice(subject.signatures(), _MOST_SIGNATURES + 1))
         facts["signatures"] = found[:_MOST_SIGNATURES]
         facts |= _of_tensors(subject)
     if as_json:
@@ -54,42 +67,38 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
         _show_store(facts)
     else:
         _show_file(facts)
-    named = [each for each in facts["signatures"] if each["method"] or each["tags"]]
+    named = [each for each in facts["signatures"] if each.method or each.tags]
     if named and not as_json:
         say()
-        print_table(["signature", "tags", "inputs", "outputs", "method"], list(map(_called, named)))
+        print_table(["signature", "tags", "inputs", "outputs", "method"], list(map(_signature_row, named)))
     if len(found) > _MOST_SIGNATURES:
         note(f"warning: only the first {_MOST_SIGNATURES} signatures are shown")
 
 
 def _of_tensors(subject: Subject) -> dict[str, Any]:
-    """Return totals of the tensors and the largest of them, in JSON's types; null for a format without tensors."""
+    """Return totals of the tensors and the largest of them; null for a format without tensors."""
     report = subject.summary()
     if report is None:
         return {"tensors": None, "parameters": None, "dtypes": [], "totals": [], "largest": []}
-    dtypes, totals = [[asdict(total) for total in each] for each in (report.dtypes, report.totals)]
-    largest = [asdict(each) for each in subject.largest(_LARGEST)] if report.tensors else []
-    parameters = sum(total["elements"] for total in totals if total["role"] == "weight")
     return {
         "tensors": report.tensors,
-        "parameters": parameters,
-        "dtypes": dtypes,
-        "totals": totals,
-        "largest": largest,
+        "parameters": sum(total.elements for total in report.totals if total.role == "weight"),
+        "dtypes": report.dtypes,
+        "totals": report.totals,
+        "largest": subject.largest(_LARGEST) if report.tensors else [],
     }
 
 
-def _called(signature: dict[str, Any]) -> list[str]:
-    """A row of the table of signatures."""
-    sides = [", ".join(map(_typed, signature[side])) for side in ("inputs", "outputs")]
-    return [signature["name"], ",".join(signature["tags"]), *sides, signature["method"]]
+def _signature_row(signature: Signature) -> list[str]:
+    sides = [", ".join(map(_typed, side)) for side in (signature.inputs, signature.outputs)]
+    return [signature.name, ",".join(signature.tags), *sides, signature.method]
 
 
-def _typed(tensor: dict[str, Any]) -> str:
-    """A tensor of a signature in words: `x F32 [?, 3]`, `[…]` for any number of dimensions."""
-    shape = tensor["shape"]
+def _typed(tensor: SignatureTensor) -> str:
+    """Return a tensor of a signature in words: `x F32 [?, 3]`, `[…]` for any number of dimensions."""
+    shape = tensor.shape
     dims = "…" if shape is None else ", ".join("?" if size is None else str(size) for size in shape)
-    return f"{tensor['name']} {tensor['dtype'] or 'object'} [{dims}]"
+    return f"{tensor.name} {tensor.dtype or 'object'} [{dims}]"
 
 
 def _show_file(facts: dict[str, Any]) -> None:
@@ -112,7 +121,7 @@ def _show_file(facts: dict[str, Any]) -> None:
             ("index", format_size(facts["index_size"])),
         ]
     print_pairs([*pairs, *_totals(facts)])
-    has_sizes = any(total["size"] for total in facts["dtypes"])
+    has_sizes = any(total.size for total in facts["dtypes"])
     if has_sizes:
         _show_largest(facts)
     elif facts["biggest"] and is_proto:
@@ -124,16 +133,13 @@ def _totals(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """Return rows about the tensors, and the other files that hold them."""
     if not facts["tensors"]:
         return []
-    sizes = sum(total["size"] for total in facts["dtypes"]) or 1
-    shares = [f"{each['dtype'] or 'unknown'} {100 * each['size'] / sizes:.3g} %" for each in facts["dtypes"][:_LARGEST]]
-    rows = [
-        (side, ", ".join(map(_typed, each[side])))
-        for each in _unnamed(facts)
-        for side in ("inputs", "outputs")
-        if each[side]
-    ]
+    sizes = sum(total.size for total in facts["dtypes"]) or 1
+    shares = [f"{each.dtype or 'unknown'} {100 * each.size / sizes:.3g} %" for each in facts["dtypes"][:_LARGEST]]
+    # Signatures without a name are just the graph's inputs and outputs.
+    unnamed = [each for each in facts["signatures"] if not each.method and not each.tags]
+    sides = [side for each in unnamed for side in (("inputs", each.inputs), ("outputs", each.outputs))]
     return [
-        *rows,
+        *((name, ", ".join(map(_typed, tensors))) for name, tensors in sides if tensors),
         ("tensors", f"{facts['tensors']} with {' · '.join(_counts(facts))}: {', '.join(shares)}"),
     ]
 
@@ -142,17 +148,12 @@ def _counts(facts: dict[str, Any]) -> Iterator[str]:
     """Yield what the tensors hold: `16.9K parameters`, `33.6K of optimizer state`, `24.7K constants`."""
     yield f"{_short(facts['parameters'])} parameters"
     for total in facts["totals"]:
-        if words := _NOT_PARAMETERS.get(total["role"]):
-            yield f"{_short(total['elements'])} {words}"
-
-
-def _unnamed(facts: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return signatures that are just the graph's inputs and outputs."""
-    return [each for each in facts["signatures"] if not each["method"] and not each["tags"]]
+        if words := _NOT_PARAMETERS.get(total.role):
+            yield f"{_short(total.elements)} {words}"
 
 
 def _short(count: int) -> str:
-    """Return a number as people say it: `124M`."""
+    """Return a number in short: `124M`."""
     if count < 10_000:
         return str(count)
     unit, name = next(each for each in _UNITS if count >= each[0])
@@ -161,18 +162,15 @@ def _short(count: int) -> str:
 
 def _show_largest(facts: dict[str, Any]) -> None:
     say()
-    sizes = sum(total["size"] for total in facts["dtypes"]) or 1
-    rows = [
-        [
-            format_size(each["size"] or 0),
-            f"{100 * (each['size'] or 0) / sizes:.1f} %",
-            each["dtype"] or "?",
-            "?" if each["shape"] is None else "×".join(map(str, each["shape"])) or "scalar",
-            each["name"] or each["address"],
-        ]
-        for each in facts["largest"]
-    ]
-    print_table(["size", "share", "dtype", "shape", "largest tensors"], rows, right=(0, 1))
+    sizes = sum(total.size for total in facts["dtypes"]) or 1
+    columns: dict[str, Callable[[TensorEntry], object]] = {
+        "size": lambda each: format_size(each.size or 0),
+        "share": lambda each: f"{100 * (each.size or 0) / sizes:.1f} %",
+        "dtype": lambda each: each.dtype or "?",
+        "shape": lambda each: "?" if each.shape is None else "×".join(map(str, each.shape)) or "scalar",
+        "largest tensors": lambda each: each.name or each.address,
+    }
+    print_items(facts["largest"], columns, as_json=False, right=(0, 1))
 
 
 def _bundle(shards: int, endianness: str, version: int) -> str:
@@ -295,6 +293,80 @@ def _facts(node: Node) -> str:
     return f"{kind}{many}" + (f"  {node.text}" if node.text is not None else "")
 
 
+def graph(
+    file: FileName,
+    around: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NODE",
+            help="Node to show, by name or path, with the nodes around it; default: the graph's first nodes.",
+        ),
+    ] = None,
+    hops: Annotated[
+        int,
+        typer.Option(metavar="N", help="Show nodes at most this many links away from NODE.", min=0, max=MAX_HOPS),
+    ] = 2,
+    of: Annotated[
+        str | None, typer.Option("--graph", metavar="PATH", help="Graph to show, if not the main one.")
+    ] = None,
+    search: Annotated[str | None, typer.Option(metavar="WORDS", help="Words to search for in node names.")] = None,
+    limit: Annotated[int, typer.Option(metavar="N", help="Maximum number of nodes.", min=1, max=MAX_NODES)] = 30,
+    type_name: TypeName = None,
+    as_json: Json = False,
+) -> None:
+    """Show the nodes around a node of a graph, and their links.
+
+    Example: protoslice graph model.onnx conv1 --hops 1
+    """
+    if around is None and search is None:
+        search = ""  # matches all nodes, of which the first are shown
+    query = GraphQuery(graph=of, around=around, hops=hops, search=search, limit=limit)
+    with opened_subject(file, root_type(type_name, None)) as subject:
+        found = subject.graph(query)
+    if as_json:
+        print_json(found)
+    else:
+        _show_graph(found)
+
+
+def _show_graph(found: Neighbourhood) -> None:
+    rows = [_node_row(found, node) for node in _in_order(found)]
+    titles = ["hops", "node", "op", "inputs", "weights", "not shown", "path"]
+    # Columns that say nothing are left out: hops without a node in the middle, links when all are shown.
+    kept = [at for at, title in enumerate(titles) if at or found.around]
+    kept = [at for at in kept if titles[at] != "not shown" or any(row[at] for row in rows)]
+    print_table(
+        [titles[at] for at in kept], [[row[at] for at in kept] for row in rows], right=(0,) if found.around else ()
+    )
+    others = [entry for entry in found.graphs if entry.path != found.graph]
+    if found.more:
+        say()
+        say(f"… more than these {len(found.nodes)} nodes (see --limit)")
+    if others and found.around is None:
+        say()
+        rows = [[str(each.nodes), each.name, each.path] for each in others[:_MOST_OTHERS]]
+        print_table(["nodes", "other graphs", "--graph"], rows, right=(0,))
+
+
+def _in_order(found: Neighbourhood) -> list[GraphNode]:
+    """Return the nodes from inputs to outputs; in a graph with cycles, in the order of their paths."""
+    nodes = {node.path: node for node in sorted(found.nodes, key=lambda node: natural(node.path))}
+    order = TopologicalSorter[str]({path: () for path in nodes})
+    for edge in found.edges:
+        order.add(edge.target, edge.source)
+    try:
+        return [nodes[path] for path in order.static_order()]
+    except CycleError:
+        return list(nodes.values())
+
+
+def _node_row(found: Neighbourhood, node: GraphNode) -> list[str]:
+    names = {each.path: each.name or each.path.rpartition(".")[2] for each in found.nodes}
+    sources = ", ".join(dict.fromkeys(names[edge.source] for edge in found.edges if edge.target == node.path))
+    more = f"{node.more} link{'' if node.more == 1 else 's'}" if node.more else ""
+    return [str(node.hops), names[node.path], node.op, sources, ", ".join(node.weights), more, node.path]
+
+
 def chunks(  # noqa: PLR0913 - each is an option
     file: FileName,
     min_chunk: MinChunk = None,
@@ -325,16 +397,15 @@ def chunks(  # noqa: PLR0913 - each is an option
     if plan:
         print("\n".join(["# each rule takes precedence over those above it, and over chunk sizes", *by]))
         return
-    if as_json:
-        print_json(found)
-    else:
-        print_table(["chunk", "kind", "size", "type", "path"], [_row(chunk) for chunk in found], right=(0, 2))
+    columns: dict[str, Callable[[dict[str, Any]], object]] = {
+        "chunk": lambda chunk: chunk["index"],
+        "kind": lambda chunk: chunk["kind"],
+        "size": lambda chunk: format_size(chunk["size"]),
+        "type": lambda chunk: chunk["type"],
+        "path": lambda chunk: chunk["path"] or "(remainder)",
+    }
+    print_items(found, columns, as_json=as_json, right=(0, 2))
 
 
 def _size(text: str | None) -> int | None:
     return None if text is None else parse_size(text)
-
-
-def _row(chunk: dict[str, Any]) -> list[str]:
-    path = chunk["path"] or "(remainder)"
-    return [str(chunk["index"]), chunk["kind"], format_size(chunk["size"]), chunk["type"] or "", path]

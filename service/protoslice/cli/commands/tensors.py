@@ -1,13 +1,12 @@
-"""The verbs for tensors: `tensor` lists them, or takes one out; `stats` sums them up."""
+"""The commands on tensors: `tensor` lists, prints or writes them, `stats` computes statistics."""
 
 from __future__ import annotations
 
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from math import prod
 from typing import Annotated, Any, Final
 
@@ -20,7 +19,7 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.subjects import Content, Subject
 from protoslice.cli.options import FileName, Force, Json, Limit, MetaGraphTags, Out, SchemaFile, TypeName
 from protoslice.cli.progress import Progress
-from protoslice.cli.tables import note, print_json, print_pairs, print_table, say
+from protoslice.cli.tables import note, print_items, print_json, print_pairs, print_table, say
 from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
 from protoslice.sizes import format_size
@@ -114,10 +113,7 @@ def tensor(  # noqa: PLR0913 - each is an option
     if strict and damaged:
         raise Unsupported(f"cannot read all tensors, as --strict requires: {Omitted.of(len(damaged), damaged)}")
     shown = rows[: limit or None]
-    if as_json:
-        print_json([asdict(row) for row in shown])
-    else:
-        _show(shown)
+    _list(shown, as_json=as_json)
     if len(shown) < len(rows):
         note(f"only the first {limit} of {len(rows)} are shown; use --limit 0 for all")
 
@@ -204,23 +200,19 @@ def _take(content: Content, form: str, out: str | None, *, force: bool) -> None:
         write_content(content, out or STDIO, progress, force=force)
 
 
-def _show(rows: list[TensorEntry]) -> None:
+def _list(rows: list[TensorEntry], *, as_json: bool) -> None:
+    """Print a list of tensors, with an address where a name is not unique, and errors on standard error."""
     counts = Counter(row.name for row in rows)
-    table = [
-        [
-            row.dtype or "?", _shape(row), "" if row.size is None else format_size(row.size),
-            row.name if counts[row.name] == 1 else f"{row.name} ({row.address})",
-        ]
-        for row in rows
-    ]  # fmt: skip
-    print_table(["dtype", "shape", "size", "name"], table, right=(2,))
-    for row in rows:
+    columns: dict[str, Callable[[TensorEntry], object]] = {
+        "dtype": lambda row: row.dtype or "?",
+        "shape": lambda row: "?" if row.shape is None else "×".join(map(str, row.shape)) or "scalar",
+        "size": lambda row: None if row.size is None else format_size(row.size),
+        "name": lambda row: row.name if counts[row.name] == 1 else f"{row.name} ({row.address})",
+    }
+    print_items(rows, columns, as_json=as_json, right=(2,))
+    for row in rows if not as_json else ():
         if row.problem is not None:
             say(f"{row.name}: {row.problem}", sys.stderr)
-
-
-def _shape(row: TensorEntry) -> str:
-    return "?" if row.shape is None else "×".join(map(str, row.shape)) or "scalar"
 
 
 def stats(  # noqa: PLR0913 - each is an option
@@ -260,11 +252,10 @@ def stats(  # noqa: PLR0913 - each is an option
             raise Unsupported(f"cannot compute statistics of all tensors, as --strict requires: {without}")
         with _suggesting(subject, name):
             found = found if several else [subject.statistics(name, slice_, sample)]
-    if as_json:
-        print_json([asdict(each) for each in found] if several else asdict(found[0]))
-    elif several:
-        titles = ["min", "max", "mean", "std", "zeros", "not finite", "name"]
-        print_table(titles, [_summed_up(each) for each in found], right=range(6))
+    if several:
+        print_items(found, _STATISTICS, as_json=as_json, right=range(6))
+    elif as_json:
+        print_json(found[0])
     else:
         _show_statistics(found[0])
     _warn(without)
@@ -284,13 +275,6 @@ def _all_statistics(
         except Unsupported:
             without.append(row.name)
     return found, Omitted.of(len(without), without)
-
-
-def _summed_up(found: TensorStatistics) -> list[str]:
-    """A row of the table of several tensors; a share of zeros among sampled elements is marked by `~`."""
-    figures = [_figure(each) for each in (found.min, found.max, found.mean, found.deviation)]
-    mark = "" if found.looked_at == found.elements else "~"
-    return [*figures, mark + _share(found.zeros, found.looked_at), str(found.nans + found.infinities), found.name]
 
 
 def _show_statistics(found: TensorStatistics) -> None:
@@ -330,3 +314,21 @@ def _figure(value: float | None) -> str:
 
 def _share(part: int, whole: int) -> str:
     return f"{100 * part / max(whole, 1):.1f} %"
+
+
+def _share_of_zeros(found: TensorStatistics) -> str:
+    """Return the share of zeros; of sampled elements it is marked by `~`."""
+    mark = "" if found.looked_at == found.elements else "~"
+    return mark + _share(found.zeros, found.looked_at)
+
+
+_STATISTICS: Final[Mapping[str, Callable[[TensorStatistics], object]]] = {
+    "min": lambda each: _figure(each.min),
+    "max": lambda each: _figure(each.max),
+    "mean": lambda each: _figure(each.mean),
+    "std": lambda each: _figure(each.deviation),
+    "zeros": _share_of_zeros,
+    "not finite": lambda each: each.nans + each.infinities,
+    "name": lambda each: each.name,
+}
+"""Columns of the table of several tensors."""
