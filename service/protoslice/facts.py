@@ -340,6 +340,8 @@ class MissingPieces:
 
     missing: tuple[Sha256, ...]
     found: tuple[PiecePlace, ...]
+    bases: tuple[Id, ...] = ()
+    """Stores that the tags of the request stand for."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any, Final
 
 import httpx
@@ -18,9 +19,10 @@ _MANY_TAGS: Final = tags(_TAGS)
 _DIGESTS: Final = 10_000
 
 
-def _missing(*stores: str, least: int = 1) -> bytes:
+def _missing(*stores: str, least: int = 1, tags: Sequence[str] = ()) -> bytes:
     chunks = [{"sha256": f"{n:064x}", "size": least + n} for n in range(_DIGESTS)]
-    body = json.dumps({"chunks": chunks} | ({"stores": list(stores)} if stores else {}), separators=(",", ":"))
+    searched = {"stores": list(stores)} if stores else {"tags": list(tags)}
+    body = json.dumps({"chunks": chunks} | searched, separators=(",", ":"))
     return request("POST", "/v1/chunks/missing", body.encode(), content_type=_JSON)
 
 
@@ -275,6 +277,14 @@ KEEPING: Final = (
         given=small,
         status=200,
         budget=Budget(held=80_000, calls=100),
+    ),
+    Row(
+        route="POST /v1/chunks/missing",
+        worst="ten thousand digests, and sixteen tags that have no stores yet",
+        ask=_missing(tags=[f"t{number}:1" for number in range(16)]),
+        given=small,
+        status=200,
+        budget=Budget(held=80_000),
     ),
     Row(
         route="POST /v1/chunks/missing",

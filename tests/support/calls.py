@@ -409,6 +409,17 @@ WRITING: Final = [
         ),
         JSON,
     ),
+    Call(
+        "POST",
+        "/v1/chunks/missing",
+        lambda things: dumped(
+            {
+                "tags": [things["word"], "other:2"],
+                "chunks": [{"sha256": things["piece"], "size": int(things["piece_size"])}],
+            }
+        ),
+        JSON,
+    ),
     # Uploads, by their ids and whole URLs.
     Call("POST", "/v1/uploads?filename=new", lambda _: b"", TUS | {"upload-length": "9"}),
     Call("POST", "/v1/uploads", lambda _: b"", TUS | {"upload-concat": "final;/v1/uploads/{part}"}),

@@ -205,15 +205,22 @@ class Stores(Space):
         store_id = await self.resolve(store)
         return (await self.tags.put([name], store_id, if_match=if_match, if_none_match=if_none_match))[0]
 
-    async def locate(self, wanted: Mapping[str, int], refs: Sequence[str] | None) -> Sequence[PiecePlace]:
+    async def bases(self, tags: Sequence[str]) -> tuple[str, ...]:
+        """Ids of the stores that uploads with these tags are compared with; see `TagCache.version_before`."""
+        found = await map_concurrently(self.tags.version_before, dict.fromkeys(tags))
+        return tuple(dict.fromkeys(store for store in found if store is not None))
+
+    async def locate(
+        self, wanted: Mapping[str, int], refs: Sequence[str] | None, bases: Sequence[str] = ()
+    ) -> Sequence[PiecePlace]:
         """Places of the pieces in `wanted` (digest to size), in the stores `refs`; in any when `refs` is None.
 
-        Then whole files of 1 MiB or more are found wherever they are, and other pieces in the stores that have most of
-        them by the index of pieces.
+        Then the stores `bases` are searched first, whole files of 1 MiB or more are found wherever they are, and other
+        pieces in the stores that have most of them by the index of pieces.
         """
         if refs is not None:
             return await locate(wanted, [await self.view(ref) for ref in refs])
-        return await self._search.places(wanted)
+        return await self._search.places(wanted, bases)
 
 
 _OPENED: Final = 256

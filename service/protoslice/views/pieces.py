@@ -215,15 +215,22 @@ class PieceSearch:
         self._table = table
         self._view = view
 
-    async def places(self, wanted: Mapping[str, int]) -> Sequence[PiecePlace]:
+    async def places(self, wanted: Mapping[str, int], bases: Sequence[str] = ()) -> Sequence[PiecePlace]:
         """Return places of the pieces in `wanted` (digest to size): one for each that is found.
 
-        Pieces are found in the stores whose table has been computed.
+        Pieces are found in the stores `bases`, and in those whose table has been computed.
         """
-        found, sharing = await both(lambda: self._whole_files(wanted), lambda: self._sharing(wanted))
-        left = dict(wanted)
-        for place in found:
-            del left[place.sha256]
+        found, left = list[PiecePlace](), dict(wanted)
+
+        def take(places: Sequence[PiecePlace]) -> None:
+            found.extend(places)
+            for place in places:
+                del left[place.sha256]
+
+        for base in bases:
+            take(await self._in(base, left))
+        whole, sharing = await both(lambda: self._whole_files(left), lambda: self._sharing(left))
+        take(whole)
         for _ in range(MOST_STORES):
             # The most in common with what is left; of equal ones the newest.
             best = max(sharing, key=lambda row: (len(sharing[row][1] & left.keys()), row), default=None)
@@ -232,10 +239,7 @@ class PieceSearch:
             store, pieces = sharing.pop(best)
             if pieces.isdisjoint(left):
                 break
-            places = await self._in(store, left)
-            found += places
-            for place in places:
-                del left[place.sha256]
+            take(await self._in(store, left))
         return found
 
     async def _sharing(self, wanted: Mapping[str, int]) -> dict[int, tuple[str, set[str]]]:

@@ -6,8 +6,6 @@ import hashlib
 import io
 import os
 from collections.abc import Iterator
-from dataclasses import replace
-from datetime import timedelta
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -238,14 +236,14 @@ def test_a_large_file_without_a_base_is_looked_for_by_its_beginning(
 ) -> None:
     monkeypatch.setattr(push, "BEGINNING", 9_000_000)
     looked = list[int]()
-    look = plans.survey
+    look = plans.hash_pieces
 
-    def surveyed(item: Any, terms: Any, **more: Any) -> Any:
-        found = look(item, terms, **more)
+    def hashed(item: Any, options: Any, **more: Any) -> Any:
+        found = look(item, options, **more)
         looked.append(sum(size for _, size, _ in found.pieces))
         return found
 
-    monkeypatch.setattr(push, "survey", surveyed)
+    monkeypatch.setattr(push, "hash_pieces", hashed)
     new = tmp_path / "unlike.bin"
     new.write_bytes(os.urandom(20_000_000))
     assert client.push(new).copied == 0
@@ -260,12 +258,24 @@ def test_a_file_that_is_there_by_another_name_is_copied_whole(client: Client, tm
         assert client.push(tmp_path / name).copied == copied
 
 
-def test_the_newest_of_a_family_is_the_base(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stores come by the names of their tags, of which `family:10` is before `family:9`."""
-    store = client.push(b"\x0a\x04kins").store
-    family = [replace(store, id=f"{day}", created=store.created + timedelta(days=day)) for day in (10, 11, 8, 9)]
-    monkeypatch.setattr(push, "paginated", lambda *_: iter(family))
-    assert push.Push(client._connection, b"", {"tags": ["family:12"]})._bases() == ["11"]
+def test_a_base_by_tag_is_used_whatever_the_beginning_of_the_file_is(
+    proxy: FaultyProxy, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service finds the store that was tagged last among those of the same name."""
+    monkeypatch.setattr(push, "BEGINNING", 1 << 20)
+    common, path = os.urandom(9_000_000), tmp_path / "model.bin"
+    for number in (10, 9):
+        path.write_bytes(os.urandom(4 << 20) + (common if number == 9 else os.urandom(9_000_000)))
+        client.push(path, tags=[f"family:{number}"], base=[])
+    path.write_bytes(os.urandom(4 << 20) + common)
+    with Client(proxy.url) as counted:
+        proxy.done.clear()
+        pushed = counted.push(path, tags=["family:11"])
+        assert [(method, target.partition("?")[0]) for method, target, _ in proxy.done] == [
+            ("POST", "/v1/chunks/missing"), ("POST", "/v1/chunks/missing"), ("POST", "/v1/stores"),
+        ]  # fmt: skip
+    assert pushed.copied > 4_500_000  # the first piece may begin before what is common
+    assert files_of(client, pushed.store.id, tmp_path) == {"": path.read_bytes()}
 
 
 def test_a_base_that_goes_away_meanwhile(client: Client, versions: Any, tmp_path: Path) -> None:
@@ -354,6 +364,10 @@ def test_pieces_are_looked_for_in_the_stores_named_or_in_any(
         found = next(each for each in said["found"] if each["sha256"] == piece.sha256)
         place = client.source(found["store"], f"files/{found['file']}")
         assert sha(place.read(found["offset"], found["size"])) == piece.sha256
+    client.tag("looked:1", store.id)
+    said = httpx.post(f"{service.url}/v1/chunks/missing", json=asked | {"tags": ["looked:2", "unheard"]}).json()
+    assert said["bases"] == [store.id]
+    assert {each["store"] for each in said["found"]} == {store.id}
     wrong_size = {"chunks": [{"sha256": piece.sha256, "size": piece.size + 1}], "stores": [store.id]}
     assert httpx.post(f"{service.url}/v1/chunks/missing", json=wrong_size).json()["found"] == []
 

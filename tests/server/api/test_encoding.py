@@ -131,7 +131,7 @@ CASES: list[object] = [
     REPORT,
     ModelReport(type=None, tensors=None),
     Piece("a.onnx", 1 << 40, 7, SHA),
-    MissingPieces((SHA,), (PiecePlace(SHA, 7, ID, "a.onnx", 1 << 40),)),
+    MissingPieces((SHA,), (PiecePlace(SHA, 7, ID, "a.onnx", 1 << 40),), (ID,)),
     LEAF,
     GRAPH,
     EMPTY,

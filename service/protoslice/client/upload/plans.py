@@ -62,7 +62,7 @@ class FilePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
+class PieceHashes:
     """File with the digests of its pieces."""
 
     item: Item
@@ -87,8 +87,8 @@ class Surveyed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitTerms:
-    """Terms by which the service will split a root, as far as the client knows them."""
+class SplitOptions:
+    """Options by which the service will split a root, as far as the client knows them."""
 
     type: str | None = None
     min_chunk: int = MIN_CHUNK
@@ -98,7 +98,7 @@ class SplitTerms:
     rules: tuple[str, ...] = ()
 
 
-def survey(item: Item, terms: SplitTerms, *, up_to: int | None = None) -> Surveyed:
+def hash_pieces(item: Item, options: SplitOptions, *, up_to: int | None = None) -> PieceHashes:
     """Pieces of a local file, cut like those of stores at the service; `up_to` so many bytes, or all."""
     assert item.local is not None
     assert item.size is not None
@@ -112,12 +112,12 @@ def survey(item: Item, terms: SplitTerms, *, up_to: int | None = None) -> Survey
 
     read = lambda start, end: b"".join(item.read(start, end - start))  # noqa: E731
     with BackgroundHash() as hashing:  # finding the cuts takes as long as all digests
-        for offset, data in cut(item.size, _extents(item.local, terms), read):
+        for offset, data in cut(item.size, _extents(item.local, options), read):
             hashing.update(digested(offset, data))
             if up_to is not None and offset + len(data) >= up_to:
                 break
         sha256 = hashing.hexdigest()
-    return Surveyed(item, pieces, sha256 if is_whole else None)
+    return PieceHashes(item, pieces, sha256 if is_whole else None)
 
 
 def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[bytes]:
@@ -225,12 +225,12 @@ def _join(before: LocalBytes | Copy, step: LocalBytes | Copy) -> LocalBytes | Co
     return None
 
 
-def _extents(path: Path, terms: SplitTerms) -> list[tuple[int, int]]:
+def _extents(path: Path, options: SplitOptions) -> list[tuple[int, int]]:
     """Extents of the chunks of a file; empty for a file that is no proto."""
     try:
-        with open_proto(path, terms.type) as proto:
-            kept = proto.own_chunks if terms.keep and not terms.rules else None
-            split = kept or proto.split(min_chunk=terms.min_chunk, max_chunk=terms.max_chunk, rules=terms.rules)
+        with open_proto(path, options.type) as proto:
+            kept = proto.own_chunks if options.keep and not options.rules else None
+            split = kept or proto.split(min_chunk=options.min_chunk, max_chunk=options.max_chunk, rules=options.rules)
             return list(extents_of(split.plan))
     except ProtosliceError:
         return []

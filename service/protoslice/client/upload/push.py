@@ -5,31 +5,29 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Final, TypedDict
 
 from protoslice.client.download.files import Progress
 from protoslice.client.download.store_ids import verified_store
-from protoslice.client.http.connection import Connection, Params, ServiceAnswer, url_path
+from protoslice.client.http.connection import Connection, Params, ServiceAnswer
 from protoslice.client.http.failures import is_transient, retried_if_blamed
 from protoslice.client.http.json_facts import read_json
-from protoslice.client.http.pages import paginated
 from protoslice.client.upload import resumable
 from protoslice.client.upload.bodies import Pushable, items_of
 from protoslice.client.upload.journal import Journal
 from protoslice.client.upload.plans import (
     FilePlan,
-    SplitTerms,
-    Surveyed,
+    PieceHashes,
+    SplitOptions,
     content_length,
+    hash_pieces,
     recipe_item,
     recipe_of,
-    survey,
 )
 from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, ResumableUploads
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
-from protoslice.errors import Conflict, IntegrityError, NotFound, ProtosliceError, StorageDenied, UnknownCaller
+from protoslice.errors import Conflict, IntegrityError, ProtosliceError, StorageDenied, UnknownCaller
 from protoslice.facts import MissingPieces, ModelReport, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
@@ -37,11 +35,10 @@ from protoslice.sizes import parse_size
 WORTH_A_LOOK: Final = 8 << 20
 """Smaller files are sent whole: a comparison with the service's pieces would cost as much."""
 ASKED_AT_ONCE: Final = 4000
-BASES: Final = 4
-FAMILY: Final = 100
-"""Stores of one name among which the newest is looked for: they come by their tags."""
+MOST_BASES: Final = 16
+"""Tags whose stores the service searches first."""
 BEGINNING: Final = 256 << 20
-"""Bytes of a file without a base that are looked for: most stores that are like it share some."""
+"""Bytes of a file that are looked for at first: most stores that are like it share some."""
 
 
 class RegisterOptions(TypedDict, total=False):
@@ -143,72 +140,44 @@ class Push:
         return [FilePlan.whole(item) for item in self._items]
 
     def _plans(self) -> list[FilePlan]:
-        """Plans of the files; large local files are sent in part where the bases hold pieces."""
+        """Plans of the files; large local files are sent in part where the service has pieces of them."""
         looked = [item for item in self._items if item.local is not None and (item.size or 0) >= WORTH_A_LOOK]
-        bases = self._bases() if looked else []
-        if not looked or self._options.get("base") == []:
+        named = self._options.get("base")
+        if not looked or named == []:
             return self._whole()
-        terms = SplitTerms(
+        options = SplitOptions(
             type=self._type,
             min_chunk=size_of(self._options.get("min_chunk")) or MIN_CHUNK,
             max_chunk=size_of(self._options.get("max_chunk")) or MAX_CHUNK,
             keep=self._options.get("plan") is None,
             rules=tuple(self._options.get("rules", ())),
         )
-        surveyed = {id(item): survey(item, terms, up_to=None if bases else BEGINNING) for item in looked}
-        if not bases:
-            if not self._places(surveyed.values(), None):
+        hashed = {id(item): hash_pieces(item, options, up_to=BEGINNING if named is None else None) for item in looked}
+        places, has_base = self._places(hashed.values())
+        if any(file.sha256 is None for file in hashed.values()):
+            if not places and not has_base:
                 return self._whole()
-            surveyed = {at: each if each.sha256 else survey(each.item, terms) for at, each in surveyed.items()}
-        places = self._known_places(list(surveyed.values()), bases)
-        return [
-            surveyed[id(item)].plan(places) if id(item) in surveyed else FilePlan.whole(item) for item in self._items
-        ]
+            hashed = {at: file if file.sha256 else hash_pieces(file.item, options) for at, file in hashed.items()}
+            places, _ = self._places(hashed.values())
+        return [hashed[id(item)].plan(places) if id(item) in hashed else FilePlan.whole(item) for item in self._items]
 
-    def _known_places(self, surveyed: Sequence[Surveyed], bases: Sequence[str]) -> dict[str, Copy]:
-        """Places of pieces in the bases; unless these were named, also in any other store, where much is left."""
-        places = self._places(surveyed, bases) if bases else {}
-        left = sum(size for file in surveyed for _, size, sha256 in file.pieces if sha256 not in places)
-        if self._options.get("base") is None and left >= WORTH_A_LOOK:
-            places = self._places(surveyed, None) | places
-        return places
-
-    def _bases(self) -> list[str]:
-        """Ids of stores that may hold pieces of the files."""
+    def _places(self, files: Iterable[PieceHashes]) -> tuple[dict[str, Copy], bool]:
+        """Places of pieces at the service by digest, in the bases or else in any store; True if a tag has a base."""
+        sizes = {sha256: size for file in files for _, size, sha256 in file.pieces}
+        sizes |= {file.sha256: file.item.size or 0 for file in files if file.sha256 is not None}
         named = self._options.get("base")
-        if named is not None:
-            return list(dict.fromkeys(self._store(ref).id for ref in named))
-        found: dict[str, None] = {}
-        for tag in self._tags:
-            try:
-                found[self._store(tag).id] = None
-            except NotFound:
-                name, colon, _ = tag.rpartition(":")
-                if colon:
-                    family = paginated(self._connection, Store, "/v1/stores", [("tag", name + colon)])
-                    newest = max(islice(family, FAMILY), key=lambda store: store.created, default=None)
-                    found |= {newest.id: None} if newest is not None else {}
-        return list(found)[:BASES]
-
-    def _store(self, ref: str) -> Store:
-        answer = self._connection.call("GET", url_path("v1", "stores", ref), params=[("names", "false")])
-        return verified_store(read_json(Store, answer.json()), ref)
-
-    def _places(self, surveyed: Iterable[Surveyed], stores: Sequence[str] | None) -> dict[str, Copy]:
-        """Places of the pieces found in `stores`, or with None in any, by digest."""
-        sizes = {sha256: size for file in surveyed for _, size, sha256 in file.pieces}
-        sizes |= {file.sha256: file.item.size or 0 for file in surveyed if file.sha256}
-        places: dict[str, Copy] = {}
+        stores = {"tags": list(self._tags[:MOST_BASES])} if named is None else {"stores": list(dict.fromkeys(named))}
+        places, has_base = dict[str, Copy](), False
         pairs = list(sizes.items())
         for at in range(0, len(pairs), ASKED_AT_ONCE):
-            batch = pairs[at : at + ASKED_AT_ONCE]
-            chunks = [{"sha256": sha256, "size": size} for sha256, size in batch]
-            asked = {"chunks": chunks} | ({} if stores is None else {"stores": stores})
-            answer = self._connection.call("POST", "/v1/chunks/missing", json=asked, slow=True)
-            for place in read_json(MissingPieces, answer.json()).found:
+            chunks = [{"sha256": sha256, "size": size} for sha256, size in pairs[at : at + ASKED_AT_ONCE]]
+            answer = self._connection.call("POST", "/v1/chunks/missing", json={"chunks": chunks, **stores}, slow=True)
+            said = read_json(MissingPieces, answer.json())
+            has_base = has_base or bool(said.bases)
+            for place in said.found:
                 if sizes.get(place.sha256) == place.size:
                     places[place.sha256] = Copy(place.store, place.file, place.offset, place.size)
-        return places
+        return places, has_base
 
     def _send(self, plans: Sequence[FilePlan]) -> Pushed:
         answer = self._sent(plans)

@@ -123,6 +123,12 @@ class AskMissing(RequestBody):
         max_length=16,
         description="Stores to search; default: those that contain most of the pieces.",
     )
+    tags: list[str] = Field(
+        default=[],
+        max_length=16,
+        description="Tags of the new store. Their stores, or the last ones of the same name, are searched first.",
+        examples=[["resnet50:4"]],
+    )
     chunks: list[AskedPiece] = Field(max_length=10_000)
 
 

@@ -190,12 +190,13 @@ pieces = RouteGroup(tags=["chunks"])
 async def find_missing(request: Request, services: Services, body: AskMissing) -> Response:
     """Report which of the given pieces are missing, and where the others are.
 
-    Searches the given stores, by default those that share the most pieces.
+    Searches the given stores, by default the bases of `tags` and then those that share the most pieces.
     """
     wanted = {piece.sha256: piece.size for piece in body.chunks}
-    found = await services.stores.locate(wanted, body.stores)
+    bases = await services.stores.bases(body.tags) if body.stores is None else ()
+    found = await services.stores.locate(wanted, body.stores, bases)
     there = {place.sha256 for place in found}
-    missing = MissingPieces(tuple(sha256 for sha256 in wanted if sha256 not in there), tuple(found))
+    missing = MissingPieces(tuple(sha256 for sha256 in wanted if sha256 not in there), tuple(found), bases)
     return json_answer(request, missing, headers={"cache-control": "no-store"})
 
 
