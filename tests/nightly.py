@@ -78,8 +78,7 @@ CHECKS: Final = (
     Job("engines"),
     Job("merger", "g++"),
     Job("bucket", "go npm"),
-    Job("kills"),
-    Job("replicas", "go"),
+    Job("kills", "go"),
     Job("soak"),
 )
 NIGHTLY: Final[Sequence[Job]] = (Job("wheels", "cargo"), *BUILT, *CHECKS)

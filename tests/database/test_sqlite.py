@@ -288,7 +288,7 @@ def test_killed_neighbours_lose_no_acknowledged_write(tmp_path: Path) -> None:
 
     asyncio.run(prepare())
     acknowledged = 0
-    for _ in range(int(os.environ.get("PROTOSLICE_KILLS", "3"))):
+    for _ in range(3):
         writers = [
             subprocess.Popen(
                 [sys.executable, "-c", _WRITER, f"sqlite:///{tmp_path}/catalog.sqlite"],

@@ -94,7 +94,8 @@ async def open_stores(
 OBJECTS: Final = ObjectKey("objects")
 """Folder of the objects."""
 STORED_BYTES: Final = """
-    SELECT (SELECT coalesce(sum(size), 0) FROM objects) + (SELECT coalesce(sum(held), 0) FROM stores)"""
+    SELECT (SELECT coalesce(sum(size), 0) FROM objects) + (SELECT coalesce(sum(held), 0) FROM stores)
+        + (SELECT coalesce(sum(length(body)), 0) FROM manifests)"""
 """Statement that counts what objects and manifests hold."""
 
 
