@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -11,13 +12,23 @@ import onnx
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from tests.graphs.models import graph_def
 from tests.support.bundles import Variable, bundle
+from tests.support.golden import CHUNKED
 from tests.support.meta_graphs import write_meta_graphs
 from tests.support.streams import FRAMED, example
 
 from protoslice import schema
 from protoslice.riegeli import RecordWriter
 
+Maker = Callable[[Path], None]
+MAKERS: Final[dict[str, Maker]] = {}
+"""Functions by the names that transcripts have in `# files:`."""
 TENSORS: Final = [bytes([number]) * 300_000 for number in range(1, 5)]
+
+
+def maker(function: Maker) -> Maker:
+    """Add a function to `MAKERS`."""
+    MAKERS[function.__name__] = function
+    return function
 
 
 def graph_of(*tensors: bytes) -> bytes:
@@ -32,6 +43,7 @@ def graph_of(*tensors: bytes) -> bytes:
     return bytes(made.SerializeToString(deterministic=True))
 
 
+@maker
 def graph(folder: Path) -> None:
     """Write `graph.pb`, a graph of four constants, and `changed/graph.pb`: the third is another, a fifth follows."""
     (folder / "graph.pb").write_bytes(graph_of(*TENSORS))
@@ -40,6 +52,7 @@ def graph(folder: Path) -> None:
     (folder / "changed/graph.pb").write_bytes(graph_of(*changed))
 
 
+@maker
 def nodes(folder: Path) -> None:
     """Write `nodes.pb`, a graph of three constants and fifty small nodes."""
     made: Any = schema.bundled().message_class("tensorflow.GraphDef")()
@@ -51,6 +64,7 @@ def nodes(folder: Path) -> None:
     (folder / "nodes.pb").write_bytes(made.SerializeToString(deterministic=True))
 
 
+@maker
 def chain(folder: Path) -> None:
     """Write `chain.pb`, a graph of ten nodes in a row, and `cycle.pb`, in which two nodes read each other."""
     row = graph_def([([f"n{at}"], [f"n{at - 1}"] if at else []) for at in range(10)])
@@ -72,18 +86,21 @@ def _save(path: Path, tensors: list[onnx.TensorProto], inputs: Any = (), outputs
     path.write_bytes(model.SerializeToString(deterministic=True))
 
 
+@maker
 def layers(folder: Path) -> None:
     """Write `layers.onnx`, whose tensors have names and sizes to be sorted by."""
     sizes = {"layer.10.w": 5, "layer.2.w": 9, "layer.2.b": 1, "head": 7}
     _onnx(folder / "layers.onnx", {name: np.zeros(size, "<f4") for name, size in sizes.items()})
 
 
+@maker
 def twins(folder: Path) -> None:
     """Write `twins.onnx`, two of whose tensors have one name."""
     weights = [onnx.numpy_helper.from_array(np.arange(count, dtype="f4"), "w") for count in (4, 3)]
     _save(folder / "twins.onnx", weights)
 
 
+@maker
 def inputs(folder: Path) -> None:
     """Write `inputs.onnx`, with twelve tensors, an input, an output, and an input that is a tensor too."""
     info = onnx.helper.make_tensor_value_info
@@ -92,6 +109,7 @@ def inputs(folder: Path) -> None:
     _save(folder / "inputs.onnx", weights, taken, [info("y", 7, None)])
 
 
+@maker
 def external(folder: Path) -> None:
     """Write `external/model.onnx`, whose two tensors are in `external/weights.bin`."""
     model: Any = schema.bundled().message_class("onnx.ModelProto")()
@@ -106,6 +124,45 @@ def external(folder: Path) -> None:
     (folder / "external/weights.bin").write_bytes(np.arange(offset // 4, dtype="<f4").tobytes())
 
 
+@maker
+def raw(folder: Path) -> None:
+    """Write `m $(touch PWNED).onnx`, whose tensors `w` and `v v` are in `w.bin`; a shell must not run its name."""
+    tensors = [
+        onnx.numpy_helper.from_array(np.arange(1000, dtype=np.float32) + shift, name)
+        for shift, name in ((0, "w"), (1, "v v"))
+    ]
+    made = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], initializer=tensors), ir_version=10)
+    path = folder / "m $(touch PWNED).onnx"
+    onnx.save(made, path, save_as_external_data=True, location="w.bin", size_threshold=10)
+    (folder / "expected.bin").write_bytes((np.arange(1000, dtype=np.float32) + 1).tobytes())
+
+
+@maker
+def constant(folder: Path) -> None:
+    """Write `saved_model.pb`, a SavedModel with a constant of 300 000 bytes."""
+    message: Any = schema.bundled().message_class("tensorflow.SavedModel")(saved_model_schema_version=1)
+    node = message.meta_graphs.add().graph_def.node.add(name="c", op="Const")
+    node.attr["value"].tensor.tensor_content = bytes(300_000)
+    (folder / "saved_model.pb").write_bytes(message.SerializeToString(deterministic=True))
+
+
+@maker
+def rules(folder: Path) -> None:
+    """Write `many.pb`, a graph of many nodes, its chunked file `many.cpb`, and the rules `rules.txt`."""
+    shutil.copy(CHUNKED / "graph_many_nodes.pb", folder / "many.pb")
+    shutil.copy(CHUNKED / "graph_many_nodes.max20000.cpb", folder / "many.cpb")
+    lines = [
+        "",
+        "# nodes by the hundred",
+        "node: every 100",
+        "",
+        '  node[3:5].attr["value"].tensor : 1KiB',
+        "versions: never",
+    ]
+    (folder / "rules.txt").write_text("\n".join([*lines, ""]))
+
+
+@maker
 def omitted(folder: Path) -> None:
     """Write `omitted.onnx`, with a good tensor, one of strings, and one whose file is missing."""
     good = onnx.numpy_helper.from_array(np.arange(4, dtype=np.float32), "good")
@@ -115,6 +172,7 @@ def omitted(folder: Path) -> None:
     _save(folder / "omitted.onnx", [good, words, gone])
 
 
+@maker
 def variables(folder: Path) -> None:
     """Write `variables`, a folder with the bundle `variables.index` of the variables `one` and `two`."""
     made = [Variable(name, 1, (100,), bytes(range(200)) * 2) for name in ("one", "two")]
@@ -123,6 +181,7 @@ def variables(folder: Path) -> None:
         (folder / "variables" / name).write_bytes(data)
 
 
+@maker
 def saved_model(folder: Path) -> None:
     """Write `saved`, a SavedModel with two variables."""
     write_saved_model(folder / "saved")
@@ -138,12 +197,14 @@ def write_saved_model(folder: Path) -> None:
     variables(folder)
 
 
+@maker
 def meta_graphs(folder: Path) -> None:
     """Write `meta`, a SavedModel with three meta graphs."""
     (folder / "meta").mkdir()
     write_meta_graphs(folder / "meta")
 
 
+@maker
 def signature(folder: Path) -> None:
     """Write `signature/saved_model.pb`, a SavedModel with a signature."""
     model: Any = schema.bundled().message_class("tensorflow.SavedModel")()
@@ -158,6 +219,7 @@ def signature(folder: Path) -> None:
     (folder / "signature/saved_model.pb").write_bytes(model.SerializeToString(deterministic=True))
 
 
+@maker
 def stream(folder: Path) -> None:
     """Write `train.tfrecord`, thirty examples; the same as `train.delimited` and in `shards`; and some records."""
     examples = [example(number) for number in range(30)]
@@ -174,6 +236,7 @@ def stream(folder: Path) -> None:
     (folder / "train.tfrecord").write_bytes(FRAMED["tfrecord"](examples))
 
 
+@maker
 def plain_records(folder: Path) -> None:
     """Write `plain.riegeli`, a file of 5000 empty records."""
     with RecordWriter(str(folder / "plain.riegeli")) as writer:
@@ -185,6 +248,7 @@ THING: Final = b"\x0a\x05hello\x12\x02\x08\x2a\x1a\x03abc"
 """title: "hello" parts { weight: 42 } content: "abc"."""
 
 
+@maker
 def thing(folder: Path) -> None:
     """Write `thing.pb`, a message of the type in `thing.proto` and `thing.binpb`; `other.pb`; the stream `things`."""
     header = 'syntax = "proto3";\npackage me;\n'
@@ -202,13 +266,3 @@ def thing(folder: Path) -> None:
     whole.field.add(name="content", number=3, type=12, label=1)
     part.field.add(name="weight", number=1, type=3, label=1)
     (folder / "thing.binpb").write_bytes(types.SerializeToString(deterministic=True))
-
-
-MAKERS: Final[Mapping[str, Callable[[Path], None]]] = {
-    each.__name__: each
-    for each in (
-        chain, external, graph, inputs, layers, meta_graphs, nodes, omitted, plain_records, saved_model, signature,
-        stream, thing, twins, variables,
-    )
-}  # fmt: skip
-"""Functions that transcripts name in `# files:`."""

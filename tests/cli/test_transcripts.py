@@ -150,7 +150,7 @@ def shell_for(section: Section, request: pytest.FixtureRequest, folder: Path) ->
     here.mkdir()
     for name in section.needs("files"):
         MAKERS[name](here)
-    environment = {"XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home), "PROTOSLICE_URL": "", "COLUMNS": "80"}
+    environment = {"XDG_CONFIG_HOME": str(home), "XDG_DATA_HOME": str(home), "PROTOSLICE_URL": "", "LC_ALL": "C.UTF-8"}
     names = {str(here): "/here", str(MODELS): "/golden"}
     service = section.needs("service")
     if service:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import pty
-import re
 import subprocess
 import sys
 import time
@@ -15,7 +14,6 @@ from typing import Any
 
 import pytest
 import typer
-from tests.support.stores import onnx
 from typer.testing import CliRunner
 
 import protoslice
@@ -52,32 +50,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("graph") / "gräph 'x'.pb"
     path.write_bytes(graph.SerializeToString(deterministic=True))
     return path
-
-
-def test_cat_gives_bytes_and_text(graph: Path, tmp_path: Path) -> None:
-    assert _call("cat", str(graph), 'node[name="op_7"].op').stdout == b"NoOp"
-    out = tmp_path / "weight"
-    _call("cat", str(graph), 'node[1].attr["value"].tensor.tensor_content', "-o", str(out))
-    assert out.read_bytes() == b"\x01" * 300_000
-    assert list(tmp_path.iterdir()) == [out]
-
-
-def test_split_and_merge_give_the_file_back(graph: Path, tmp_path: Path) -> None:
-    facts = _json("split", str(graph), str(tmp_path / "parts"), "--min-chunk", "64KiB")
-    assert facts == {"file": str(tmp_path / "parts.cpb"), "size": (tmp_path / "parts.cpb").stat().st_size, "chunks": 4}
-    again = tmp_path / "again.pb"
-    _call("merge", facts["file"], str(again))
-    assert again.read_bytes() == graph.read_bytes()
-    assert _call("merge", str(graph), "-", "--path", "node[0]", "--fields", "op").stdout == b"\x12\x05Const"
-    small = _call("merge", str(graph), "-", "--omit-larger-than", "1KiB").stdout
-    assert len(small) < 3000
-
-
-def test_nothing_to_split_gives_a_pb(graph: Path, tmp_path: Path) -> None:
-    (tmp_path / "model.cpb").write_bytes(b"old")
-    done = _call("split", str(graph), str(tmp_path / "model"))
-    assert (tmp_path / "model.pb").read_bytes() == graph.read_bytes()
-    assert b"from an earlier split" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -257,22 +229,6 @@ def test_the_usage_of_every_command_names_what_people_type() -> None:
     assert len(found) > 40
     odd = {name: words for name, words in found.items() if any(word != word.upper() or "[[" in word for word in words)}
     assert odd == {}
-
-
-def test_binary_is_only_written_when_it_is_asked_for(graph: Path, tmp_path: Path) -> None:
-    """The other end of a pipe may be a terminal."""
-    content = 'node[1].attr["value"].tensor.tensor_content'
-    assert _call("cat", str(graph), content, code=3).stdout == b""
-    assert len(_call("cat", str(graph), content, "-o", "-").stdout) == 300_000
-    assert b'op: "Const"' in _call("cat", str(graph), "node[1]").stdout
-    (tmp_path / "m.onnx").write_bytes(onnx(4000))
-    tensor = ["tensor", str(tmp_path / "m.onnx"), "weight-0"]
-    shown = _call(*tensor).stdout.decode()
-    assert re.search(r"^\[.*\]\nmin .* max ", shown, re.MULTILINE)
-    for form in ("raw", "packed", "npy"):
-        refused = _call(*tensor, "--format", form, code=3)
-        assert (refused.stdout, b"-o - for standard output" in refused.stderr) == (b"", True)
-        assert len(_call(*tensor, "--format", form, "-o", "-").stdout) >= 4000
 
 
 def test_the_version_is_told() -> None:
