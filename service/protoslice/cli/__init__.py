@@ -8,9 +8,9 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the program that the arguments say."""
+    """Run the program with the arguments of the process."""
     try:
         from protoslice.cli.app import run
-    except KeyboardInterrupt:  # somebody was quicker than the imports
+    except KeyboardInterrupt:  # Ctrl-C during the imports
         sys.exit(130)
     run()

@@ -1,10 +1,9 @@
-"""The program: its verbs, and how it ends."""
+"""The program: the table of its commands, each imported when it is used."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
-from functools import wraps
+from collections.abc import Mapping, MutableMapping
 from importlib import import_module
 from typing import Annotated, Any, ClassVar, Final
 
@@ -13,7 +12,7 @@ from typer.core import TyperGroup
 
 from protoslice.cli.errors import end_on_signals, one_line_errors, open_standard_streams, warnings_in_lines
 
-_VERBS: Final[Mapping[str, Mapping[str, str]]] = {
+_COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "": {
         "info": "inspect.info",
         "tree": "inspect.tree",
@@ -76,12 +75,12 @@ _VERBS: Final[Mapping[str, Mapping[str, str]]] = {
     "auth": {"explain": "access.explain"},
     "database": {"upgrade": "serve.upgrade", "access": "serve.access"},
 }
-"""Modules and functions of the verbs by group. A verb is imported when it is called, or listed by `--help`."""
+"""Module and function of each command, by group; the help lists commands in this order."""
 
 _ALIASES: Final[Mapping[str, str]] = {
     "show": "info", "tensors": "tensor", "list": "ls", "upload": "push", "download": "pull", "delete": "rm",
 }  # fmt: skip
-"""Verbs by names that people try; `--help` lists only ours."""
+"""Commands by other names, which the help does not list."""
 
 _GROUPS: Final[Mapping[str, str]] = {
     "schema": "Manage the message types of a service.",
@@ -94,26 +93,16 @@ _GROUPS: Final[Mapping[str, str]] = {
 }
 
 
-def _ending_well(verb: Callable[..., None]) -> Callable[..., None]:
-    """`verb`, whose errors become a line and a code before the parser of the command line sees them."""
-
-    @wraps(verb)
-    def run(*args: object, **options: object) -> None:
-        with one_line_errors():
-            verb(*args, **options)
-
-    return run
-
-
 class _Group(TyperGroup):
-    """A group of verbs, each imported on its first use."""
+    """A group of commands, each imported on its first use."""
 
-    verbs: ClassVar[Mapping[str, str]]
+    places: ClassVar[Mapping[str, str]]
+    """Module and function of each command."""
 
     @property
     def commands(self) -> Any:
-        """All verbs and groups by name; imports every verb."""
-        for name in self.verbs:
+        """All commands and groups by name; imports every command."""
+        for name in self.places:
             self._load(name)
         return self._loaded
 
@@ -122,26 +111,27 @@ class _Group(TyperGroup):
         self._loaded = groups
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Return the names of verbs, then those of groups."""
-        return list(dict.fromkeys([*self.verbs, *self._loaded]))
+        """Return the names of commands, then those of groups."""
+        return list(dict.fromkeys([*self.places, *self._loaded]))
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """Return the verb or group of this name, None if there is none."""
-        name = cmd_name if cmd_name in self.verbs else _ALIASES.get(cmd_name, cmd_name)
+        """Return the command or group of this name, None if there is none."""
+        name = cmd_name if cmd_name in self.places else _ALIASES.get(cmd_name, cmd_name)
         self._load(name)
         return self._loaded.get(name)
 
     def _load(self, name: str) -> None:
-        if name in self.verbs and name not in self._loaded:
-            self._loaded[name] = _command(name, self.verbs[name])
+        if name in self.places and name not in self._loaded:
+            self._loaded[name] = _command(name, self.places[name])
 
 
 def _command(name: str, place: str) -> Any:
-    """Import the verb at `place`, and return its command."""
+    """Import the function at `place`, and return its command."""
     module, _, function = place.partition(".")
-    verb = getattr(import_module(f"protoslice.cli.commands.{module}"), function)
+    found = getattr(import_module(f"protoslice.cli.commands.{module}"), function)
     single = typer.Typer(add_completion=False, rich_markup_mode=None)
-    single.command(name)(_ending_well(verb))
+    # Errors are handled before the parser of the command line sees them.
+    single.command(name)(one_line_errors()(found))
     command: Any = typer.main.get_command(single)
     for param in command.params:
         if param.hidden:  # the parser shows hidden arguments in the usage all the same
@@ -150,7 +140,7 @@ def _command(name: str, place: str) -> Any:
 
 
 def _group(name: str, help: str, **more: Any) -> typer.Typer:
-    cls = type("_Group", (_Group,), {"verbs": _VERBS[name]})
+    cls = type("_Group", (_Group,), {"places": _COMMANDS[name]})
     return typer.Typer(
         name=name or "protoslice", cls=cls, help=help, no_args_is_help=True, rich_markup_mode=None, **more
     )
@@ -184,7 +174,7 @@ def _options(
 
 
 def run() -> None:
-    """Run the program that the arguments say."""
+    """Run the program with the arguments of the process."""
     open_standard_streams()
     end_on_signals()
     warnings_in_lines()
@@ -193,7 +183,7 @@ def run() -> None:
         try:
             app()
         finally:
-            if sys.stdout is not out:  # the parser of the command line mutes it when nobody reads on
+            if sys.stdout is not out:  # the parser of the command line replaces it when the pipe is closed
                 sys.stdout = out
                 raise BrokenPipeError
             sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""A bar for whatever takes over a second; nothing where nobody watches."""
+"""A progress bar, shown on a terminal for work that takes over a second."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ PATIENCE_SECONDS = 1.0
 
 
 class Progress:
-    """Counts bytes towards a total, and shows rate and time left on a terminal once it has taken a while.
+    """Count bytes, or items of another `unit`, towards a total.
 
-    Another `unit`, such as files, is counted in the same way.
+    A terminal is shown the rate and the time left after a second.
     """
 
     def __init__(self, what: str, total: int | None = None, *, unit: str | None = None) -> None:
@@ -35,20 +35,20 @@ class Progress:
         self._task: TaskID | None = None
 
     def advance(self, count: int) -> None:
-        """Another `count` bytes are done."""
+        """Add `count` bytes to those that are done."""
         self._done += count
-        self._tell()
+        self._update()
 
     def expect(self, count: int) -> None:
-        """Another `count` bytes are to be done."""
+        """Add `count` bytes to the total."""
         self._total = count + (self._total or 0)
 
     def up_to(self, done: int, total: int | None) -> None:
         """Set the progress to `done`, of `total` where that is known."""
         self._done, self._total = done, total
-        self._tell()
+        self._update()
 
-    def _tell(self) -> None:
+    def _update(self) -> None:
         if self._first is None:
             self._first = time.monotonic(), self._done  # bytes done before the start do not count for the speed
         if self._bar is None and self._watched and time.monotonic() - self._began > PATIENCE_SECONDS:
@@ -57,7 +57,7 @@ class Progress:
             self._bar.update(self._task, completed=self._done, total=self._total, pace=self._pace())
 
     def _pace(self) -> str:
-        """The rate and the time left."""
+        """Return the rate and the time left."""
         began, first = self._first or (0.0, 0)
         rate = (self._done - first) / max(time.monotonic() - began, 1e-3)
         if rate < 1:
