@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 from tests.support.backends import BACKENDS, VARIABLE, Backend, backend
+from tests.support.certificates import certificate
 from tests.support.postgres import TestServer, running_postgres
 
 # No test judges time: a busy machine is slow, and not wrong.
@@ -43,9 +44,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def data_home(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Keep the default storage out of the home of the machine's user."""
+def environment(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the default storage out of the home of the machine's user, and trust no authorities.
+
+    httpx reads the file of authorities for every client: 17 ms for those of a machine, 0.3 ms for one certificate.
+    """
     os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data-home"))
+    os.environ["SSL_CERT_FILE"] = str(certificate(tmp_path_factory.mktemp("authorities"), "none.invalid")[1])
 
 
 @pytest.fixture(scope="session")

@@ -18,7 +18,7 @@ def test_an_environment_behind_a_link_is_not_cleared(tmp_path: Path) -> None:
     (tmp_path / ".make/client-2").symlink_to(other)
     really = subprocess.run
 
-    def without_pip(command: list[str], check: bool) -> None:
+    def without_pip(command: list[str], check: bool, **more: object) -> None:
         if "venv" in command:
             really([*command, "--without-pip"], check=check)
 

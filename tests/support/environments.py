@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Final
 
 ROOT = Path(__file__).resolve().parents[2]
+_OF_THE_MACHINE: Final = dict(os.environ)
+"""Environment of installations, which trust other authorities than tests do."""
 
 
 def python_of(*packages: str) -> Path:
@@ -17,7 +21,8 @@ def python_of(*packages: str) -> Path:
         if folder.is_symlink():
             folder.unlink()  # the folder behind a link belongs to another checkout, and --clear would empty it
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+        command = [python, "-m", "pip", "install", "--quiet", *packages]
+        subprocess.run(command, check=True, env=_OF_THE_MACHINE)
         (folder / "ready").write_text(" ".join(packages))
     return python
 
