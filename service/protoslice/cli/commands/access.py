@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from protoslice.cli.errors import ExitCode
-from protoslice.cli.models.remote import client_of
+from protoslice.cli.models.remote import connect
 from protoslice.cli.options import DatabaseUrl, Json, SpaceUrl, StorageUri, open_service, service_settings
 from protoslice.cli.tables import agreed, note, print_items, print_json, print_pairs, say
 from protoslice.errors import InvalidInput, NotFound, Unsupported
@@ -60,7 +60,7 @@ def create_token(
             )
         print(asyncio.run(_made_in(storage, name, scope, tag or [], seconds)))
         return
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         made = client.create_token(name, scope, tags=tag or (), expires_seconds=seconds, every_space=every_space)
     if as_json:
         print_json(made)
@@ -87,7 +87,7 @@ def sign(
     """
     address = store_of(store, url)
     seconds = _seconds(time)
-    with client_of(address.service) as client:
+    with connect(address.service) as client:
         try:
             print(client.sign(address.ref, view, expires_seconds=seconds))
         except Unsupported:
@@ -102,7 +102,7 @@ def ls_tokens(every_space: Everywhere = False, url: SpaceUrl = None, as_json: Js
 
     Example: protoslice token ls --url http://models.example/spaces/team
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         columns: dict[str, Callable[[Any], object]] = {
             "id": lambda token: token.id,
             "name": lambda token: token.name,
@@ -124,7 +124,7 @@ def revoke_token(
 
     Example: protoslice token revoke Ngj9oJrTNp --url http://models.example/spaces/team
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         client.revoke_token(token, every_space=every_space)
 
 
@@ -143,7 +143,7 @@ def rotate_token(
 
     Example: protoslice token rotate Ngj9oJrTNp --url http://models.example/spaces/team
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         old = next((each for each in client.tokens(every_space=every_space) if each.id == token), None)
         if old is None:
             raise NotFound(f"No token {token!r} here: see `protoslice token ls`")
@@ -170,7 +170,7 @@ def create_space(
 
     Example: protoslice space create team --url http://models.example
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         client.create_space(name)
         say(f"{client.url}/spaces/{name}")
 
@@ -188,7 +188,7 @@ def remove_space(
 
     Example: protoslice space rm team --url http://models.example
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         if with_stores and not yes:
             found = next((each for each in client.space_usage() if each.name == name), None)
             if found is None:
@@ -230,7 +230,7 @@ def ls_spaces(url: SpaceUrl = None, as_json: Json = False) -> None:
 
     Example: protoslice space ls --url http://models.example
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         columns: dict[str, Callable[[Any], object]] = {
             "space": lambda space: space.name,
             "stored": lambda space: _of(
@@ -264,7 +264,7 @@ def set_space(
     Example: protoslice space set team --bytes 500GB --stores 1000 --url http://models.example
     """
     most = None if stored_bytes is None else parse_size(stored_bytes)
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         if not reset:
             client.create_space(name)
         change = client.set_quota if reset else client.change_quota

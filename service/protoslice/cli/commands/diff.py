@@ -15,14 +15,14 @@ import typer
 
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.compared import differences, open_both
-from protoslice.cli.models.remote import client_of
+from protoslice.cli.models.remote import connect
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.source import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
 from protoslice.cli.tables import Colour, note, print_json, print_table, say
 from protoslice.comparing.pairs import delta_job
 from protoslice.concurrency import finish
-from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.errors import ProtosliceError
 from protoslice.facts import Difference, TensorDelta
 from protoslice.references import address_of, is_address
 from protoslice.sizes import format_size
@@ -69,8 +69,8 @@ def diff(
     Example: protoslice diff model.onnx http://127.0.0.1:8000/v1/stores/resnet50:3
     """
     root = root_type(type_name, schema_file)
-    if root.given and is_address(before) and is_address(after):
-        raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
+    if is_address(before) and is_address(after):
+        root.check_unused()
     with _compared(before, after, root) as (found, delta_of):
         shown = [each for each in found if only is None or each.what == only]
         if as_json:
@@ -93,7 +93,7 @@ def _compared(before: str, after: str, root: RootType) -> Iterator[tuple[list[Di
     if is_address(before) and is_address(after):
         one, other = address_of(before), address_of(after)
         if one.service == other.service:
-            with client_of(one.service) as client:
+            with connect(one.service) as client:
                 found = [*client.diff(one.ref, other.ref)]
                 yield (
                     found,

@@ -13,7 +13,7 @@ import typer
 from protoslice import varints
 from protoslice.cli.commands.probes import CHECKS, Check, Inconclusive, Target
 from protoslice.cli.errors import ExitCode
-from protoslice.cli.models.remote import client_of
+from protoslice.cli.models.remote import connect
 from protoslice.cli.options import Json, check_environment
 from protoslice.cli.tables import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
@@ -77,7 +77,7 @@ def _run(check: Check, target: Target, *, quiet: bool) -> dict[str, str | None]:
 @contextmanager
 def _target(url: str, ref: str | None) -> Iterator[Target]:
     """Give the store `ref`, or a new one that is removed at the end."""
-    with client_of(url) as client:
+    with connect(url) as client:
         if ref is not None:
             yield _of(client, client.store(ref_on(url, ref), names=False), None)
             return

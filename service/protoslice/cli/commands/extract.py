@@ -12,14 +12,11 @@ from typing import Annotated, Final
 import typer
 
 from protoslice.cli.hints import command_line
-from protoslice.cli.models.files import opened, opened_model
-from protoslice.cli.models.opening import opened_subject
+from protoslice.cli.models.files import opened, opened_model, rules_in
 from protoslice.cli.models.output import BINARY, STDIO, check_output, write_content
-from protoslice.cli.models.remote import client_of
-from protoslice.cli.models.rules import rules_in
+from protoslice.cli.models.remote import connect
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.subjects import PathContent, Subject
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.source import ModelSource, PathContent, RootType, open_source
 from protoslice.cli.options import (
     FileName,
     Force,
@@ -78,18 +75,18 @@ def cat(
     Example: protoslice cat model.onnx graph.initializer[0].raw_data -o weights.bin
     """
     root = root_type(type_name, schema_file)
-    with opened_subject(file, root) as subject:
+    with open_source(file, root) as source:
         try:
-            part = subject.part(path)
+            part = source.part(path)
         except NotFound as error:
-            if hint := _external(subject, file, path):
+            if hint := _external(source, file, path):
                 error.add_note(hint)
             raise
         if as_json:
             _print_message(part, "json", root)
             return
         if out is None and part.kind == "message" and part.type is not None:
-            _print_message(_shortened(subject, path, part), "text", root)
+            _print_message(_shortened(source, path, part), "text", root)
         elif out is None and (sys.stdout.isatty() or part.kind in _BINARY):
             _show(part)
         else:
@@ -97,20 +94,20 @@ def cat(
                 write_content(part.content, out or STDIO, progress, force=force, source=file)
 
 
-def _external(subject: Subject, file: str, path: str) -> str | None:
+def _external(source: ModelSource, file: str, path: str) -> str | None:
     """Return a hint for the `raw_data` of a tensor in another file; None for any other path."""
     parent, _, field = path.rpartition(".")
     if field != "raw_data":
         return None
 
     def text(below: str) -> str:
-        content = subject.part(f"{parent}.{below}").content
+        content = source.part(f"{parent}.{below}").content
         return content.read().decode("utf-8", "backslashreplace") if content.size <= _LONGEST_HINT else ""
 
     try:
         location = text('external_data[key="location"].value')
         names = (f"path:{parent}", text("name"))
-        known = next(each for each in names if any(True for _ in subject.tensors(each, None)))
+        known = next(each for each in names if any(True for _ in source.tensors(each, None)))
     except (ProtosliceError, StopIteration):
         return None
     offset = "0"
@@ -120,12 +117,12 @@ def _external(subject: Subject, file: str, path: str) -> str | None:
     return f"the elements are in file {location!r} from byte {offset}; to write them, run: {run}"
 
 
-def _shortened(subject: Subject, path: str, part: PathContent) -> PathContent:
+def _shortened(source: ModelSource, path: str, part: PathContent) -> PathContent:
     """Return the message without fields that are unreadable on a terminal, and say so; for a pipe, all of it."""
     if part.content.size <= _LONGEST_SHOWN or not sys.stdout.isatty():
         return part
     note(f"fields larger than {format_size(_LONGEST_SHOWN)} are left out: use --json, -o FILE or a pipe for all of it")
-    return subject.part(path, omit_larger_than=_LONGEST_SHOWN)
+    return source.part(path, omit_larger_than=_LONGEST_SHOWN)
 
 
 def _print_message(part: PathContent, form: str, root: RootType) -> None:
@@ -241,15 +238,15 @@ def merge(  # noqa: PLR0913 - each is an option
 
     Example: protoslice merge model.cpb model.onnx
     """
-    with opened_subject(file, root_type(type_name, schema_file)) as subject:
+    with open_source(file, root_type(type_name, schema_file)) as source:
         limit = None if omit_larger_than is None else parse_size(omit_larger_than)
-        part = subject.part(path, fields, limit, omit or ())
+        part = source.part(path, fields, limit, omit or ())
         size = part.content.size
         if not path and not fields:
             _name_external(file, root_type(type_name, schema_file))
         if part.kind == "message" and size > LARGEST_MESSAGE:
             note(f"note: {format_size(size)} is more than protobuf's own parsers accept (2 GiB)")
-        if limit is not None and size == subject.part(path, fields, None, omit or ()).content.size:
+        if limit is not None and size == source.part(path, fields, None, omit or ()).content.size:
             note(f"note: nothing was left out: no field is larger than {format_size(limit)}")
         with Progress("merging", size) as progress:
             write_content(part.content, out, progress, force=force, source=file)
@@ -318,7 +315,7 @@ def _pull_onnx(file: str, out: str, part: SubModel, align: int, force: bool) -> 
     single = out.endswith(_ONNX)
     for path in (out,) if single else (os.path.join(out, WEIGHTS), os.path.join(out, "model.onnx")):
         check_output(path, force=force)
-    with client_of(address.service) as client, Progress("pulling") as progress:
+    with connect(address.service) as client, Progress("pulling") as progress:
         view, target = ("onnx/single.onnx", Path(out)) if single else ("onnx", _onnx_folder(out))
         got = client.download(address.ref, target, view=view, params=params, progress=progress.up_to)
     return [(str(each.path), each.size) for each in got]

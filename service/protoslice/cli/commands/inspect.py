@@ -10,10 +10,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from protoslice import _core
-from protoslice.cli.models.opening import opened_subject
-from protoslice.cli.models.rules import rules_in
+from protoslice.cli.models.files import rules_in
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.subjects import ChunkPolicy, Subject
+from protoslice.cli.models.source import ChunkPolicy, ModelSource, open_source
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
 from protoslice.cli.tables import (
     escaped,
@@ -56,11 +55,11 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
 
     Example: protoslice info model.onnx
     """
-    with opened_subject(file, root_type(type_name, schema_file), close_look=True) as subject:
-        facts: dict[str, Any] = subject.facts()
-        found = list(islice(subject.signatures(), _MOST_SIGNATURES + 1))
+    with open_source(file, root_type(type_name, schema_file), close_look=True) as source:
+        facts: dict[str, Any] = source.facts()
+        found = list(islice(source.signatures(), _MOST_SIGNATURES + 1))
         facts["signatures"] = found[:_MOST_SIGNATURES]
-        facts |= _of_tensors(subject)
+        facts |= _of_tensors(source)
     if as_json:
         print_json(facts)
     elif "id" in facts:
@@ -75,9 +74,9 @@ def info(file: FileName, type_name: TypeName = None, schema_file: SchemaFile = N
         note(f"warning: only the first {_MOST_SIGNATURES} signatures are shown")
 
 
-def _of_tensors(subject: Subject) -> dict[str, Any]:
+def _of_tensors(source: ModelSource) -> dict[str, Any]:
     """Return totals of the tensors and the largest of them; null for a format without tensors."""
-    report = subject.summary()
+    report = source.summary()
     if report is None:
         return {"tensors": None, "parameters": None, "dtypes": [], "totals": [], "largest": []}
     return {
@@ -85,7 +84,7 @@ def _of_tensors(subject: Subject) -> dict[str, Any]:
         "parameters": sum(total.elements for total in report.totals if total.role == "weight"),
         "dtypes": report.dtypes,
         "totals": report.totals,
-        "largest": subject.largest(_LARGEST) if report.tensors else [],
+        "largest": source.largest(_LARGEST) if report.tensors else [],
     }
 
 
@@ -249,34 +248,34 @@ def tree(
 
     Example: protoslice tree model.onnx graph --depth 2
     """
-    with opened_subject(file, root_type(type_name, schema_file)) as subject:
+    with open_source(file, root_type(type_name, schema_file)) as source:
         if as_json:
-            print_json(_as_json(subject, path, depth, limit))
+            print_json(_as_json(source, path, depth, limit))
             return
-        for line in _lines(subject, path, depth, limit, ""):
+        for line in _lines(source, path, depth, limit, ""):
             say(line)
 
 
-def _as_json(subject: Subject, path: str, depth: int, limit: int) -> dict[str, object]:
-    listing = subject.tree(path, limit)
+def _as_json(source: ModelSource, path: str, depth: int, limit: int) -> dict[str, object]:
+    listing = source.tree(path, limit)
     items = []
     for line in listing.lines:
         shown: dict[str, object] = {name: getattr(line, name) for name in _NODE_MEMBERS}
         if line.deeper and depth > 1:
-            shown["children"] = _as_json(subject, line.path, depth - 1, limit)
+            shown["children"] = _as_json(source, line.path, depth - 1, limit)
         items.append(shown)
     return {"path": path, "total": listing.total, "items": items}
 
 
-def _lines(subject: Subject, path: str, depth: int, limit: int, indent: str) -> Iterator[str]:
-    listing = subject.tree(path, limit)
+def _lines(source: ModelSource, path: str, depth: int, limit: int, indent: str) -> Iterator[str]:
+    listing = source.tree(path, limit)
     labels = [escaped(_label(line, path)) for line in listing.lines]
     column = max((len(label) for label in labels), default=0)
     for line, label in zip(listing.lines, labels, strict=True):
         start = f"{indent}{label.ljust(column)}  {format_size(line.size):>10}  "
         yield start + shorten(escaped(_facts(line)), width() - len(start))
         if line.deeper and depth > 1:
-            yield from _lines(subject, line.path, depth - 1, limit, indent + "  ")
+            yield from _lines(source, line.path, depth - 1, limit, indent + "  ")
     if listing.total is None:
         yield f"{indent}… more"
     elif listing.total > len(listing.lines):
@@ -321,8 +320,8 @@ def graph(
     if around is None and search is None:
         search = ""  # matches all nodes, of which the first are shown
     query = GraphQuery(graph=of, around=around, hops=hops, search=search, limit=limit)
-    with opened_subject(file, root_type(type_name, None)) as subject:
-        found = subject.graph(query)
+    with open_source(file, root_type(type_name, None)) as source:
+        found = source.graph(query)
     if as_json:
         print_json(found)
     else:
@@ -388,9 +387,9 @@ def chunks(  # noqa: PLR0913 - each is an option
             "cannot be printed"
         )
     policy = ChunkPolicy(_size(min_chunk), _size(max_chunk), rules_in(rules), splitter)
-    with opened_subject(file, root_type(type_name, schema_file)) as subject:
-        found: list[dict[str, Any]] = list(subject.chunks(policy))
-        by = subject.rules(policy) if plan else ()
+    with open_source(file, root_type(type_name, schema_file)) as source:
+        found: list[dict[str, Any]] = list(source.chunks(policy))
+        by = source.rules(policy) if plan else ()
     for chunk in found:
         if (problem := size_problem(chunk["path"], chunk["size"])) is not None:
             note(f"note: {problem}")

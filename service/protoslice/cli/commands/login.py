@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 import typer
 
-from protoslice.cli.models.remote import client_of
+from protoslice.cli.models.remote import connect
 from protoslice.cli.tables import note, utc
 from protoslice.credentials import Kept, credentials_file, end_of, forget_token, keep, others_that_accept
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, UnknownCaller, Unsupported
@@ -59,7 +59,7 @@ def _typed(service: str) -> str:
 
 def _terms(service: str) -> SignInTerms | None:
     """Way in which people sign in at a service, which needs no token."""
-    with client_of(service, header={}) as client:
+    with connect(service, header={}) as client:
         found: SignInTerms | None = client.sign_in_terms()
         return found
 
@@ -96,7 +96,7 @@ def _signed_in(service: str, terms: SignInTerms) -> Kept:
 
 def _try(service: str, token: str) -> None:
     """Raise `UnknownCaller` for a token that the service does not know."""
-    with client_of(service, header=header_of(f"Bearer {token}")) as client:
+    with connect(service, header=header_of(f"Bearer {token}")) as client:
         try:
             next(client.stores(), None)
         except UnknownCaller:

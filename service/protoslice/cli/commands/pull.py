@@ -14,7 +14,7 @@ from warnings import catch_warnings, simplefilter
 import typer
 
 from protoslice.cli.models.output import write_content
-from protoslice.cli.models.remote import client_of
+from protoslice.cli.models.remote import connect
 from protoslice.cli.options import Json, ServiceUrl
 from protoslice.cli.progress import Progress
 from protoslice.cli.tables import note, print_files, print_json, say
@@ -102,12 +102,12 @@ def pull(  # noqa: PLR0913 - each is an option
     if only:
         if out is None or view is not None:
             raise InvalidInput("--only needs a folder as OUT, and no --view")
-        with client_of(address.service, cache, parallel) as client:
+        with connect(address.service, cache, parallel) as client:
             print_files(_pull_parts(client, address.ref, only, Path(out), force=force), as_json=as_json)
         return
     with (
         catch_warnings(record=True) as warned,
-        client_of(address.service, cache, parallel) as client,
+        connect(address.service, cache, parallel) as client,
         Progress("pulling") as progress,
     ):
         simplefilter("always")

@@ -11,11 +11,10 @@ from typing import Annotated, Any
 import typer
 
 from protoslice.cli.hints import command_line
-from protoslice.cli.models.files import errors_about, named_files
+from protoslice.cli.models.files import errors_about, named_files, rules_in
 from protoslice.cli.models.output import STDIO
-from protoslice.cli.models.remote import client_of
-from protoslice.cli.models.rules import rules_in
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.remote import connect
+from protoslice.cli.models.source import RootType
 from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, ServiceUrl, TypeName
 from protoslice.cli.progress import Progress
 from protoslice.cli.tables import note, print_json, say
@@ -82,7 +81,7 @@ def push(  # noqa: PLR0913 - each is an option
     with (
         _there(name) as (what, alone),
         _advised(advice if alone else None),
-        client_of(service) as client,
+        connect(service) as client,
         errors_about(name),
         Progress("pushing") as progress,
     ):

@@ -11,10 +11,9 @@ from typing import Annotated, Final
 import typer
 
 from protoslice.cli.models.output import BINARY, STDIO, write_content
+from protoslice.cli.models.records import ChosenRecords, Stream, delimited_runs, open_stream
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.streams import ChosenRecords, Stream, delimited_runs, opened_stream
-from protoslice.cli.models.subjects import Content
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.source import Content, RootType
 from protoslice.cli.options import Force, Json, Out, SchemaFile, TypeName
 from protoslice.cli.progress import Progress
 from protoslice.cli.tables import escaped, print_json, print_pairs
@@ -84,7 +83,7 @@ def records(  # noqa: PLR0913 - each is an option
     if number is not None and (between is not None or key is not None or sample is not None):
         raise InvalidInput("Pass either N, or one of --range, --key and --sample")
     root = root_type(type_name, schema_file)
-    with opened_stream(stream, file, framing, root) as found:
+    with open_stream(stream, file, framing, root) as found:
         summary = found.summary()
         part = RecordPart(path, tuple(fields or ()))
         choice = RecordChoice(_normal(between, summary.count), (), key, tuple(value or ()), sample, seed)

@@ -9,7 +9,7 @@ import typer
 
 from protoslice import _core, schema
 from protoslice.cli.models.output import write_content
-from protoslice.cli.models.remote import client_of
+from protoslice.cli.models.remote import connect
 from protoslice.cli.models.schema_files import descriptor_set_in
 from protoslice.cli.options import Force, Json, ServiceUrl
 from protoslice.cli.progress import Progress
@@ -32,7 +32,7 @@ def put(
     Example: protoslice schema put mine mine.binpb
     """
     data = descriptor_set_in(file)
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         made = client.put_schema(name, data)
     if as_json:
         print_json(made)
@@ -45,7 +45,7 @@ def ls(url: ServiceUrl = None, as_json: Json = False) -> None:
 
     Example: protoslice schema ls
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         columns: dict[str, Callable[[Any], object]] = {
             "schema": lambda schema: schema.name,
             "message types": lambda schema: schema.messages,
@@ -68,7 +68,7 @@ def show(
 
     Example: protoslice schema show mine -o mine.binpb
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         data = client.schema(name)
     if out is not None:
         with Progress("writing", len(data)) as progress:
@@ -87,5 +87,5 @@ def rm(name: Name, url: ServiceUrl = None) -> None:
 
     Example: protoslice schema rm mine
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         client.delete_schema(name)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from protoslice.cli.hints import command_line
-from protoslice.cli.models.remote import client_of, names_of
+from protoslice.cli.models.remote import connect, names_of
 from protoslice.cli.options import Json, Limit, ServiceUrl, Since, Until
 from protoslice.cli.tables import agreed, note, print_items, print_json, say, utc
 from protoslice.errors import InvalidInput, NotFound, StillNamed, StorageDenied, UnknownCaller
@@ -90,7 +90,7 @@ def ls(  # noqa: PLR0913 - each is an option
         "type": lambda store: store.type or "files only",
         "names": lambda store: names_of(store) or f"({store.root or _first_file(store)})",
     }
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         print_items(client.stores(**search), columns, as_json=as_json, right=(1,), limit=limit)
 
 
@@ -102,7 +102,7 @@ def _ls_repositories(url: str | None, as_json: bool) -> None:
         "type": lambda each: each.type,
         "protocol": lambda each: each.protocol,
     }
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         print_items(client.repositories(), columns, as_json=as_json, right=(1,))
 
 
@@ -125,11 +125,11 @@ def tag(
     if remove == (store is not None):
         raise InvalidInput("Give the STORE to point the tag at, or --remove")
     if store is None:
-        with client_of(service_url(url)) as client:
+        with connect(service_url(url)) as client:
             client.untag(name)
         return
     address = store_of(store, url)
-    with client_of(address.service) as client:
+    with connect(address.service) as client:
         made = client.tag(name, address.ref, create=new)
     if as_json:
         print_json({"name": made.name, "store": made.store})
@@ -212,7 +212,7 @@ def rm(
 
 
 def _found(held: ExitStack, address: Address, wants_store: bool) -> _Removal:
-    client = held.enter_context(client_of(address.service))
+    client = held.enter_context(connect(address.service))
     is_store = wants_store or _ID.fullmatch(address.ref) is not None
     try:
         return _Removal(client, address.ref, client.store(address.ref), is_store)
@@ -281,7 +281,7 @@ def restore(
     Example: protoslice restore resnet50:3
     """
     address = store_of(store, url)
-    with client_of(address.service) as client:
+    with connect(address.service) as client:
         restored = client.restore(address.ref)
         at = Address(client.url, restored.store.id).page
     if as_json:
@@ -322,7 +322,7 @@ def log(  # noqa: PLR0913 - each is an option
         "subject": lambda change: change.subject[:12] if change.what.startswith("store.") else change.subject,
         "detail": _detail,
     }
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         changes = client.changes(every_space=every_space, subject=subject, who=who, what=what, since=since, until=until)
         print_items(changes, columns, as_json=as_json, limit=limit)
 

@@ -13,10 +13,9 @@ from typing import Annotated, Any, Final
 import typer
 
 from protoslice.cli.arrays import array_lines, reader_of
-from protoslice.cli.models.opening import opened_subject
 from protoslice.cli.models.output import BINARY, STDIO, write_content
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.subjects import Content, Subject
+from protoslice.cli.models.source import Content, ModelSource, open_source
 from protoslice.cli.options import FileName, Force, Json, Limit, MetaGraphTags, Out, SchemaFile, TypeName
 from protoslice.cli.progress import Progress
 from protoslice.cli.tables import note, print_items, print_json, print_pairs, print_table, say
@@ -86,27 +85,27 @@ def tensor(  # noqa: PLR0913 - each is an option
     if name_filter is not None and name is not None:
         raise InvalidInput("Use NAME or --filter, not both")
     name = name_filter if name is None else name
-    with opened_subject(file, root_type(type_name, schema_file), tags=tags_of(tags)) as subject:
+    with open_source(file, root_type(type_name, schema_file), tags=tags_of(tags)) as source:
         as_safetensors = out is not None and out.endswith(".safetensors")
         if out is not None and as_safetensors and slice_ is None and form is None and dtype is None:
             with Progress("writing") as progress:
-                content, omitted = subject.safetensors(name, strict=strict)
+                content, omitted = source.safetensors(name, strict=strict)
                 write_content(content, out, progress, force=force)
             _warn(omitted)
             return
         if as_safetensors and form is None:
             raise InvalidInput("A safetensors file holds whole tensors: leave out --slice and --dtype, or set --format")
         if name is not None and name_filter is None and "*" not in name:
-            with _suggesting(subject, name):
+            with _suggesting(source, name):
                 if form is None and out is None and not as_json:
-                    _print_tensor(subject, name, slice_)
+                    _print_tensor(source, name, slice_)
                     return
                 form = form or ("json" if as_json else "npy" if (out or "").endswith(".npy") else "raw")
-                content = subject.tensor(name, slice_, form)
+                content = source.tensor(name, slice_, form)
             _take(content, form, out, force=force)
             return
         _check_list(slice_, out)
-        rows = list(subject.tensors(name, dtype))
+        rows = list(source.tensors(name, dtype))
     if key is not None:
         rows.sort(key=key)
     damaged = [row.name for row in rows if row.problem is not None]
@@ -143,7 +142,7 @@ def _key(sort: str | None) -> Callable[[TensorEntry], Any] | None:
 
 
 @contextmanager
-def _suggesting(subject: Subject, name: str) -> Iterator[None]:
+def _suggesting(source: ModelSource, name: str) -> Iterator[None]:
     """Add similar names to the error for a tensor that does not exist; a name of several is bad input."""
     try:
         yield
@@ -151,17 +150,17 @@ def _suggesting(subject: Subject, name: str) -> Iterator[None]:
         raise InvalidInput(str(error)) from None
     except NotFound as error:
         with suppress(ProtosliceError):
-            if (hint := did_you_mean(name, (row.name for row in subject.tensors(None, None)))) is not None:
+            if (hint := did_you_mean(name, (row.name for row in source.tensors(None, None)))) is not None:
                 error.add_note(hint)
         raise
 
 
-def _print_tensor(subject: Subject, name: str, slice_: str | None) -> None:
+def _print_tensor(source: ModelSource, name: str, slice_: str | None) -> None:
     """Print the elements of a tensor or of a slice, of many only some, and statistics."""
-    entry: dict[str, Any] = json.loads(subject.tensor(name, None, "json").read())
+    entry: dict[str, Any] = json.loads(source.tensor(name, None, "json").read())
     dtype, shape = entry["dtype"], entry["shape"]
     if dtype == "STRING":
-        _take(subject.tensor(name, slice_, "json"), "json", None, force=False)
+        _take(source.tensor(name, slice_, "json"), "json", None, force=False)
         return
     chosen = whole(shape) if slice_ is None else parsed_slice(slice_, shape)
     if slice_ is not None and chosen.count > _MOST_PRINTED:
@@ -172,13 +171,13 @@ def _print_tensor(subject: Subject, name: str, slice_: str | None) -> None:
     size = "×".join(map(str, chosen.shape)) or "scalar"
     say(f"{entry['name']}{'' if slice_ is None else f'[{slice_}]'}  {dtype} {size}")
     if slice_ is None:
-        lines = array_lines(dtype, shape, lambda text: subject.tensor(name, text or None, "raw").read())
+        lines = array_lines(dtype, shape, lambda text: source.tensor(name, text or None, "raw").read())
     else:
-        data = subject.tensor(name, slice_, "raw").read()
+        data = source.tensor(name, slice_, "raw").read()
         lines = array_lines(dtype, chosen.shape, reader_of(data, chosen.shape))
     for line in lines:
         say(line)
-    found = subject.statistics(name, slice_, _SAMPLE)
+    found = source.statistics(name, slice_, _SAMPLE)
     sampled = "" if found.looked_at == found.elements else f"  ({found.looked_at} of {found.elements} elements)"
     figures = {"min": found.min, "max": found.max, "mean": found.mean, "std": found.deviation}
     said = [f"{what} {_figure(value)}" for what, value in figures.items() if value is not None]
@@ -244,14 +243,14 @@ def stats(  # noqa: PLR0913 - each is an option
 
     Example: protoslice stats model.onnx conv1.weight
     """
-    with opened_subject(file, root_type(type_name, schema_file), tags=tags_of(tags)) as subject:
+    with open_source(file, root_type(type_name, schema_file), tags=tags_of(tags)) as source:
         several = "*" in name
-        rows = list(subject.tensors(name, None)) if several else []
-        found, without = _all_statistics(subject, rows, slice_, sample)
+        rows = list(source.tensors(name, None)) if several else []
+        found, without = _all_statistics(source, rows, slice_, sample)
         if strict and without is not None:
             raise Unsupported(f"cannot compute statistics of all tensors, as --strict requires: {without}")
-        with _suggesting(subject, name):
-            found = found if several else [subject.statistics(name, slice_, sample)]
+        with _suggesting(source, name):
+            found = found if several else [source.statistics(name, slice_, sample)]
     if several:
         print_items(found, _STATISTICS, as_json=as_json, right=range(6))
     elif as_json:
@@ -262,7 +261,7 @@ def stats(  # noqa: PLR0913 - each is an option
 
 
 def _all_statistics(
-    subject: Subject, rows: Sequence[TensorEntry], slice_: str | None, sample: int | None
+    source: ModelSource, rows: Sequence[TensorEntry], slice_: str | None, sample: int | None
 ) -> tuple[list[TensorStatistics], Omitted | None]:
     """Statistics of the tensors that have any; the others have strings, or cannot be read."""
     found, without = list[TensorStatistics](), list[str]()
@@ -271,7 +270,7 @@ def _all_statistics(
             without.append(row.name)
             continue
         try:
-            found.append(subject.statistics(row.address, slice_, sample))
+            found.append(source.statistics(row.address, slice_, sample))
         except Unsupported:
             without.append(row.name)
     return found, Omitted.of(len(without), without)

@@ -18,9 +18,9 @@ from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.compared import chunks_like
 from protoslice.cli.models.files import opened, opened_model
 from protoslice.cli.models.output import STDIO
-from protoslice.cli.models.remote import client_of
+from protoslice.cli.models.remote import connect
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.source import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
 from protoslice.cli.progress import Progress
 from protoslice.cli.tables import print_json, say
@@ -59,8 +59,8 @@ def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile =
     Example: protoslice verify http://127.0.0.1:8000/v1/stores/resnet50:3
     """
     root = root_type(type_name, schema_file)
-    if is_address(file) and root.given:
-        raise Unsupported("--type and --schema are only for files: the type of a store is fixed when it is created")
+    if is_address(file):
+        root.check_unused()
     checks = list(_of_store(file) if is_address(file) else _of_file(file, root))
     bad = [check for check in checks if check.error is not None]
     if as_json:
@@ -92,7 +92,7 @@ def _told(checks: list[Check]) -> str:
 
 def _of_store(name: str) -> Iterator[Check]:
     address = address_of(name)
-    with client_of(address.service) as client:
+    with connect(address.service) as client:
         store = client.store(address.ref, names=False)
         chunks = list(client.chunks(store.id)) if store.chunks else []
         passed: list[str | None] = [None] * len(chunks)

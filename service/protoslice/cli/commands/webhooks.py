@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from protoslice.cli.models.remote import client_of
+from protoslice.cli.models.remote import connect
 from protoslice.cli.options import Json, SpaceUrl
 from protoslice.cli.tables import note, print_items, print_json, say
 from protoslice.facts import EventLetter, WebhookFacts
@@ -29,7 +29,7 @@ def put(
 
     Example: protoslice webhook put ci https://ci.example/hooks/models --event ref.set
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         made = client.put_webhook(name, receiver, events=event or ())
     if as_json:
         print_json(made)
@@ -43,7 +43,7 @@ def ls(url: SpaceUrl = None, as_json: Json = False) -> None:
 
     Example: protoslice webhook ls --url http://models.example/spaces/team
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         columns: dict[str, Callable[[WebhookFacts], object]] = {
             "name": lambda hook: hook.name,
             "receiver": lambda hook: hook.url,
@@ -64,7 +64,7 @@ def letters(
 
     Example: protoslice webhook letters ci --dead
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         columns: dict[str, Callable[[EventLetter], object]] = {
             "id": lambda event: event.id,
             "event": lambda event: event.type,
@@ -80,7 +80,7 @@ def redeliver(name: Name, url: SpaceUrl = None) -> None:
 
     Example: protoslice webhook redeliver ci
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         say(f"{client.redeliver(name)} events queued for delivery")
 
 
@@ -89,5 +89,5 @@ def rm(name: Name, url: SpaceUrl = None) -> None:
 
     Example: protoslice webhook rm ci
     """
-    with client_of(service_url(url)) as client:
+    with connect(service_url(url)) as client:
         client.remove_webhook(name)

@@ -10,8 +10,8 @@ from typing import Any, Final, Protocol
 
 from protoslice import _core, schema
 from protoslice.cli.models.files import NamedFiles, named_files
-from protoslice.cli.models.remote import client_of
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.remote import connect
+from protoslice.cli.models.source import RootType
 from protoslice.cli.progress import Progress
 from protoslice.comparing.differences import ComparedModel, steps_of_differences
 from protoslice.comparing.equality import Equality, PieceList, unverified_by
@@ -50,7 +50,7 @@ def open_both(names: tuple[str, str], root: RootType) -> Iterator[tuple[Compared
     with ExitStack() as held:
         for name in filter(is_address, dict.fromkeys(names)):
             address = address_of(name)
-            client = held.enter_context(client_of(address.service))
+            client = held.enter_context(connect(address.service))
             stores[name] = client, client.store(address.ref, names=False)
         other = next((store for _, store in stores.values()), None)
         for name in dict.fromkeys(names):

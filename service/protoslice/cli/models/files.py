@@ -1,4 +1,4 @@
-"""Files that verbs read: opened by name, or from standard input."""
+"""Files that commands read: models by name, standard input, files of rules; errors name the file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import cached_property
-from typing import IO, BinaryIO, cast
+from typing import IO, BinaryIO, Final, cast
 
+from protoslice import _core
 from protoslice._core import DEFAULT_FLOOR
 from protoslice.cli.models.output import STDIO, blaming
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.source import RootType
 from protoslice.cli.progress import Progress
-from protoslice.errors import ProtosliceError, Unsupported
+from protoslice.errors import CorruptModel, LimitExceeded, ProtosliceError, Unsupported
 from protoslice.library.indexing import SMALLEST_FLOOR
 from protoslice.library.models import LocalModel, open_files, root_in
 from protoslice.library.opening import open_proto
@@ -23,11 +24,13 @@ from protoslice.references import saying_what_was_tried
 from protoslice.sources.opening import files_at
 from protoslice.sources.source import FileSet, RangeSource
 
-_IN_MEMORY = 64 << 20
+_IN_MEMORY: Final = 64 << 20
+_LARGEST_RULES: Final = 64 << 10
+"""Bytes of a file of rules, comments included."""
 
 
 class NamedFiles:
-    """Files that a name of the command line means: those of a folder, or those beside the file `named`."""
+    """Files of a folder, or of the folder of the file `named`."""
 
     def __init__(self, name: str, files: FileSet, named: str | None, root: RootType) -> None:
         self.files = files
@@ -37,7 +40,7 @@ class NamedFiles:
 
     @cached_property
     def root(self) -> str:
-        """Path of the file that is named, or of the folder's root."""
+        """Path of the named file, or of the root of the folder."""
         if self.named:
             return self.named
         with Progress("Searching for the root file", unit="files") as progress:
@@ -45,9 +48,9 @@ class NamedFiles:
 
     @contextmanager
     def proto(self, *, close_look: bool = False) -> Iterator[Proto]:
-        """The proto in the root. Errors inside bear the name.
+        """Open the proto in the root; with `close_look`, small parts of a small file are listed too.
 
-        With `close_look`, small parts of a small file are listed too.
+        Errors inside name the file.
         """
         with errors_about(self._name):
             source = self.files[self.root]
@@ -57,19 +60,19 @@ class NamedFiles:
 
     @contextmanager
     def model(self) -> Iterator[LocalModel]:
-        """The model that the root is of. Errors inside bear the name."""
+        """Open the model. Errors inside name the file."""
         with errors_about(self._name), self.open_model() as model:
             yield model
 
     def open_model(self) -> LocalModel:
-        """The model, which the caller closes; errors of opening it bear the name, later ones do not."""
+        """Open the model, which the caller closes. Errors of opening name the file, later ones do not."""
         with errors_about(self._name), Progress("indexing") as progress:
             return open_files(self.files, self.root, self._type.name, types=self._type.types, progress=progress.up_to)
 
 
 @contextmanager
 def named_files(name: str, root: RootType) -> Iterator[NamedFiles]:
-    """The place of the path or URI `name`, closed in the end; `Unsupported` for a stream."""
+    """Open the files at the path or URI `name`. Raise `Unsupported` for a stream."""
     if is_stream(name):
         raise Unsupported(
             f"{name} is a stream, so other files of the model cannot be found: pass a file or a directory"
@@ -82,9 +85,9 @@ def named_files(name: str, root: RootType) -> Iterator[NamedFiles]:
 
 @contextmanager
 def opened(name: str, root: RootType) -> Iterator[Proto]:
-    """The proto in the file or at the URI `name`, or the root of a folder.
+    """Open the proto in the file or at the URI `name`, or the root of a folder.
 
-    `-` is standard input, which is kept in a temporary file while it is worked on.
+    `-` is standard input, which is copied to a temporary file.
     """
     if is_stream(name):
         with spooled(name) as spool, errors_about(name), _indexed(spool, root, DEFAULT_FLOOR) as proto:
@@ -96,13 +99,13 @@ def opened(name: str, root: RootType) -> Iterator[Proto]:
 
 @contextmanager
 def opened_model(name: str, root: RootType) -> Iterator[LocalModel]:
-    """The model in the file or folder `name`. Errors inside say which it is."""
+    """Open the model in the file or folder `name`. Errors inside name it."""
     with named_files(name, root) as place, place.model() as model:
         yield model
 
 
 def is_stream(name: str) -> bool:
-    """True for standard input, and for a pipe or a device with a name."""
+    """Return True for standard input, and for a pipe or a device."""
     return name == STDIO or (os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name))
 
 
@@ -116,7 +119,7 @@ def _indexed(source: RangeSource | BinaryIO, root: RootType, floor: int) -> Iter
 
 @contextmanager
 def spooled(name: str) -> Iterator[BinaryIO]:
-    """Bytes of a stream, in a temporary file."""
+    """Copy a stream to a temporary file."""
     with tempfile.SpooledTemporaryFile(_IN_MEMORY) as spool:
         if name == STDIO:
             _spool(sys.stdin.buffer, spool)
@@ -135,7 +138,7 @@ def _spool(stream: BinaryIO, spool: IO[bytes]) -> None:
 
 @contextmanager
 def errors_about(name: str) -> Iterator[None]:
-    """Errors inside say which file they are about."""
+    """Name the file in errors inside."""
     shown = "standard input" if name == STDIO else name
     try:
         with saying_what_was_tried(name):
@@ -147,5 +150,24 @@ def errors_about(name: str) -> Iterator[None]:
 
 
 def _floor(size: int) -> int:
-    """Least size of messages to be told apart: the smaller the file, the closer the look."""
+    """Return the size of the smallest messages that are listed: smaller for small files."""
     return min(DEFAULT_FLOOR, max(SMALLEST_FLOOR, size // 1000))
+
+
+def rules_in(name: str | None) -> tuple[str, ...]:
+    """Return the rules in the file `name`, one a line, in canonical form; none for None.
+
+    Lines may be blank or comments after `#`. Errors name the file and the rule.
+    """
+    if name is None:
+        return ()
+    with errors_about(name), open(name, "rb") as file:
+        data = file.read(_LARGEST_RULES + 1)
+        if len(data) > _LARGEST_RULES:
+            raise LimitExceeded(f"The rules file is too large: at most {_LARGEST_RULES} bytes")
+        try:
+            lines = data.decode().splitlines()
+        except UnicodeDecodeError as error:
+            raise CorruptModel("The rules file is not UTF-8", error.start) from error
+        stripped = (line.strip() for line in lines)
+        return tuple(_core.Plan.rules([line for line in stripped if line and not line.startswith("#")]))

@@ -1,20 +1,18 @@
-"""Models in files, local or at a URI, as the verbs see them."""
+"""A model in files, local or at a URI."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from heapq import nlargest
 from itertools import chain, islice
 from typing import Final
 
-from protoslice.cli.models.extent import Extent, extent_of
 from protoslice.cli.models.files import NamedFiles, errors_about, is_stream, named_files, opened
-from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.source import ChunkPolicy, ModelSource, PathContent, RootType, TreeListing
 from protoslice.concurrency import finish
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.detection import look_at
@@ -46,33 +44,21 @@ _INTO_RECORDS: Final = re.compile(r"records(\[|$)")
 _SHOWN_SHARE = 0.001
 
 
-class LocalSubject(Subject):
+class LocalModelSource(ModelSource):
     """The proto in a file, and the model that it is the root of."""
 
     def __init__(
-        self, name: str, root: RootType, close_look: bool, held: ExitStack, tags: Sequence[str] | None = None
+        self, name: str, root: RootType, held: ExitStack, *, close_look: bool, tags: Sequence[str] | None
     ) -> None:
-        self._tags = tags
         self._name = name
         self._type = root
-        self._close_look = close_look
         self._held = held
-
-    @classmethod
-    @contextmanager
-    def opened(
-        cls, name: str, root: RootType, *, close_look: bool = False, tags: Sequence[str] | None = None
-    ) -> Iterator[LocalSubject]:
-        """The subject in the file `name`, closed in the end; a directory counts for its tensors.
-
-        With `tags`, its tensors are those of one meta graph.
-        """
-        with ExitStack() as held:
-            yield cls(name, root, close_look, held, tags)
+        self._close_look = close_look
+        self._tags = tags
 
     @cached_property
     def proto(self) -> Proto:
-        """The proto of the model's root."""
+        """Return the proto of the model's root."""
         if is_stream(self._name):
             return self._held.enter_context(opened(self._name, self._type))
         return self._held.enter_context(self._place.proto(close_look=self._close_look))
@@ -94,11 +80,11 @@ class LocalSubject(Subject):
                 raise
             return told
         biggest = [part for part in proto.largest(_BIGGEST) if part.size >= proto.size * _SHOWN_SHARE]
-        extent = self._extent()
+        files = self._files()
         return {
             "file": self._name,
             "type": proto.type,
-            **asdict(extent),
+            **asdict(files),
             "proto_size": proto.size,
             "form": proto.form,
             "chunks": len(proto.chunks),
@@ -121,13 +107,13 @@ class LocalSubject(Subject):
     def graph(self, query: GraphQuery) -> Neighbourhood:
         return self._model.graph(query)
 
-    def _extent(self) -> Extent:
+    def _files(self) -> ModelFiles:
         proto = self.proto
         with errors_about(self._name):
             if is_stream(self._name):  # of standard input nothing is known but the proto
-                return extent_of(None, model_around(proto, {}, self._name), proto.sources[0].size)
+                return files_of(None, model_around(proto, {}, self._name), proto.sources[0].size)
             around = model_around(proto, self._place.files, self._place.root)
-            return extent_of(self._place, around, proto.sources[0].size)
+            return files_of(self._place, around, proto.sources[0].size)
 
     def _facts_of_tensors(self) -> dict[str, object] | None:
         """Facts about a root that is no proto, such as the index of a bundle; None for one without tensors."""
@@ -139,7 +125,7 @@ class LocalSubject(Subject):
         return {
             "file": self._name,
             "type": model.type,
-            **asdict(extent_of(self._place, self._model, model.files[model.root].size)),
+            **asdict(files_of(self._place, self._model, model.files[model.root].size)),
             "proto_size": None,
             "form": "other",
             "chunks": 0,
@@ -256,6 +242,42 @@ class LocalSubject(Subject):
         data = file.finish()
         refuse(file.omitted, strict)
         return data, file.omitted
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFile:
+    """One file of a model."""
+
+    path: str
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFiles:
+    """The files of a model."""
+
+    size: int
+    """Bytes of all files."""
+    root: str
+    root_size: int
+    files: tuple[ModelFile, ...]
+    """The root first."""
+    missing: tuple[str, ...]
+    """Files that the model refers to and that do not exist."""
+    folder: Mapping[str, int] | None
+    """Number and size of all files of the folder; None if the model was named by its file."""
+
+
+def files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> ModelFiles:
+    """Return the files of `model`, its root first; `place` is where it was opened, if not a stream."""
+    root, report = model.model.root, finish(report_job(model.model, most=None))
+    others = (ModelFile(path, model.model.files[path].size) for path in report.files if path != root)
+    parts = (ModelFile(root, root_size), *others)
+    folder = None
+    if place is not None and place.named is None:
+        sizes = [place.files.size_of(path) for path in place.files]
+        folder = {"files": len(sizes), "size": sum(sizes)}
+    return ModelFiles(sum(part.size for part in parts), root, root_size, parts, report.missing, folder)
 
 
 def _details(tensor: Tensor) -> Mapping[str, object]:

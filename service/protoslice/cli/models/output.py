@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import BinaryIO, Final, cast
 
-from protoslice.cli.models.subjects import Content
+from protoslice.cli.models.source import Content
 from protoslice.cli.progress import Progress
 from protoslice.cli.tables import say
 from protoslice.errors import Conflict, InvalidInput, NotFound, Unsupported

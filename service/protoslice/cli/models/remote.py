@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from protoslice.cli.models.subjects import ChunkPolicy, PathContent, Subject, TreeListing
+from protoslice.cli.models.source import ChunkPolicy, ModelSource, PathContent, TreeListing
 from protoslice.cli.tables import utc
 from protoslice.credentials import end_of
 from protoslice.defaults import CONNECTIONS
@@ -24,7 +24,7 @@ from protoslice.tensors.omitted import HEADER, Omitted
 
 
 @contextmanager
-def client_of(
+def connect(
     service: str,
     cache: Path | None = None,
     parallel: int = CONNECTIONS,
@@ -96,8 +96,8 @@ class RemoteContent:
         return map(memoryview, self._source.parts(0, CONNECTIONS))
 
 
-class RemoteSubject(Subject):
-    """Store on a service, as a subject of the verbs."""
+class RemoteModelSource(ModelSource):
+    """A store on a service."""
 
     def __init__(self, client: Any, address: Address, tags: Sequence[str] | None = None) -> None:
         self._client = client
@@ -106,10 +106,10 @@ class RemoteSubject(Subject):
 
     @classmethod
     @contextmanager
-    def opened(cls, name: str, tags: Sequence[str] | None = None) -> Iterator[RemoteSubject]:
+    def opened(cls, name: str, tags: Sequence[str] | None = None) -> Iterator[RemoteModelSource]:
         """The store that `name` means; with `tags`, its tensors are those of one meta graph."""
         address = address_of(name)
-        with client_of(address.service) as client:
+        with connect(address.service) as client:
             try:
                 yield cls(client, address, tags)
             except NotFound as error:
@@ -127,7 +127,7 @@ class RemoteSubject(Subject):
         return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
-        """See `Subject.rules`; those that the store was made by."""
+        """See `ModelSource.rules`; those that the store was made by."""
         rules: tuple[str, ...] = self._client.store(self._ref, names=False).rules
         return rules
 

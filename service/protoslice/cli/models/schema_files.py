@@ -11,7 +11,7 @@ from typing import Final
 
 from protoslice import schema
 from protoslice.cli.models.files import errors_about
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.source import RootType
 from protoslice.errors import CorruptModel, LimitExceeded, NotFound, Unsupported
 from protoslice.schema.types import MAX_BYTES
 from protoslice.sources.opening import as_source, opened_by

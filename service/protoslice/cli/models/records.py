@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 from protoslice import _core, schema, varints
 from protoslice.cli.models.files import errors_about, is_stream, spooled
-from protoslice.cli.models.remote import RemoteContent, client_of
-from protoslice.cli.models.subjects import Content
-from protoslice.cli.models.types import RootType
+from protoslice.cli.models.remote import RemoteContent, connect
+from protoslice.cli.models.source import Content, RootType
 from protoslice.cli.progress import Progress
 from protoslice.concurrency import finish
 from protoslice.errors import NotFound, Unsupported
@@ -52,13 +51,13 @@ class Stream(Protocol):
 
 
 @contextmanager
-def opened_stream(name: str, file: str | None, framing: str | None, root: RootType) -> Iterator[Stream]:
+def open_stream(name: str, file: str | None, framing: str | None, root: RootType) -> Iterator[Stream]:
     """The stream that `name` means: a local file, a folder of shards, a URI, or one in a store."""
     if is_address(name):
         if root.types is not None:
             raise Unsupported("--schema is only for files: the service already has the types of a store's records")
         address = address_of(name)
-        with client_of(address.service) as client:
+        with connect(address.service) as client:
             yield _RemoteStream(client, address.ref, file, framing, root.name)
         return
     if file is not None:
