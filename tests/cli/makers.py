@@ -162,6 +162,25 @@ def rules(folder: Path) -> None:
     (folder / "rules.txt").write_text("\n".join([*lines, ""]))
 
 
+COMMIT: Final = r"""#!/bin/bash
+set -e
+send() { curl -sSf -o /dev/null -H "content-type: application/$1" --data-binary @- "$PROTOSLICE_URL/api/$2"; }
+printf '{"organization": "%s", "name": "%s"}' "${1%/*}" "${1#*/}" | send json repos/create
+if [ "$2" ]; then
+    file='{"key": "file", "value": {"path": "%s", "encoding": "base64", "content": "%s"}}\n'
+    head='{"key": "header", "value": {"summary": "a", "description": ""}}\n'
+    printf "$head$file" "$2" "$(base64 -w0 "$2")" | send x-ndjson "models/$1/commit/main"
+fi
+"""
+
+
+@maker
+def hub(folder: Path) -> None:
+    """Write the script `commit ORGANIZATION/NAME [FILE]`, to make a repository of the hub with a file."""
+    (folder / "commit").write_text(COMMIT)
+    (folder / "commit").chmod(0o755)
+
+
 @maker
 def omitted(folder: Path) -> None:
     """Write `omitted.onnx`, with a good tensor, one of strings, and one whose file is missing."""

@@ -6,10 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
-
-from protoslice.client import Client
 
 VALUE = 'node[1].attr["value"].tensor.tensor_content'
 
@@ -40,23 +37,6 @@ def test_folders_go_as_they_are(call: Any, model: Path, tmp_path: Path) -> None:
     call("pull", f"@{told['store']['id'][:16]}", tmp_path / "back")
     assert (tmp_path / "back" / "assets" / "words.txt").read_text() == "word\n"
     assert (tmp_path / "back" / "graph.pb").read_bytes() == model.read_bytes()
-
-
-def test_stores_are_listed_named_and_removed(call: Any, service: str) -> None:
-    with Client(service) as client:
-        made = client.push(b"\x0a\x02ab", filename="small.pb").store.id
-    tagged = json.loads(call("tag", "small:1", f"@{made}", "--json").stdout)
-    assert tagged == {"name": "small:1", "store": made}
-    call("tag", "small:2", "@small:1", "--url", service, url="http://127.0.0.1:9")
-    (listed,) = json.loads(call("ls", "--tag", "small", "--json").stdout)
-    assert (listed["id"], sorted(listed["tags"])) == (made, ["small:1", "small:2"])
-    assert made[:12] in call("ls", "--url", service).stdout
-    call("tag", "small:1", "--remove")
-    assert json.loads(call("info", "@small:2", "--json").stdout)["tags"] == ["small:2"]
-    call("rm", "small:2")
-    call("rm", f"@{made}")
-    assert "@small:2" not in call("ls").stdout
-    call("info", f"@{made}", code=4)
 
 
 @pytest.mark.parametrize(
@@ -183,19 +163,3 @@ def test_a_folder_without_a_proto_is_kept_as_files(call: Any, tmp_path: Path) ->
         found = json.loads(call("diff", same, tmp_path / "other", "--json", code=8).stdout)["differences"]
         assert [(each["what"], each["path"], each["change"]) for each in found] == [("file", "notes.txt", "changed")]
     assert "none of the 2 files is in a supported format" in call("info", tmp_path / "one", code=4).stderr
-
-
-def test_sign_on_an_open_service_prints_the_plain_url(call: Any, service: str, store: str, model: Path) -> None:
-    done = call("sign", store, "files/graph.pb")
-    assert done.stdout == f"{service}/v1/stores/model%3A1/files/graph.pb\n"
-    assert "This service is open; share the URL directly" in done.stderr
-    assert httpx.get(done.stdout.strip()).content == model.read_bytes()
-    assert call("sign", "model:1", "--url", service, url="").stdout == f"{service}/v1/stores/model%3A1\n"
-
-
-def test_push_prints_an_address_that_opens_in_a_browser(call: Any, model: Path) -> None:
-    at = call("push", model).stdout.strip()
-    # Where the page is not built, JSON answers: the accept field is that of a browser.
-    shown = httpx.get(at, headers={"accept": "text/html,*/*;q=0.8"}, follow_redirects=True)
-    assert shown.status_code == 200
-    assert "/m/" in at
