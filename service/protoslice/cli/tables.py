@@ -44,6 +44,21 @@ def _escape(c: str) -> str:
     )
 
 
+def counted(count: int, what: str) -> str:
+    """Return a number of things: `1 chunk`, `2 chunks`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
+def shape_text(shape: Sequence[int] | None) -> str:
+    """Return the shape of a tensor: `3×224`, `scalar`, or `?` for None."""
+    return "?" if shape is None else "×".join(map(str, shape)) or "scalar"
+
+
+def exact_size(size: int) -> str:
+    """Return a size with its bytes: `1.2 KiB (1229 bytes)`."""
+    return f"{format_size(size)} ({size} bytes)"
+
+
 def say(line: str = "", file: TextIO | None = None) -> None:
     """Print one line, on standard output unless `file` is given."""
     print(escaped(line), file=file)

@@ -14,7 +14,7 @@ import typer
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.remote import connect
 from protoslice.cli.options import DatabaseUrl, Json, SpaceUrl, StorageUri, open_service, service_settings
-from protoslice.cli.tables import agreed, note, print_items, print_json, print_pairs, say
+from protoslice.cli.tables import agreed, counted, note, print_items, print_json, print_pairs, say
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.references import service_url, store_of
 from protoslice.sizes import format_size, parse_size
@@ -193,7 +193,7 @@ def remove_space(
             found = next((each for each in client.space_usage() if each.name == name), None)
             if found is None:
                 raise NotFound(f"No space {name!r}")
-            held = f"{found.stores} store{'' if found.stores == 1 else 's'} ({format_size(found.stored_bytes)})"
+            held = f"{counted(found.stores, 'store')} ({format_size(found.stored_bytes)})"
             if not agreed(
                 f"remove space {name} with {held} and all names?",
                 f"Space {name} would be removed with {held} and all names: pass --yes to remove it",

@@ -11,7 +11,7 @@ import typer
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.options import DatabaseUrl, Json, StorageUri, open_service, service_settings
 from protoslice.cli.progress import Progress
-from protoslice.cli.tables import note, print_json, say
+from protoslice.cli.tables import counted, note, print_json, say
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
 from protoslice.uris import parse_location
@@ -47,7 +47,7 @@ def backup(
     else:
         say(f"snapshot {done.snapshot}: {_copied(done)}")
         if done.deleted:
-            say(f"{_objects(done.deleted)} deleted that no snapshot needs")
+            say(f"{counted(done.deleted, 'object')} deleted that no snapshot needs")
     _end_of("missing from the storage", done.missing)
 
 
@@ -111,10 +111,10 @@ def check(
     else:
         stores = f", {found.stores} stores read" if read else ""
         verdict = "" if found.missing or found.damaged else "OK: "
-        say(f"{verdict}{_objects(found.objects)} checked{stores}")
+        say(f"{verdict}{counted(found.objects, 'object')} checked{stores}")
         if found.unknown:
             what = "deleted" if delete_unknown else "left; --delete-unknown deletes them"
-            say(f"{_objects(len(found.unknown))} that the database does not have: {what}")
+            say(f"{counted(len(found.unknown), 'object')} that the database does not have: {what}")
     _end_of("damaged stores", found.damaged, fails=False)
     _end_of("missing or incomplete", found.missing, fails=False)
     if found.missing or found.damaged:
@@ -207,11 +207,7 @@ def _opened_target(settings: Settings, uri: str) -> Storage:
 
 
 def _copied(done: Copied) -> str:
-    return f"{_objects(done.objects)} copied ({format_size(done.bytes)}), {done.kept} were there"
-
-
-def _objects(count: int) -> str:
-    return f"{count} object{'' if count == 1 else 's'}"
+    return f"{counted(done.objects, 'object')} copied ({format_size(done.bytes)}), {done.kept} were there"
 
 
 def _end_of(what: str, found: Sequence[str], *, fails: bool = True) -> None:

@@ -19,7 +19,7 @@ from protoslice.cli.models.remote import connect
 from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.source import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
-from protoslice.cli.tables import Colour, note, print_json, print_table, say
+from protoslice.cli.tables import Colour, counted, note, print_json, print_table, say
 from protoslice.comparing.pairs import delta_job
 from protoslice.concurrency import finish
 from protoslice.errors import ProtosliceError
@@ -143,7 +143,7 @@ def _distance(delta: TensorDelta) -> float:
 
 def _counted(found: list[Difference]) -> str:
     counts = Counter((each.what, each.change) for each in found)
-    return ", ".join(f"{count} {what}{'' if count == 1 else 's'} {change}" for (what, change), count in counts.items())
+    return ", ".join(f"{counted(count, what)} {change}" for (what, change), count in counts.items())
 
 
 def _show(found: list[Difference], limit: int, delta_of: DeltaOf) -> None:

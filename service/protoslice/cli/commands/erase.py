@@ -15,7 +15,7 @@ import typer
 
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.options import DatabaseUrl, Json, StorageUri, open_service, service_settings
-from protoslice.cli.tables import agreed, note, print_json, print_table, say
+from protoslice.cli.tables import agreed, counted, note, print_json, print_table, say
 from protoslice.errors import InvalidInput, NotFound
 from protoslice.sizes import format_size
 
@@ -93,7 +93,7 @@ def _show(found: Sequence[Erasable]) -> None:
     rows = []
     for each in found:
         if each.stores:
-            objects = f"{each.objects} object{'' if each.objects == 1 else 's'}"
+            objects = counted(each.objects, "object")
             rows.append([each.space, "store", f"{each.digest} ({format_size(each.size)}, {objects})"])
         rows += [[each.space, "name", name] for name in each.names]
     print_table(["space", "erases", ""], rows)

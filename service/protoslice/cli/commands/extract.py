@@ -31,7 +31,7 @@ from protoslice.cli.options import (
     TypeName,
 )
 from protoslice.cli.progress import Progress
-from protoslice.cli.tables import escaped, note, print_files, print_json, say
+from protoslice.cli.tables import counted, escaped, note, print_files, print_json, say
 from protoslice.concurrency import finish
 from protoslice.defaults import LARGEST_MESSAGE
 from protoslice.errors import NotFound, ProtosliceError, Unsupported
@@ -196,7 +196,7 @@ def split(  # noqa: PLR0913 - each is an option
         if as_json:
             print_json({"file": out, "size": rope.size, "chunks": len(parts)})
         else:
-            say(f"{out}: {format_size(rope.size)} in {len(parts)} chunk{'' if len(parts) == 1 else 's'}")
+            say(f"{out}: {format_size(rope.size)} in {counted(len(parts), 'chunk')}")
 
 
 def _name_external(file: str, root: RootType) -> None:

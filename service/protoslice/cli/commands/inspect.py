@@ -15,13 +15,16 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.source import ChunkPolicy, ModelSource, open_source
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
 from protoslice.cli.tables import (
+    counted,
     escaped,
+    exact_size,
     note,
     print_items,
     print_json,
     print_pairs,
     print_table,
     say,
+    shape_text,
     shorten,
     utc,
     width,
@@ -113,7 +116,7 @@ def _show_file(facts: dict[str, Any]) -> None:
     pairs += [("bundle", _bundle(**facts["bundle"]))] if facts.get("bundle") else []
     if is_proto:
         form, becomes = _FORMS[facts["form"]]
-        pairs += [("proto", f"{_bytes(proto_size)}, {becomes}")] if becomes else []
+        pairs += [("proto", f"{exact_size(proto_size)}, {becomes}")] if becomes else []
         pairs += [
             ("form", form),
             ("chunks", f"{facts['chunks']} ({_planned(facts)})"),
@@ -166,14 +169,14 @@ def _show_largest(facts: dict[str, Any]) -> None:
         "size": lambda each: format_size(each.size or 0),
         "share": lambda each: f"{100 * (each.size or 0) / sizes:.1f} %",
         "dtype": lambda each: each.dtype or "?",
-        "shape": lambda each: "?" if each.shape is None else "×".join(map(str, each.shape)) or "scalar",
+        "shape": lambda each: shape_text(each.shape),
         "largest tensors": lambda each: each.name or each.address,
     }
     print_items(facts["largest"], columns, as_json=False, right=(0, 1))
 
 
 def _bundle(shards: int, endianness: str, version: int) -> str:
-    return f"{shards} shard{'' if shards == 1 else 's'}, {endianness}-endian, version {version}"
+    return f"{counted(shards, 'shard')}, {endianness}-endian, version {version}"
 
 
 def _planned(facts: dict[str, Any]) -> str:
@@ -190,7 +193,7 @@ def _of_store(facts: dict[str, Any]) -> str:
 
 def _show_biggest(biggest: list[dict[str, Any]], proto_size: int) -> None:
     rows = [
-        [format_size(part["size"]), f"{100 * part['size'] / max(proto_size, 1):.1f} %", _counted(**part)]
+        [format_size(part["size"]), f"{100 * part['size'] / max(proto_size, 1):.1f} %", _small_parts(**part)]
         for part in biggest
     ]
     print_table(["size", "share", "largest parts"], rows, right=(0, 1))
@@ -199,16 +202,12 @@ def _show_biggest(biggest: list[dict[str, Any]], proto_size: int) -> None:
 def _sizes(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The size of all files; of several also that of the root, where there is one."""
     count = len(facts["files"])
-    rows = [("size", f"{_bytes(facts['size'])}{'' if count == 1 else f' in {count} files'}")]
+    rows = [("size", f"{exact_size(facts['size'])}{'' if count == 1 else f' in {count} files'}")]
     if count > 1 and facts["root"] is not None:
-        rows.append(("root", f"{facts['root']}: {_bytes(facts['root_size'])}"))
+        rows.append(("root", f"{facts['root']}: {exact_size(facts['root_size'])}"))
     if (folder := facts.get("folder")) and folder["files"] > count:
-        rows.append(("folder", f"{_bytes(folder['size'])} in {folder['files']} files"))
+        rows.append(("folder", f"{exact_size(folder['size'])} in {folder['files']} files"))
     return rows
-
-
-def _bytes(size: int) -> str:
-    return f"{format_size(size)} ({size} bytes)"
 
 
 def _show_store(facts: dict[str, Any]) -> None:
@@ -231,7 +230,7 @@ def _show_store(facts: dict[str, Any]) -> None:
         _show_largest(facts)
 
 
-def _counted(path: str, count: int | None, size: int) -> str:
+def _small_parts(path: str, count: int | None, size: int) -> str:
     return path if count is None else f"{path} ({count} small elements)"
 
 
@@ -362,7 +361,7 @@ def _in_order(found: Neighbourhood) -> list[GraphNode]:
 def _node_row(found: Neighbourhood, node: GraphNode) -> list[str]:
     names = {each.path: each.name or each.path.rpartition(".")[2] for each in found.nodes}
     sources = ", ".join(dict.fromkeys(names[edge.source] for edge in found.edges if edge.target == node.path))
-    more = f"{node.more} link{'' if node.more == 1 else 's'}" if node.more else ""
+    more = counted(node.more, "link") if node.more else ""
     return [str(node.hops), names[node.path], node.op, sources, ", ".join(node.weights), more, node.path]
 
 

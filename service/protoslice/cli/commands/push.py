@@ -17,7 +17,7 @@ from protoslice.cli.models.remote import connect
 from protoslice.cli.models.source import RootType
 from protoslice.cli.options import Json, MaxChunk, MinChunk, RulesFile, ServiceUrl, TypeName
 from protoslice.cli.progress import Progress
-from protoslice.cli.tables import note, print_json, say
+from protoslice.cli.tables import counted, note, print_json, say
 from protoslice.errors import InvalidInput, NotFound, UnsoundModel, Unsupported
 from protoslice.references import Address, is_address, ref_on, service_url
 from protoslice.sizes import format_size, parse_size
@@ -163,6 +163,4 @@ def _kind(store: Any) -> str:
 
 
 def _tensors(count: int | None) -> str:
-    if count is None:
-        return "no tensors in a known format"
-    return f"{count} tensor{'' if count == 1 else 's'}"
+    return "no tensors in a known format" if count is None else counted(count, "tensor")

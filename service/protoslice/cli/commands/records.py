@@ -16,11 +16,10 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.source import Content, RootType
 from protoslice.cli.options import Force, Json, Out, SchemaFile, TypeName
 from protoslice.cli.progress import Progress
-from protoslice.cli.tables import escaped, print_json, print_pairs
+from protoslice.cli.tables import escaped, exact_size, print_json, print_pairs
 from protoslice.errors import CorruptModel, InvalidInput, Unsupported
 from protoslice.facts import RecordsSummary
 from protoslice.schema.rendering import render
-from protoslice.sizes import format_size
 from protoslice.streams.framing import FRAMINGS
 from protoslice.streams.selection import WHOLE, RecordChoice, RecordPart
 
@@ -205,4 +204,4 @@ def _summarize(summary: RecordsSummary, as_json: bool) -> None:
         return
     unknown = "unknown (use --type to see fields)"
     pairs = [("framing", summary.framing), ("type", summary.type or unknown), ("records", str(summary.count))]
-    print_pairs([*pairs, ("size", f"{format_size(summary.size)} ({summary.size} bytes)")])
+    print_pairs([*pairs, ("size", exact_size(summary.size))])

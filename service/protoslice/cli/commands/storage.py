@@ -12,7 +12,7 @@ import typer
 
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.options import Json, StorageUri, open_service, service_settings
-from protoslice.cli.tables import print_items, print_json, print_pairs, print_table, say
+from protoslice.cli.tables import counted, print_items, print_json, print_pairs, print_table, say
 from protoslice.errors import StorageUnavailable
 from protoslice.sizes import format_size
 
@@ -72,14 +72,14 @@ def gc(
     if as_json:
         print_json(asdict(report) | {"dry_run": dry_run})
         return
-    objects = f"{_counted(report.objects, 'object')} ({format_size(report.bytes)})"
-    stores = _counted(report.stores, "deleted store")
+    objects = f"{counted(report.objects, 'object')} ({format_size(report.bytes)})"
+    stores = counted(report.stores, "deleted store")
     if dry_run:
         say(f"would be removed: {objects}, {stores}")
         return
-    say(f"removed: {objects}, {stores}, {_counted(report.leftovers, 'leftover')} of interrupted uploads")
+    say(f"removed: {objects}, {stores}, {counted(report.leftovers, 'leftover')} of interrupted uploads")
     minutes = round(settings.deletion_delay_seconds / 60)
-    say(f"bytes of {_counted(report.deleted, 'object')} deleted; those of others follow after {minutes} minutes")
+    say(f"bytes of {counted(report.deleted, 'object')} deleted; those of others follow after {minutes} minutes")
 
 
 async def _collect(settings: Settings, grace_seconds: float, unfinished_seconds: float, dry_run: bool) -> GarbageReport:
@@ -99,10 +99,6 @@ async def _collect(settings: Settings, grace_seconds: float, unfinished_seconds:
             delay_seconds=settings.deletion_delay_seconds,
             dry_run=dry_run,
         )
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def check(

@@ -18,7 +18,7 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.source import Content, ModelSource, open_source
 from protoslice.cli.options import FileName, Force, Json, Limit, MetaGraphTags, Out, SchemaFile, TypeName
 from protoslice.cli.progress import Progress
-from protoslice.cli.tables import note, print_items, print_json, print_pairs, print_table, say
+from protoslice.cli.tables import note, print_items, print_json, print_pairs, print_table, say, shape_text
 from protoslice.errors import Conflict, InvalidInput, NotFound, ProtosliceError, Unsupported
 from protoslice.facts import Histogram, TensorEntry, TensorStatistics
 from protoslice.sizes import format_size
@@ -168,7 +168,7 @@ def _print_tensor(source: ModelSource, name: str, slice_: str | None) -> None:
             f"The slice has {chosen.count} elements, but at most {_MOST_PRINTED} are printed: "
             "choose fewer, or use -o FILE"
         )
-    size = "×".join(map(str, chosen.shape)) or "scalar"
+    size = shape_text(chosen.shape)
     say(f"{entry['name']}{'' if slice_ is None else f'[{slice_}]'}  {dtype} {size}")
     if slice_ is None:
         lines = array_lines(dtype, shape, lambda text: source.tensor(name, text or None, "raw").read())
@@ -204,7 +204,7 @@ def _list(rows: list[TensorEntry], *, as_json: bool) -> None:
     counts = Counter(row.name for row in rows)
     columns: dict[str, Callable[[TensorEntry], object]] = {
         "dtype": lambda row: row.dtype or "?",
-        "shape": lambda row: "?" if row.shape is None else "×".join(map(str, row.shape)) or "scalar",
+        "shape": lambda row: shape_text(row.shape),
         "size": lambda row: None if row.size is None else format_size(row.size),
         "name": lambda row: row.name if counts[row.name] == 1 else f"{row.name} ({row.address})",
     }
@@ -282,7 +282,7 @@ def _show_statistics(found: TensorStatistics) -> None:
     print_pairs(
         [
             ("tensor", found.name),
-            ("type", f"{found.dtype} {'×'.join(map(str, found.shape)) or 'scalar'}"),
+            ("type", f"{found.dtype} {shape_text(found.shape)}"),
             ("elements", f"{found.elements}, {looked_at} examined"),
             ("min", _figure(found.min)),
             ("max", _figure(found.max)),

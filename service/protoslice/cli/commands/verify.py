@@ -23,7 +23,7 @@ from protoslice.cli.models.schema_files import root_type
 from protoslice.cli.models.source import RootType
 from protoslice.cli.options import FileName, Json, SchemaFile, TypeName
 from protoslice.cli.progress import Progress
-from protoslice.cli.tables import print_json, say
+from protoslice.cli.tables import counted, print_json, say
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import Conflict, CorruptModel, IntegrityError, NotFound, ProtosliceError, Unsupported
 from protoslice.formats.report import comparing
@@ -85,7 +85,7 @@ def _told(checks: list[Check]) -> str:
     bad = sum(check.error is not None for check in checks)
     if without == len(checks):
         return "well-formed, but has no checksums to verify (stores on a service have them)"
-    verified = ", ".join(f"{count} {what}{'' if count == 1 else 's'}" for what, count in counts.items()) or "nothing"
+    verified = ", ".join(counted(count, what) for what, count in counts.items()) or "nothing"
     more = f"; {without} without checksum" if without else ""
     return f"{f'{bad} damaged' if bad else 'OK'}: {verified} verified ({format_size(size)}){more}"
 
