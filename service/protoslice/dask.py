@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, Unpack
 
 from protoslice.client import Client
-from protoslice.client.client import ClientOptions
+from protoslice.client.options import ClientOptions
 from protoslice.errors import named_options
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from protoslice.client import Client
-from protoslice.client.client import ClientOptions
+from protoslice.client.options import ClientOptions
 from protoslice.errors import named_options
 from protoslice.facts import RecordsSummary
 

@@ -18,7 +18,7 @@ from tests.support.serve import LiveServer
 import protoslice
 from protoslice import schema
 from protoslice.client import AsyncClient, Client
-from protoslice.client.http.json_facts import read_json
+from protoslice.client.http.decoding import read_json
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Store, Tag
 
@@ -51,7 +51,7 @@ def test_times_are_datetimes_with_a_zone(client: Client, store: Store, time: Any
 
 
 def test_long_lists_come_page_by_page(client: Client, store: Store) -> None:
-    from protoslice.client.http.pages import paginated
+    from protoslice.client.http.decoding import paginated
     from protoslice.facts import Piece
 
     pieces = list(paginated(client._connection, Piece, f"/v1/stores/{store.id}/pieces", limit=2))

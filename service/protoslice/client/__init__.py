@@ -1,10 +1,11 @@
 """The client of a service: `Client`, and `AsyncClient` with the same methods. See `docs/client.md`."""
 
 from protoslice.client.asynchronous import AsyncClient
-from protoslice.client.client import Client, ClientOptions, GraphOptions
+from protoslice.client.client import Client
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.download.remote import Remote
+from protoslice.client.options import ClientOptions, GraphOptions
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions, RegisterOptions
 from protoslice.facts import (

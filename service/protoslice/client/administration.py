@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar, Unpack
 
 from protoslice.client.http.connection import Connection, Params, given_params, url_path
-from protoslice.client.http.json_facts import read_json
-from protoslice.client.http.pages import paginated
-from protoslice.client.searches import ChangeSearch, search_params
+from protoslice.client.http.decoding import paginated, read_json
+from protoslice.client.options import ChangeSearch, search_params
 from protoslice.errors import IntegrityError, NotFound, named_options
 from protoslice.facts import AccessToken, AuditEntry, EventLetter, Redelivered, SignInTerms, Space, WebhookFacts
 

@@ -12,9 +12,10 @@ from functools import partial, wraps
 from types import TracebackType
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from protoslice.client.client import Client, ClientOptions, M
+from protoslice.client.client import Client, M
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.http.connection import Params
+from protoslice.client.options import ClientOptions
 from protoslice.client.parts import StorePart
 from protoslice.client.records import WINDOW, RemoteRecords
 from protoslice.client.threads import DaemonPool

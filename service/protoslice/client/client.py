@@ -7,15 +7,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from functools import partial
 from json import dumps
-from typing import TYPE_CHECKING, Any, Protocol, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
 from urllib.parse import quote, urlencode
 
 from protoslice.client.administration import Administration
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Downloaded, Progress, read_whole, with_fresh_remote
-from protoslice.client.download.folders import PiecesByFile
 from protoslice.client.download.remote import Remote
-from protoslice.client.download.store_ids import verified_store
 from protoslice.client.download.stores import (
     ONNX,
     ONNX_FILES,
@@ -23,6 +21,7 @@ from protoslice.client.download.stores import (
     SHARD_INDEX,
     WHOLE_SHARD,
     DownloadTerms,
+    PiecesByFile,
     StoreFiles,
     download_view,
     folder_of,
@@ -31,11 +30,11 @@ from protoslice.client.download.stores import (
     target_of,
 )
 from protoslice.client.http.connection import Connection, Params, RetryPolicy, given_params, url_path
+from protoslice.client.http.decoding import read_json, verified_store
 from protoslice.client.http.digests import digest_of
-from protoslice.client.http.json_facts import read_json
+from protoslice.client.options import ClientOptions, GraphOptions, StoreSearch, search_params
 from protoslice.client.parts import PartReader, StorePart
 from protoslice.client.records import RemoteRecords
-from protoslice.client.searches import StoreSearch, search_params
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Push, Pushed, PushOptions, RegisterOptions, Reported
 from protoslice.defaults import CONNECTIONS
@@ -77,39 +76,6 @@ class Parsing(Protocol):
 
 M = TypeVar("M", bound=Parsing)
 T = TypeVar("T")
-
-
-class ClientOptions(TypedDict, total=False):
-    """Options of a client."""
-
-    headers: Mapping[str, str]
-    """Headers of every request, such as Authorization."""
-    token: str
-    """Token of the service, sent as `Authorization: Bearer`, and never to another origin."""
-    timeout_seconds: float
-    """Longest silence of the service; 30 by default. A response slower than 1 KiB/s for four of them is given up."""
-    attempts: int
-    """Attempts at an operation without progress; 6 by default."""
-    backoff_seconds: float
-    """Pause before the second attempt, doubled for each further one; 0.1 by default."""
-    parallel: int
-    """Concurrent requests of a large download; 4 by default."""
-    cache: Cache | str | os.PathLike[str] | None
-    """Cache of pieces, or its folder, so that another version is fetched in part; None by default."""
-
-
-class GraphOptions(TypedDict, total=False):
-    """Options of a look at a graph."""
-
-    graph: str
-    """Path of the graph; the outermost by default."""
-    hops: int
-    """Most links between the node in the middle and the others; 2 by default."""
-    search: str
-    """Words in the names or paths of nodes to begin with, or else in those of values that nodes make; by default the
-    ends of the graph."""
-    limit: int
-    """Most nodes; 100 by default."""
 
 
 @dataclass(frozen=True, slots=True)

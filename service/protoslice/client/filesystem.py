@@ -12,8 +12,9 @@ from urllib.parse import quote, unquote
 
 from fsspec.spec import AbstractBufferedFile, AbstractFileSystem
 
-from protoslice.client.client import Client, ClientOptions
+from protoslice.client.client import Client
 from protoslice.client.download.remote import Remote
+from protoslice.client.options import ClientOptions
 from protoslice.errors import InvalidInput, NoRoot, NotFound, check_options
 from protoslice.file_names import without_version_control
 from protoslice.tensors.listing import TensorList, keys

@@ -1,4 +1,4 @@
-"""Pool of daemon threads, which a program can leave without waiting.
+"""Daemon threads, which a program can leave without waiting, and concurrent transfers whose bytes come out in order.
 
 Executors of the standard library make a program wait at its end, however long a silent service keeps their threads.
 """
@@ -6,10 +6,13 @@ Executors of the standard library make a program wait at its end, however long a
 from __future__ import annotations
 
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, Final, Generic, TypeVar
@@ -98,3 +101,53 @@ class DaemonPool(ClosedAtEnd):
 
     def _closed(self) -> InvalidInput:
         return InvalidInput(f"{self._name} is closed; create a new one")
+
+
+Transfer = Callable[[threading.Event], Iterator[bytes]]
+"""Yields pieces of bytes in a thread of the pool; must end soon after the event is set."""
+
+
+def in_order(transfers: Iterable[Transfer], parallel: int) -> Generator[bytes, None, None]:
+    """Pieces of all transfers, one transfer after the other.
+
+    At most `2 * parallel` transfers are started and not yet consumed, which bounds the memory. When one fails, or the
+    caller closes the generator, the others are stopped.
+    """
+    waiting: deque[_PieceQueue] = deque()
+    stop = threading.Event()
+    with DaemonPool(parallel, "protoslice-transfer") as pool:
+        try:
+            for transfer in transfers:
+                queue = _PieceQueue()
+                pool.submit(partial(queue.fill, transfer, stop))
+                waiting.append(queue)
+                if len(waiting) >= 2 * parallel:
+                    yield from waiting.popleft()
+            while waiting:
+                yield from waiting.popleft()
+        finally:
+            stop.set()
+
+
+class _PieceQueue:
+    """Queue of the pieces of one transfer, from its thread to the consumer."""
+
+    def __init__(self) -> None:
+        self._pieces: SimpleQueue[bytes | BaseException | None] = SimpleQueue()
+
+    def fill(self, transfer: Transfer, stop: threading.Event) -> None:
+        try:
+            for piece in transfer(stop):
+                self._pieces.put(piece)
+            self._pieces.put(None)
+        except BaseException as error:  # raised again in the consumer
+            self._pieces.put(error)
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (piece := self._pieces.get()) is not None:
+            if isinstance(piece, BaseException):
+                try:
+                    raise piece
+                finally:
+                    del piece  # no cycle of the error and this frame
+            yield piece

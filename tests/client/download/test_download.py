@@ -18,7 +18,7 @@ from protoslice.client.download import remote
 from protoslice.client.download.files import same_file
 from protoslice.client.download.partial import PartialFile
 from protoslice.client.http.digests import digest_of
-from protoslice.client.http.range_answers import RemoteFacts, validated_range
+from protoslice.client.http.ranges import RemoteFacts, validated_range
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
 from protoslice.facts import Store
 
@@ -238,7 +238,7 @@ def test_a_folder_that_may_not_be_written(client: Client, stores: tuple[Store, S
 
 @pytest.mark.parametrize("path", ["../up", "/abs", "a//b", "a/../../b", "", ".", "a\\b", "a\0b"])
 def test_a_service_cannot_write_elsewhere(path: str, tmp_path: Path) -> None:
-    from protoslice.client.download.places import places_below
+    from protoslice.client.download.stores import places_below
 
     with pytest.raises(IntegrityError):
         places_below(tmp_path, [path])

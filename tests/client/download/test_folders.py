@@ -11,7 +11,7 @@ from tests.support.serve import LiveServer
 from tests.support.wire import FaultyProxy
 
 from protoslice.client import Cache, Client
-from protoslice.client.download.folders import SMALL_FILE, each_file
+from protoslice.client.download.stores import SMALL_FILE, each_file
 from protoslice.errors import StorageUnavailable
 from protoslice.facts import File
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protoslice.client import Client
-from protoslice.client.download.places import places_below
+from protoslice.client.download.stores import places_below
 from protoslice.errors import Conflict, StorageError
 
 

@@ -15,8 +15,8 @@ from tests.support.wire import Fault, FaultyProxy
 from protoslice import errors
 from protoslice.client import Client
 from protoslice.client.http.connection import FailuresInRow, RetryPolicy
-from protoslice.client.http.failures import error_of_answer, error_of_transport, is_transient
-from protoslice.client.http.json_facts import read_json
+from protoslice.client.http.decoding import read_json
+from protoslice.client.http.errors import error_of_answer, error_of_transport, is_transient
 from protoslice.facts import ChunkEntry, Node, Store
 from protoslice.server.problems import BY_SLUG, PROBLEMS, HttpProblem, problem_response
 

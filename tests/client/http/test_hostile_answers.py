@@ -17,7 +17,7 @@ from tests.support.wire import in_a_thread
 
 from protoslice import facts
 from protoslice.client import Client
-from protoslice.client.http.json_facts import read_json
+from protoslice.client.http.decoding import read_json
 from protoslice.errors import IntegrityError, ProtosliceError
 
 DEEP: Final = b'{"a":' * 100_000

@@ -21,7 +21,7 @@ from tests.support.serve import LiveServer, serve
 from tests.support.wire import in_a_thread
 
 from protoslice.client import Client
-from protoslice.client.http import sockets
+from protoslice.client.http import transport
 from protoslice.errors import InvalidInput, LimitExceeded, NotFound, StorageDenied, StorageUnavailable
 
 
@@ -95,7 +95,7 @@ def test_a_response_that_drips_is_given_up(monkeypatch: pytest.MonkeyPatch, firs
         reads.release()
         return float(next(seconds))
 
-    monkeypatch.setattr(sockets, "perf_counter", clock)
+    monkeypatch.setattr(transport, "perf_counter", clock)
     sent = list[int]()
 
     class Dripping(BaseHTTPRequestHandler):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice import facts
-from protoslice.client.http.json_facts import read_json
+from protoslice.client.http.decoding import read_json
 from protoslice.facts import (
     AccessToken,
     AuditEntry,

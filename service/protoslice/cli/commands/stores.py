@@ -21,7 +21,7 @@ from protoslice.references import Address, service_url, store_of
 from protoslice.sizes import format_size
 
 if TYPE_CHECKING:
-    from protoslice.client.searches import StoreSearch
+    from protoslice.client.options import StoreSearch
 
 _ID = re.compile("[0-9a-f]{12,64}")
 """An id, or the beginning of one; no tag looks like that."""

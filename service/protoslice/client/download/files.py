@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from protoslice.client.download.cache import Cache
-from protoslice.client.download.ordered_transfers import Transfer, in_order
 from protoslice.client.download.partial import PartialFile
 from protoslice.client.download.remote import PART, Remote
 from protoslice.client.http.connection import RetryPolicy
 from protoslice.client.http.digests import BackgroundHash
+from protoslice.client.threads import Transfer, in_order
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded
 from protoslice.facts import Piece
 from protoslice.tensors.omitted import HEADER, Omitted

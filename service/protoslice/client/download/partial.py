@@ -10,10 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from protoslice.client.http.range_answers import RemoteFacts
-from protoslice.client.locks import lock
+from protoslice.client.http.ranges import RemoteFacts
 from protoslice.errors import ProtosliceError, StorageDenied, StorageError, StorageFull
-from protoslice.local_files import replace_durably
+from protoslice.local_files import lock, replace_durably
 from protoslice.sources.source import ClosedAtEnd
 
 _STEP: Final = 1 << 20

@@ -16,9 +16,9 @@ from typing import Final
 
 import httpx
 
-from protoslice.client.download.ordered_transfers import Transfer, in_order
 from protoslice.client.http.connection import Connection, FailuresInRow, Params
-from protoslice.client.http.range_answers import ReceivedRange, RemoteFacts, validated_range
+from protoslice.client.http.ranges import ReceivedRange, RemoteFacts, validated_range
+from protoslice.client.threads import Transfer, in_order
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 

@@ -1,25 +1,31 @@
-"""Downloads of stores: a view, or files with the digests that the store lists."""
+"""Downloads of stores: a view, or files with the digests that the store lists, each at a safe place.
+
+Small files come concurrently, then large ones in turn, in parts.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
+import unicodedata
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Final
+from tempfile import TemporaryDirectory
+from typing import Final, TypeVar
 
 from protoslice.client.download.cache import Cache
 from protoslice.client.download.files import Download, Downloaded, Progress, same_file, with_fresh_remote
-from protoslice.client.download.folders import PiecesByFile, each_file
 from protoslice.client.download.partial import write_failure
-from protoslice.client.download.places import check_folders, places_below
-from protoslice.client.download.remote import Remote
+from protoslice.client.download.remote import DIGESTED, Remote
 from protoslice.client.http.connection import Connection, RetryPolicy, url_path
-from protoslice.errors import NotFound
+from protoslice.client.threads import DaemonPool
+from protoslice.errors import Conflict, IntegrityError, NotFound
 from protoslice.facts import File, Piece, Store
-from protoslice.file_names import is_version_control
+from protoslice.file_names import CONTROL_FOLDERS, is_version_control
 from protoslice.tensors.omitted import Omitted
 
 ONNX: Final = "onnx"
@@ -30,7 +36,14 @@ WHOLE_SHARD: Final = "model.safetensors"
 SHARD_INDEX: Final = "model.safetensors.index.json"
 _SHARD: Final = re.compile(r"model-[0-9]{5,9}-of-[0-9]{5,9}\.safetensors")
 ONNX_FILES: Final = ("weights.bin", "model.onnx")
-"""Return the files of that folder; the model is last, since it is useless without its weights."""
+"""Files of that folder; the model is last, since it is useless without its weights."""
+SMALL_FILE: Final = DIGESTED
+"""A file up to this size comes in one response; latency is its main cost."""
+_BARE: Final = frozenset({"head", "objects", "refs", "commondir"})
+"""What git looks for in a folder that may be a repository without a `.git`; it then obeys the `config` there."""
+
+T = TypeVar("T")
+Fetch = Callable[[File, Progress | None], T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,3 +156,155 @@ class StoreFiles:
             terms,
             lambda: self._pieces.of(file.path),
         )
+
+
+def each_file(files: Sequence[File], fetch: Fetch[T], parallel: int, progress: Progress | None) -> list[T]:
+    """Results of `fetch` for the files, in their order; `progress` receives the sum over all files."""
+    total = _Total(sum(file.size for file in files), progress)
+    done: dict[str, T] = {}
+
+    def one(file: File) -> None:
+        done[file.path] = fetch(file, total.part())
+
+    with DaemonPool(parallel, "protoslice-file") as pool:
+        for waiting in [pool.submit(partial(one, file)) for file in files if file.size <= SMALL_FILE]:
+            waiting.result()
+    for file in files:
+        if file.size > SMALL_FILE:
+            one(file)
+    return [done[file.path] for file in files]
+
+
+class PiecesByFile:
+    """Pieces of a store by file, requested once on first use."""
+
+    def __init__(self, ask: Callable[[], Iterable[Piece]]) -> None:
+        self._ask = ask
+        self._lock = threading.Lock()
+        self._found: dict[str, list[Piece]] | None = None
+
+    def of(self, path: str) -> list[Piece]:
+        """Pieces of a file, in order."""
+        with self._lock:
+            if self._found is None:
+                found: dict[str, list[Piece]] = {}
+                for piece in self._ask():
+                    found.setdefault(piece.file, []).append(piece)
+                self._found = found
+            return self._found.get(path, [])
+
+
+class _Total:
+    """Progress of several files, summed over threads."""
+
+    def __init__(self, size: int, progress: Progress | None) -> None:
+        self._size = size
+        self._progress = progress
+        self._done = 0
+        self._lock = threading.Lock()
+
+    def part(self) -> Progress | None:
+        """Progress callback for one of the files; None without a caller's callback."""
+        if self._progress is None:
+            return None
+        before = 0
+
+        def told(done: int, _: int | None) -> None:
+            nonlocal before
+            with self._lock:
+                self._done += done - before
+                before = done
+                if self._progress is not None:
+                    self._progress(self._done, self._size)
+
+        return told
+
+
+def places_below(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
+    """Place below `folder` of each of `paths`; `Conflict` for two that the disk takes for one file.
+
+    Raise `Conflict` as well if a link in `folder` leads somewhere else, or git would take a folder for a repository:
+    its settings run commands.
+    """
+    places = {path: _inside(folder, path) for path in paths}
+    check_folders(folder, places)
+    if alike := list(_alike(places)):
+        _check(folder, alike)
+    return places
+
+
+def check_folders(folder: Path, paths: Iterable[str]) -> None:
+    """Raise `Conflict` if writing `paths` into `folder` follows a link, or makes or changes a git repository."""
+    entries: dict[Path, set[str]] = {folder: set()}
+    for path in paths:
+        place = folder
+        for step in path.split("/"):
+            entries.setdefault(place, set()).add(step)
+            place /= step
+    for place, added in entries.items():
+        if place != folder and place.is_symlink():
+            raise Conflict(f"{place} is a link, which the download does not follow: remove it, or use another folder")
+        _check_repository(place, added)
+
+
+def _check_repository(place: Path, added: set[str]) -> None:
+    """Raise `Conflict` if one of the entries `added` to a folder is that of version control, or makes it a repository.
+
+    The disk decides which names are one, beside their spelling.
+    """
+    control = [place / name for name in CONTROL_FOLDERS if os.path.lexists(place / name)]
+    for name in added if control else ():
+        if os.path.lexists(place / name) and any(os.path.samefile(place / name, each) for each in control):
+            raise Conflict(f"{place / name} is a folder of version control here: download into another folder")
+    try:
+        there = set(os.listdir(place)) if place.is_dir() else set()
+    except OSError:
+        there = set()  # that nothing can be written there is found later
+    found = {name.casefold() for name in there | added} & _BARE
+    if "head" in found and (found >= {"objects", "refs"} or "commondir" in found):
+        raise Conflict(
+            f"git would take {place} for a repository, whose settings may run commands: download the files one by one "
+            "into other folders"
+        )
+
+
+def _inside(folder: Path, path: str) -> Path:
+    """Path of a store's file below `folder`; `IntegrityError` for one that leads out of the folder.
+
+    A service must not choose where else a client writes.
+    """
+    steps = path.split("/")
+    if any(step in {"", ".", ".."} or "\\" in step or "\0" in step for step in steps):
+        raise IntegrityError(f"The service lists a file with the unsafe path {path!r}")
+    if is_version_control(path):
+        raise Conflict(
+            f"{path!r} is in a folder of version control: download this file by its path, under another name"
+        )
+    return folder.joinpath(*steps)
+
+
+def _alike(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """Pairs of paths that differ in case, or in the composition of characters, alone."""
+    met: dict[str, str] = {}
+    for path in paths:
+        folded = unicodedata.normalize("NFC", path.casefold())
+        if met.setdefault(folded, path) != path:
+            yield met[folded], path
+
+
+def _check(folder: Path, alike: list[tuple[str, str]]) -> None:
+    """Try out the pairs in a temporary directory of `folder`; `Conflict` for a pair that is one there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(prefix=".", dir=folder) as trial:
+            for one, other in alike:
+                place = _inside(Path(trial), one)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.touch()
+                if _inside(Path(trial), other).exists():
+                    raise Conflict(
+                        f"{one!r} and {other!r} would be the same file on this disk: pull them one at a time into "
+                        "different folders"
+                    )
+    except OSError as error:
+        raise write_failure(folder, error) from error

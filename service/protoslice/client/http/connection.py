@@ -1,4 +1,4 @@
-"""HTTP connection to one service, with retries, and with errors of `protoslice.errors`."""
+"""HTTP connection to one service: retries, redirects, and errors of `protoslice.errors`."""
 
 from __future__ import annotations
 
@@ -17,11 +17,9 @@ from urllib.parse import quote
 import httpx
 
 from protoslice.client.http.digests import digest_in, digest_of
-from protoslice.client.http.failures import error_of_answer, error_of_transport, is_transient
-from protoslice.client.http.redirects import RedirectingSender
-from protoslice.client.http.request_body import request_body
+from protoslice.client.http.errors import error_of_answer, error_of_transport, is_transient
 from protoslice.client.http.transport import ServiceTransport
-from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError
+from protoslice.errors import IntegrityError, InvalidInput, LimitExceeded, ProtosliceError, StorageDenied, StorageError
 from protoslice.json_text import parse_json
 
 T = TypeVar("T")
@@ -32,6 +30,9 @@ LONGEST_ANSWER: Final = 64 << 20
 """Longest response in bytes that is read whole: JSON and problems, which are never longer."""
 SLOW_SECONDS: Final = 900.0
 """Seconds to wait for a response that needs the service to read whole models."""
+_MOST_REDIRECTS: Final = 20
+_SECRET: Final = frozenset({"authorization", "cookie", "proxy-authorization"})
+"""Headers that are never sent to another origin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +118,7 @@ class Connection:
         self._timeout = httpx.Timeout(timeout_seconds)
         self._slow = httpx.Timeout(timeout_seconds, read=max(timeout_seconds, SLOW_SECONDS))
         self._client = httpx.Client(headers=given, transport=ServiceTransport(_address(self.url)))
-        self._following = RedirectingSender(self._client, headers or ())
+        self._own = _SECRET | {name.lower() for name in headers or ()}
         # fsspec never closes a file system: the connections close with the garbage-collected object.
         self.close = weakref.finalize(self, self._client.close)
         """Closes the connections."""
@@ -182,7 +183,7 @@ class Connection:
                     timeout=self._slow if slow else self._timeout,
                 )
                 again = content is None or isinstance(content, bytes)
-                with closing(self._following.send(request, again=again)) as answer:
+                with closing(self._follow(request, again=again)) as answer:
                     if answer.status_code >= 400:
                         raise error_of_answer(answer.status_code, answer.headers, _read(answer, 1 << 20, cut=True))
                     yield answer
@@ -191,6 +192,28 @@ class Connection:
             except ProtosliceError as error:  # what is raised here is about the response: the body's errors come later
                 self._named_in(error)
                 raise
+
+    def _follow(self, request: httpx.Request, *, again: bool) -> httpx.Response:
+        """Response at the end of all redirects, with its body still to be read; own headers stay at their origin.
+
+        `again` says that the body can be sent again; `StorageDenied` for a redirect that needs a body without that.
+        """
+        for _ in range(_MOST_REDIRECTS):
+            answer = self._client.send(request, stream=True)
+            following = answer.next_request
+            if following is None:
+                return answer
+            answer.close()
+            if not again and following.method == request.method:
+                place = following.url.copy_with(userinfo=b"", query=None)
+                raise StorageDenied(f"The service redirects uploads: use the URL {place}")
+            for name in self._own & request.headers.keys():
+                if _origin(following.url) != _origin(request.url):
+                    following.headers.pop(name, None)
+                else:
+                    following.headers[name] = request.headers[name]  # httpx forgets cookies
+            request = following
+        raise StorageError(f"The service redirects more than {_MOST_REDIRECTS} times")
 
     def _named_in(self, error: ProtosliceError) -> ProtosliceError:
         """Return `error`, which names this service from here on."""
@@ -235,3 +258,56 @@ def _read(answer: httpx.Response, limit: int, *, cut: bool) -> bytes:
                 break
             raise LimitExceeded(f"The response is larger than {limit} bytes")
     return bytes(body[:limit])
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    """Scheme, host and port, as in RFC 6454: `http` and `https` are two origins."""
+    return url.scheme, url.host, url.port or {"http": 80, "https": 443}.get(url.scheme)
+
+
+@contextmanager
+def request_body(content: bytes | Iterator[bytes] | None) -> Iterator[bytes | Iterator[bytes] | None]:
+    """Context with `content` for one request; exceptions of an iterator are raised unchanged at the end.
+
+    An iterator is closed at the end of the request: files and threads behind it would otherwise live on with the
+    traceback of a broken request.
+    """
+    if content is None or isinstance(content, bytes):
+        yield content
+        return
+    body = _Body(content)
+    try:
+        yield body
+    except _Failed:
+        pass
+    else:
+        return
+    finally:
+        if hasattr(content, "close"):
+            content.close()
+    raise body.taken()
+
+
+class _Failed(Exception):
+    """No `OSError` and no httpx exception, which would be taken for failures of the network."""
+
+
+class _Body(Iterator[bytes]):
+    def __init__(self, content: Iterator[bytes]) -> None:
+        self._content = content
+        self._failure: Exception | None = None
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._content)
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._failure = error
+        raise _Failed  # outside of the handler: a chained error would keep alive all that its frames hold
+
+    def taken(self) -> Exception:
+        """The exception that the content raised, which the body no longer holds."""
+        failure, self._failure = self._failure, None
+        assert failure is not None, "nothing else raises this"
+        return failure

@@ -13,9 +13,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from protoslice.client.locks import lock
 from protoslice.client.upload.bodies import Item, Stamp
-from protoslice.local_files import private_folder
+from protoslice.local_files import lock, private_folder
 from protoslice.sources.source import ClosedAtEnd
 
 _KEPT_SECONDS: Final = 30 * 86400

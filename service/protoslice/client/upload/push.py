@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final, TypedDict
 
 from protoslice.client.download.files import Progress
-from protoslice.client.download.store_ids import verified_store
 from protoslice.client.http.connection import Connection, Params, ServiceAnswer
-from protoslice.client.http.failures import is_transient, retried_if_blamed
-from protoslice.client.http.json_facts import read_json
+from protoslice.client.http.decoding import read_json, verified_store
+from protoslice.client.http.errors import is_transient, retried_if_blamed
 from protoslice.client.upload import resumable
 from protoslice.client.upload.bodies import Pushable, items_of
 from protoslice.client.upload.journal import Journal

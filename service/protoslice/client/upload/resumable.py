@@ -13,7 +13,7 @@ from typing import Any, Final
 from protoslice import _core
 from protoslice.client.download.files import Progress
 from protoslice.client.http.connection import Connection, FailuresInRow, ServiceAnswer, url_path
-from protoslice.client.http.failures import MISTAKES, is_transient, retried_if_blamed
+from protoslice.client.http.errors import MISTAKES, is_transient, retried_if_blamed
 from protoslice.client.threads import DaemonPool
 from protoslice.client.upload.bodies import FileChanged, Item
 from protoslice.client.upload.journal import Journal

@@ -1,4 +1,4 @@
-"""Facts read from a service's JSON, which is validated.
+"""Facts from a service's JSON, which is validated: single ones, lists in pages, and stores by their id.
 
 Readers are made from the annotations of `protoslice.facts`, so a new fact needs no new reader.
 """
@@ -6,14 +6,17 @@ Readers are made from the annotations of `protoslice.facts`, so a new fact needs
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from datetime import datetime
 from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Final, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from protoslice.client.http.connection import Connection, Params
 from protoslice.errors import IntegrityError
+from protoslice.facts import UNKNOWN, Store
+from protoslice.versions import Policy, is_id_of
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
@@ -115,3 +118,55 @@ def _tuple(read: Read, value: Any, length: int | None = None) -> tuple[Any, ...]
 _SCALARS: Final[Mapping[Any, Read]] = {
     str: _text, bool: _flag, int: _count, float: _number, datetime: _time, dict[str, Any]: _object,
 }  # fmt: skip
+
+
+def paginated(
+    connection: Connection,
+    kind: type[T],
+    path: str,
+    params: Params = (),
+    *,
+    limit: int | None = 1000,
+    slow: bool = False,
+) -> Iterator[T]:
+    """Items of a list, whose pages are requested as the items are consumed; None for a list of one page."""
+    sized = [] if limit is None else [("limit", str(limit))]
+    cursor: str | None = None
+    while True:
+        more = [("cursor", cursor)] if cursor is not None else []
+        page = connection.call("GET", path, params=[*params, *sized, *more], slow=slow).json()
+        if not isinstance(page, dict) or not isinstance(page.get("items"), list):
+            raise IntegrityError("The service's response is not a page of a list")
+        for item in page["items"]:
+            yield read_json(kind, item)
+        following = page.get("next")
+        if following is None:
+            return
+        if not isinstance(following, str) or following == cursor:
+            raise IntegrityError("The service returns the same page over and over")
+        cursor = following
+
+
+_ID: Final = re.compile("[0-9a-f]{12,64}")
+
+
+def verified_store(store: Store, ref: str) -> Store:
+    """`store`, verified: its id begins with `ref` if that is an id, and its files and policy have that id.
+
+    `IntegrityError` otherwise. A tag may point at any store, and files registered in place have no digest to verify.
+    """
+    if _ID.fullmatch(ref) and not store.id.startswith(ref):
+        raise IntegrityError(f"The service returned store {store.id} instead of {ref}")
+    files = [(file.path, file.size, file.sha256) for file in store.files if file.sha256 is not None]
+    policy = Policy(
+        root=store.root,
+        type=None if store.type == UNKNOWN else store.type,
+        min_chunk=store.min_chunk,
+        max_chunk=store.max_chunk,
+        schema=store.schema,
+        planner=store.planner,
+        rules=store.rules,
+    )
+    if len(files) == len(store.files) and not is_id_of(store.id, files, policy):
+        raise IntegrityError(f"The files listed for store {store.id} do not match its id")
+    return store

@@ -1,16 +1,51 @@
-"""Searches of lists, as parameters of queries."""
+"""Options of clients and of their calls; searches of lists as parameters of queries."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final, TypedDict
 
+from protoslice.client.download.cache import Cache
 from protoslice.errors import InvalidInput
 from protoslice.sizes import parse_size
 
 _SIZES: Final = frozenset({"min_size", "max_size"})
 _TIMES: Final = frozenset({"since", "until"})
+
+
+class ClientOptions(TypedDict, total=False):
+    """Options of a client."""
+
+    headers: Mapping[str, str]
+    """Headers of every request, such as Authorization."""
+    token: str
+    """Token of the service, sent as `Authorization: Bearer`, and never to another origin."""
+    timeout_seconds: float
+    """Longest silence of the service; 30 by default. A response slower than 1 KiB/s for four of them is given up."""
+    attempts: int
+    """Attempts at an operation without progress; 6 by default."""
+    backoff_seconds: float
+    """Pause before the second attempt, doubled for each further one; 0.1 by default."""
+    parallel: int
+    """Concurrent requests of a large download; 4 by default."""
+    cache: Cache | str | os.PathLike[str] | None
+    """Cache of pieces, or its folder, so that another version is fetched in part; None by default."""
+
+
+class GraphOptions(TypedDict, total=False):
+    """Options of a look at a graph."""
+
+    graph: str
+    """Path of the graph; the outermost by default."""
+    hops: int
+    """Most links between the node in the middle and the others; 2 by default."""
+    search: str
+    """Words in the names or paths of nodes to begin with, or else in those of values that nodes make; by default the
+    ends of the graph."""
+    limit: int
+    """Most nodes; 100 by default."""
 
 
 class StoreSearch(TypedDict, total=False):
