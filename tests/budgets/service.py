@@ -27,7 +27,7 @@ from tests.budgets.steps import MOST, Steps, Work, weigh
 from protoslice import _core
 from protoslice.server import services
 from protoslice.server.app import Application, create_app
-from protoslice.server.pages import built
+from protoslice.server.pages import html
 from protoslice.server.settings import Settings, read_settings
 from protoslice.server.telemetry import metrics
 from protoslice.server.transport import run as running
@@ -212,7 +212,7 @@ def main() -> None:
     vars(running)["create_app"] = probe.create_app
     vars(services)["open_storage"] = probe.open_storage
     # The page is there also in a checkout without one that `make web` built.
-    vars(built)["_first"] = lambda: {"script": "main.js", "style": "style.css", "parts": {}}
+    vars(html)["_first"] = lambda: {"script": "main.js", "style": "style.css", "parts": {}}
     # Tasks of the service itself are no request's cost, and would count as that of whichever is under way.
     vars(services)["SHARED_SECONDS"] = vars(metrics)["TOTALS_EVERY_SECONDS"] = _NEVER
     running.run(read_settings({"port": 0, "draft_quiet_seconds": 0}))
