@@ -109,9 +109,9 @@ with `rel="successor-version"`. Before an operation is removed, its answers have
 ## Computed views and caches
 
 Files, chunks, `/merge`, `/metadata` and plain tensors are bytes of the upload: under an id they are the same in all
-releases, and caches may keep them for a year. A later release may compute other views in another way (JSON, rendered
-text, `/records`, `/safetensors`, `/onnx`, `/cpb`, `archive.tar`). They then have another entity tag, and caches keep
-them for an hour at most. During an upgrade, ranges of one such view may be of two releases: send `If-Range`.
+releases, and caches may keep them for a year. A later release may compute other views in another way: JSON, rendered
+text, and files that the service composes. They then have another entity tag, and caches keep them for an hour at most.
+During an upgrade, ranges of one such view may be of two releases: send `If-Range`.
 
 ## Reserved names
 

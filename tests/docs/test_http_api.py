@@ -49,10 +49,16 @@ def _named() -> set[tuple[str, str]]:
     return found
 
 
-def test_every_call_is_named() -> None:
-    offered = {(verb.upper(), path) for path, found in DOCUMENT["paths"].items() for verb in found}
-    called = {(verb, path) for verb, path in offered if verb in VERBS}
-    assert _named() - PAGES == called, "each call needs a row under Calls in docs/http-api.md"
+def test_every_promised_call_is_named() -> None:
+    offered = {
+        (verb.upper(), path): "x-stability" not in of
+        for path, found in DOCUMENT["paths"].items()
+        for verb, of in found.items()
+        if verb.upper() in VERBS
+    }
+    promised = {call for call, is_promised in offered.items() if is_promised}
+    assert promised <= _named(), "each promised call needs a row under Calls in docs/http-api.md"
+    assert _named() - PAGES <= set(offered)
 
 
 def _called_by_examples() -> dict[str, set[str]]:

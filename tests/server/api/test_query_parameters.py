@@ -173,7 +173,6 @@ READERS = {
     "auth/signatures.py",  # takes the signature off
     "auth/permissions.py",  # reads `tag`, which the routes concerned declare
     "api/json_answers.py",  # links to the next page
-    "api/arriving.py",  # the same
     "api/sessions.py",  # hands the answer of an issuer to its client
     "api/view_router.py",  # by names that the view declares
     "app.py",  # makes a scope
