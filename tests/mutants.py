@@ -320,16 +320,16 @@ CREATE INDEX store_objects_object""", SIMULATION,
     ),
     Mutant(
         "12: bytes of uploads are charged", "catalog/uploads.py",
-        "            self._account.charge(tx, stored_bytes=size)\n            return done", "            return done",
+        "            self._usage.add(tx, stored_bytes=size)\n            return done", "            return done",
         SIMULATION,
     ),
     Mutant(
         "12: a removed store is discharged", "catalog/stores.py",
-        "            self._account.charge(tx, stores=-1, logical_bytes=-size, entries=-len(tags))\n", "", SIMULATION,
+        "            self._usage.add(tx, stores=-1, logical_bytes=-size, entries=-len(tags))\n", "", SIMULATION,
     ),
     Mutant(
         "12: a restored store is charged", "catalog/stores.py",
-        "            self._account.charge(tx, stores=count, logical_bytes=count * removed[4], entries=created)\n", "",
+        "            self._usage.add(tx, stores=count, logical_bytes=count * removed[4], entries=created)\n", "",
         SIMULATION,
     ),
     Mutant(

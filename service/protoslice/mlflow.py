@@ -43,7 +43,7 @@ class MlflowArtifacts:
     def __init__(self, stores: Stores, uploads: Uploads | None = None) -> None:
         self._stores = stores
         self._uploads = uploads or stores.uploads
-        self.table = MlflowTable(stores.database, stores.quotas.account)
+        self.table = MlflowTable(stores.database, stores.quotas.usage)
 
     async def put(self, path: str, pieces: AsyncIterator[bytes]) -> RepositoryFile:
         """Write a file, or a new version of one. A large one becomes a store, under its base name."""

@@ -12,7 +12,7 @@ from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObject
 from protoslice.catalog.histories import Commit, History, NoRepository, Ref
 from protoslice.catalog.labels import HUB
 from protoslice.catalog.repositories import RepositoryExists, RepositoryListing, RepositoryRow, RepositoryTable
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.stores import StoreTable
 from protoslice.database import Database
 from protoslice.database.transactions import Transaction
@@ -22,9 +22,9 @@ ONE, TWO, THREE = "1" * 40, "2" * 40, "3" * 40
 
 
 async def _repository(database: Database, name: str, store: str | None = None) -> RepositoryRow:
-    row = await RepositoryTable(database, Account("team"), HUB).create(name)
+    row = await RepositoryTable(database, Usage("team"), HUB).create(name)
     if store is not None:
-        history = History(database, Account("team"), row.id, row.name)
+        history = History(database, Usage("team"), row.id, row.name)
         await history.create(Ref("heads", "main", Commit(store=store)))
     return row
 
@@ -131,7 +131,7 @@ async def test_repositories_are_listed_and_renamed(database: Database) -> None:
     assert await names(search="b/x_y") == ["bob/x_y"]
     assert await names(search="Empt") == ["ann/empty"]
     assert (await names(search="main"), await names(search="ann%")) == ([], [])
-    table = RepositoryTable(database, Account("team"), HUB)
+    table = RepositoryTable(database, Usage("team"), HUB)
     with pytest.raises(RepositoryExists):
         await table.rename("ann/bert", "bob/x_y")
     await table.rename("ann/bert", "ann/tiny")
@@ -143,6 +143,6 @@ async def test_repositories_are_listed_and_renamed(database: Database) -> None:
     assert [await names(search=each) for each in ("full", "empty", "bob")] == [["ann/full"], [], []]
     (row,) = await RepositoryListing(database, "team", "ann/t", "", datasets=False).rows("")
     assert row.store == "x"
-    history = History(database, Account("team"), row.id, row.name)
+    history = History(database, Usage("team"), row.id, row.name)
     assert (await history.page(3, None))[0][0].name == "main"
     assert await history.ids("x", 2) == ["x"]

@@ -17,7 +17,7 @@ from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.listing import SORTS, StoreQuery
 from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import new_id
-from protoslice.catalog.spaces import Account, SpaceTable
+from protoslice.catalog.spaces import SpaceTable, Usage
 from protoslice.catalog.stores import StoreDraft, StoreTable
 from protoslice.database import Database, Transaction, connect, upgrade
 from protoslice.database.transactions import ACTOR, Actor
@@ -41,7 +41,7 @@ class Model:
 async def _fill(database: Database, space: str, seed: int, count: int) -> list[Model]:
     """Publish stores with tags, some in repositories and some in folders of artifacts; remove a few."""
     await SpaceTable(database).create(space)
-    table, chosen, made = StoreTable(database, Account(space)), random.Random(seed), list[Model]()
+    table, chosen, made = StoreTable(database, Usage(space)), random.Random(seed), list[Model]()
     for number in range(count):
         tags = [f"{chosen.choice(('ResNet', 'bert', 'a.b', 'yolo'))}-{number}:{each}" for each in range(number % 3)]
         model = Model(
@@ -56,7 +56,7 @@ async def _fill(database: Database, space: str, seed: int, count: int) -> list[M
         )  # fmt: skip
         await table.publish(new, tags)
         made.append(model)
-    mlflow = MlflowTable(database, Account(space))
+    mlflow = MlflowTable(database, Usage(space))
     for number, word in enumerate(WORDS):
         folder, model = f"{word}/run".replace("\\", "="), made[number]
         await mlflow.put(f"{folder}/f", RepositoryFile(size=1, store=model.digest, path="p"))
@@ -174,7 +174,7 @@ async def test_lists_have_the_stores_that_match_in_order(
     try:
         for number, query in enumerate(_queries()):
             space = SPACES[number % 2]
-            found = await _pages(StoreTable(database, Account(space)), query, 3 + number % 5)
+            found = await _pages(StoreTable(database, Usage(space)), query, 3 + number % 5)
             expected = _expected(models[space], query)
             assert _same_order(found, expected, models[space], query), (query, found, expected)
     finally:
@@ -185,7 +185,7 @@ async def test_stores_with_many_names_are_listed_in_time(catalogue: str) -> None
     """A store may have any number of names: the statements look at few of them."""
     database = connect(catalogue, "memory://")
     await upgrade(database)
-    table = StoreTable(database, Account("team"))
+    table = StoreTable(database, Usage("team"))
     for number in range(3):
         new = StoreDraft(id=new_id(), digest=f"d{number}", size=1, created=number, type=None, manifest=b"{}", weight=1)
         await table.publish(new, [f"t{number}"])

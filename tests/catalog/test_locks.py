@@ -412,7 +412,7 @@ RACES: Final = {
     "live_stores.lock_repository": Race(the_seventh_repository, set_ref, remove_repository),
     "repositories.RepositoryTable.rename": Race(a_repository, renaming("b"), renaming("c")),
     "schemas.SchemaTable.put": Race(nothing, putting_schema("a"), putting_schema("b")),
-    "spaces.Account.check": Race(a_space_of_one, publishing("a"), publishing("b")),
+    "spaces.Usage.check": Race(a_space_of_one, publishing("a"), publishing("b")),
     "spaces._change": Race(a_space_of_one, limit_seen_space, limit_space),
     "stores.StoreTable.restore": both(a_removed_store, restore_store),
     "stores._version": Race(a_seen_store, describe_seen_store, describe_store),

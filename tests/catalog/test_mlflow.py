@@ -11,7 +11,7 @@ from protoslice.catalog import mlflow
 from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.mlflow import ChangedFolders, MlflowTable, NoArtifact, folder_version
 from protoslice.catalog.repositories import NamedStore, NamesOfStores
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.database import Database
 from protoslice.errors import Conflict
 
@@ -26,7 +26,7 @@ async def test_entries_show_one_level_whatever_the_page(database: Database, monk
     table = MlflowTable(database, ACCOUNT)
     for path in ("a/b/1", "a/b/2", "a/b/3", "a/b.txt", "a/bb", "a/c/1", "a/c/2", "a/d", "x"):
         await table.put(path, FILE)
-    await MlflowTable(database, Account("elsewhere")).put("a/other", FILE)
+    await MlflowTable(database, Usage("elsewhere")).put("a/other", FILE)
     for page in (1, 2, 3, 100):
         monkeypatch.setattr(mlflow, "_PAGE", page)
         entries = await table.entries("a")

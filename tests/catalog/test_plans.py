@@ -21,7 +21,7 @@ from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.mlflow import ChangedFolders, MlflowTable, folder_version
 from protoslice.catalog.objects import ObjectTable
 from protoslice.catalog.repositories import NamesOfStores, RepositoryListing, RepositoryTable
-from protoslice.catalog.spaces import Account, SpaceTable
+from protoslice.catalog.spaces import SpaceTable, Usage
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable
@@ -105,11 +105,11 @@ async def _artifacts(db: InlineDatabase) -> None:
 
 
 async def _repositories(db: InlineDatabase) -> None:
-    repositories = RepositoryTable(db, Account("team"), HUB)
+    repositories = RepositoryTable(db, Usage("team"), HUB)
     row = await repositories.create("m")
     await repositories.get("m")
     await repositories.names("m", limit=3, after=None)
-    history = History(db, Account("team"), row.id, row.name)
+    history = History(db, Usage("team"), row.id, row.name)
     main = await history.move(Ref("heads", "main", Commit()), Commit(place="c", store="x"))
     await history.move(main, Commit(place="d", store="x"))
     await history.page(3, None)
@@ -270,7 +270,7 @@ def test_lists_read_the_index_of_their_sort_key(sort: Sort, descending: bool, pl
 def test_search_for_repositories_reads_those_that_match(plans: dict[str, list[str]]) -> None:
     async def work() -> None:
         db = InlineDatabase()
-        await RepositoryTable(db, Account("team"), HUB).create("m")
+        await RepositoryTable(db, Usage("team"), HUB).create("m")
         plans.clear()
         await RepositoryListing(db, "team", "", "name", datasets=False).rows("")
 

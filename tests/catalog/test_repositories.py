@@ -10,7 +10,7 @@ from tests.support.rows import ACCOUNT, put_store
 from protoslice.catalog.kept_files import KeptFiles, RepositoryFile, purge_kept_files
 from protoslice.catalog.labels import HUB, OCI
 from protoslice.catalog.repositories import RepositoryExists, RepositoryTable
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.database import Database
 from protoslice.errors import Conflict
 
@@ -20,7 +20,7 @@ async def test_names_of_repositories_are_listed_by_prefix(database: Database) ->
     for name in ("b", "a/b", "a", "a-b", "A-", "ab"):
         await table.create(name)
     await RepositoryTable(database, ACCOUNT, OCI).create("aa")
-    await RepositoryTable(database, Account("elsewhere"), HUB).create("aa")
+    await RepositoryTable(database, Usage("elsewhere"), HUB).create("aa")
     assert await table.names("", limit=10, after=None) == (["A-", "a", "a-b", "a/b", "ab", "b"], False)
     assert await table.names("a", limit=2, after="a") == (["a-b", "a/b"], True)
     assert await table.names("a", limit=9, after="a/b") == (["ab"], False)

@@ -10,7 +10,7 @@ from tests.support.postgres import TestServer
 from tests.support.rows import SPACE, held, own, put_store, reserved
 
 from protoslice.catalog import open_database
-from protoslice.catalog.spaces import LIMITS, Account, Quota, SpaceTable
+from protoslice.catalog.spaces import LIMITS, Quota, SpaceTable, Usage
 from protoslice.database import Database, Transaction
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded
 
@@ -23,8 +23,8 @@ async def table(database: Database) -> SpaceTable:
     return table
 
 
-def _charge(account: Account, stored_bytes: int = 0, stores: int = 0) -> Callable[[Transaction], None]:
-    return lambda tx: account.charge(tx, stored_bytes=stored_bytes, stores=stores, logical_bytes=3 * stores)
+def _charge(usage: Usage, stored_bytes: int = 0, stores: int = 0) -> Callable[[Transaction], None]:
+    return lambda tx: usage.add(tx, stored_bytes=stored_bytes, stores=stores, logical_bytes=3 * stores)
 
 
 async def test_spaces_are_created_once_and_paged(table: SpaceTable) -> None:
@@ -47,11 +47,11 @@ async def test_spaces_are_created_once_and_paged(table: SpaceTable) -> None:
 async def test_usage_is_the_sum_of_what_many_writers_count(
     database: Database, replica: Database, table: SpaceTable
 ) -> None:
-    account = Account(SPACE)
-    charges = [_charge(account, n - 20, n % 3 - 1) for n in range(60)]
+    usage = Usage(SPACE)
+    charges = [_charge(usage, n - 20, n % 3 - 1) for n in range(60)]
     await asyncio.gather(*((database, replica)[n % 2].write(each) for n, each in enumerate(charges)))
     assert await held(database) == (sum(n - 20 for n in range(60)), 0, 0)
-    await database.write(_charge(Account("default"), 5, 1))
+    await database.write(_charge(Usage("default"), 5, 1))
     totals, tags = await table.totals()
     assert (totals.stored_bytes, totals.stores, tags) == (sum(n - 20 for n in range(60)) + 5, 1, 0)
 
@@ -62,38 +62,38 @@ async def test_of_writers_at_once_none_exceeds_a_quota(
     database: Database, replica: Database, table: SpaceTable, limit: str, own_limits: bool
 ) -> None:
     limits = (100, 0) if limit == "bytes" else (0, 10)
-    account = Account(SPACE) if own_limits else Account(SPACE, *limits)
+    usage = Usage(SPACE) if own_limits else Usage(SPACE, *limits)
     if own_limits:
         await table.change_limits(SPACE, dict(zip(LIMITS, limits, strict=False)))
     each = (10, 0) if limit == "bytes" else (0, 1)
-    writes = [(database, replica)[n % 2].write(_charge(account, *each)) for n in range(30)]
+    writes = [(database, replica)[n % 2].write(_charge(usage, *each)) for n in range(30)]
     done = await asyncio.gather(*writes, return_exceptions=True)
     assert sum(isinstance(found, QuotaExceeded) for found in done) == 20, done
     assert await held(database) == (100 * (limit == "bytes"), 10 * (limit == "stores"), 30 * (limit == "stores"))
-    await database.write(_charge(account, -each[0], -each[1]))
-    await database.write(_charge(account, *each))
+    await database.write(_charge(usage, -each[0], -each[1]))
+    await database.write(_charge(usage, *each))
 
 
 async def test_quota_is_exact_whatever_isolation_level_the_server_defaults_to(postgres: TestServer) -> None:
     level = "%20-cdefault_transaction_isolation%3Drepeatable%5C%20read"
     async with open_database(postgres.new_catalogue() + level, "memory://") as database:
-        account = Account(SPACE, 0, 10)
+        usage = Usage(SPACE, 0, 10)
         await SpaceTable(database).create(SPACE)
-        writes = (database.write(_charge(account, 0, 1)) for _ in range(30))
+        writes = (database.write(_charge(usage, 0, 1)) for _ in range(30))
         done = await asyncio.gather(*writes, return_exceptions=True)
         assert sum(isinstance(found, QuotaExceeded) for found in done) == 20, done
         assert (await held(database))[1] == 10
 
 
 async def test_limit_of_a_space_goes_before_that_of_the_service(database: Database, table: SpaceTable) -> None:
-    account = Account(SPACE, stored_bytes=10, stores=1)
+    usage = Usage(SPACE, stored_bytes=10, stores=1)
     with pytest.raises(QuotaExceeded):
-        await database.write(_charge(account, 11))
+        await database.write(_charge(usage, 11))
     await table.change_limits(SPACE, {"quota_bytes": 0, "quota_stores": 0})
-    await database.write(_charge(account, 11, 2))
+    await database.write(_charge(usage, 11, 2))
     await table.change_limits(SPACE, dict.fromkeys(LIMITS))
     with pytest.raises(QuotaExceeded):
-        await database.write(_charge(account, 0, 1))
+        await database.write(_charge(usage, 0, 1))
 
 
 async def test_store_beyond_the_quota_leaves_nothing(database: Database, table: SpaceTable) -> None:

@@ -10,7 +10,7 @@ import pytest
 from tests.support.rows import ACCOUNT, SPACE, put_store
 
 from protoslice.catalog import tags
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import check_tag
 from protoslice.catalog.tags import TagTable
@@ -49,7 +49,7 @@ async def test_put_points_tags_at_a_store_that_exists(one: TagTable, other: TagT
         with pytest.raises(NotFound):
             await one.put(["t1"], gone)
     with pytest.raises(NotFound):
-        await TagTable(database, Account("elsewhere")).get("t1")
+        await TagTable(database, Usage("elsewhere")).get("t1")
 
 
 async def test_tag_has_another_entity_tag_whenever_it_is_set(one: TagTable) -> None:

@@ -12,7 +12,7 @@ from tests.support.rows import ACCOUNT, SPACE, an_upload, held, own, put_store, 
 from protoslice.catalog.collector import CollectorTable
 from protoslice.catalog.manifest import ObjectLocation
 from protoslice.catalog.objects import Collected, ObjectTable, OwnObject, new_id
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.uploads import ObjectChanges, Upload, UploadTable, XorbRow, new_upload_id
 from protoslice.database import Database
 from protoslice.database.transactions import ConcurrentChange
@@ -25,7 +25,7 @@ _NONE = ObjectChanges()
 async def one(database: Database) -> AsyncIterator[UploadTable]:
     """Return the uploads of a space."""
     yield UploadTable(database, ACCOUNT)
-    assert await UploadTable(database, Account("elsewhere")).get("a") is None
+    assert await UploadTable(database, Usage("elsewhere")).get("a") is None
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ async def until(fact: Callable[[], bool]) -> None:
 
 
 async def all_of(worker: Worker, work: Iterator[int]) -> list[int]:
-    return [each async for each in worker.steps(work)]
+    return [each async for each in worker.iterate(work)]
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -114,7 +114,7 @@ async def test_no_slice_begins_that_nobody_waits_for() -> None:
         task.cancel()
         counted.go_on.release(10)
         await asyncio.gather(task, return_exceptions=True)
-        await asyncio.gather(*(worker.bulk(lambda: None) for _ in range(4)))
+        await asyncio.gather(*(worker.run_long(lambda: None) for _ in range(4)))
         assert counted.begun <= 4, "the slice under way may come to its end"
 
 
@@ -126,12 +126,12 @@ async def test_a_lane_is_free_again_after_errors_and_after_callers_that_left() -
 
         for _ in range(8):
             with pytest.raises(NotFound):
-                await worker.bulk(fails)
-            task = asyncio.create_task(worker.bulk(lambda: None))
+                await worker.run_long(fails)
+            task = asyncio.create_task(worker.run_long(lambda: None))
             await asyncio.sleep(0)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        assert await asyncio.wait_for(worker.bulk(lambda: 1), 10) == 1
+        assert await asyncio.wait_for(worker.run_long(lambda: 1), 10) == 1
 
 
 async def test_the_last_who_waits_stops_it() -> None:

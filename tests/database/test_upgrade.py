@@ -23,7 +23,7 @@ from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.manifest import with_digest
 from protoslice.catalog.objects import UNFINISHED_SECONDS
 from protoslice.catalog.repositories import RepositoryListing
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.database import Transaction, connect, opening, postgres, schema, sqlite, upgrade
@@ -135,7 +135,7 @@ async def test_stores_of_before_are_found_by_their_file(url: str) -> None:
     database = connect(url, "memory://")
     await database.fill(fill)
     await upgrade(database)
-    table = StoreTable(database, Account("team"))
+    table = StoreTable(database, Usage("team"))
     for term in ("model", "MODEL."):
         query = StoreQuery(name=term, sort="name", descending=False)
         page, _ = await table.page(query, limit=9, after=None, room=1, tags=1)

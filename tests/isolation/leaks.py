@@ -13,7 +13,7 @@ import pytest
 from protoslice.catalog.artifacts import ArtifactTable
 from protoslice.catalog.kept_files import RepositoryFile
 from protoslice.catalog.mlflow import MlflowTable
-from protoslice.catalog.spaces import DEFAULT_SPACE, Account
+from protoslice.catalog.spaces import DEFAULT_SPACE, Usage
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.uploads import UploadTable
 from protoslice.catalog.webhooks import WebhookTable
@@ -99,7 +99,7 @@ def _artifacts_of_all(patch: pytest.MonkeyPatch) -> None:
     plain = MlflowTable.entries
 
     def entries(self: MlflowTable, folder: str) -> Any:
-        return plain(MlflowTable(self._database, Account(DEFAULT_SPACE)), folder)
+        return plain(MlflowTable(self._database, Usage(DEFAULT_SPACE)), folder)
 
     patch.setattr(MlflowTable, "entries", entries)
 

@@ -77,7 +77,7 @@ async def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_f
     ids = [(await upload(stores, onnx(100 + n))).store.id for n in range(6)]
     sizes = await stores.database.read(lambda tx: tx.all("SELECT max(length(manifest)) FROM stores"))
     three = 3 * (sizes[0][0] + 1500)  # in memory each takes some more
-    table = StoreTable(stores.database, stores.quotas.account)
+    table = StoreTable(stores.database, stores.quotas.usage)
     manifests = Manifests(table, stores.worker, cached_bytes=three)
 
     async def reads(*wanted: int) -> int:
@@ -99,7 +99,7 @@ async def test_the_manifests_used_last_are_kept_and_no_more_than_there_is_room_f
 
 async def test_a_store_that_was_sent_again_has_another_manifest(stores: Stores, decoded: list[int]) -> None:
     info = (await upload(stores, onnx(100))).store
-    manifests = Manifests(StoreTable(stores.database, stores.quotas.account), stores.worker)
+    manifests = Manifests(StoreTable(stores.database, stores.quotas.usage), stores.worker)
     decoded.clear()
     first = await manifests.get(info.id)
     assert await manifests.get(info.id) is first

@@ -25,7 +25,7 @@ from tests.support.stores import (
 
 from protoslice.catalog.manifest import Manifest
 from protoslice.catalog.objects import object_id
-from protoslice.catalog.spaces import DEFAULT_SPACE, LIMITS, Account, Quota, Quotas, SpaceTable, SpaceUsage
+from protoslice.catalog.spaces import DEFAULT_SPACE, LIMITS, Quota, Quotas, SpaceTable, SpaceUsage, Usage
 from protoslice.database import Database, connect, upgrade
 from protoslice.errors import InvalidInput, NotFound, QuotaExceeded, SpaceLimit
 from protoslice.serving import StoreOptions
@@ -391,8 +391,8 @@ async def test_sums_over_all_slots_are_what_a_space_holds() -> None:
     database = catalogue_of(MemoryStorage())
     for number in range(100):
         change = {"stored_bytes": number, "stores": 1, "logical_bytes": 2 * number}
-        await database.write(lambda tx: Account("a").charge(tx, **change))  # noqa: B023
-    await database.write(lambda tx: Account("a").charge(tx, stored_bytes=-50, stores=-1, logical_bytes=-3))
+        await database.write(lambda tx: Usage("a").add(tx, **change))  # noqa: B023
+    await database.write(lambda tx: Usage("a").add(tx, stored_bytes=-50, stores=-1, logical_bytes=-3))
     await SpaceTable(database).create("a")
     row = await SpaceTable(database).get("a")
     assert row.held == SpaceUsage(4950 - 50, 99, 2 * 4950 - 3)

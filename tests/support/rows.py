@@ -11,13 +11,13 @@ from protoslice.catalog.labels import HUB
 from protoslice.catalog.objects import ObjectTable, OwnObject, ReservedObject, new_id, new_objects
 from protoslice.catalog.repositories import RepositoryTable
 from protoslice.catalog.requests import IngestRequest
-from protoslice.catalog.spaces import Account, SpaceTable
+from protoslice.catalog.spaces import SpaceTable, Usage
 from protoslice.catalog.stores import Published, StoreDraft, StoreTable
 from protoslice.catalog.uploads import Upload
 from protoslice.database import Database
 
 SPACE: Final = "team"
-ACCOUNT: Final = Account(SPACE)
+ACCOUNT: Final = Usage(SPACE)
 
 
 async def reserved(database: Database, count: int) -> list[ReservedObject]:
@@ -60,9 +60,9 @@ def an_upload(id: str, **more: Any) -> Upload:
 
 async def history_of(database: Database, name: str = "ann/m", *, space: str = SPACE) -> History:
     """Return the history of a repository, which is made unless it is there."""
-    table = RepositoryTable(database, Account(space), HUB)
+    table = RepositoryTable(database, Usage(space), HUB)
     row = await table.get(name) or await table.create(name)
-    return History(database, Account(space), row.id, row.name)
+    return History(database, Usage(space), row.id, row.name)
 
 
 async def keys(database: Database) -> set[str]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 from protoslice.catalog.manifest import Manifest, ObjectLocation
 from protoslice.catalog.objects import new_id
 from protoslice.catalog.repositories import ensure_repository
-from protoslice.catalog.spaces import DEFAULT_SPACE, Account
+from protoslice.catalog.spaces import DEFAULT_SPACE, Usage
 from protoslice.database import Database
 from protoslice.database.transactions import Transaction, microseconds
 from protoslice.facts import File
@@ -92,7 +92,7 @@ def _insert(tx: Transaction, numbers: range, like: Manifest) -> None:
             for number in numbers
         ],
     )
-    Account(DEFAULT_SPACE).charge(tx, stores=len(numbers), logical_bytes=size * len(numbers))
+    Usage(DEFAULT_SPACE).add(tx, stores=len(numbers), logical_bytes=size * len(numbers))
 
 
 def seeded_id(number: int) -> str:

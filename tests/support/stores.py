@@ -20,7 +20,7 @@ from protoslice.catalog import collector as collector_table
 from protoslice.catalog import new_objects
 from protoslice.catalog.manifest import sums_of
 from protoslice.catalog.marker import MARKER
-from protoslice.catalog.spaces import DEFAULT_SPACE, Account, SpaceTable
+from protoslice.catalog.spaces import DEFAULT_SPACE, SpaceTable, Usage
 from protoslice.catalog.uploads import UploadTable
 from protoslice.database import Database
 from protoslice.database.transactions import Transaction
@@ -133,7 +133,7 @@ async def derived_in(storage: Storage) -> dict[str, bytes]:
 
 def uploads_in(storage: Storage) -> UploadTable:
     """The records of uploads of the default space."""
-    return UploadTable(catalogue_of(storage), Account(DEFAULT_SPACE))
+    return UploadTable(catalogue_of(storage), Usage(DEFAULT_SPACE))
 
 
 @asynccontextmanager

@@ -215,7 +215,7 @@ class ExportedRepository:
         files = await self._stores.files(revision)
         path, other = chosen(files, quantization), projector(files)
         store = await self._stores.view(revision)
-        facts = await self._stores.worker.bulk(lambda: facts_of(store.model.files[path], path))
+        facts = await self._stores.worker.run_long(lambda: facts_of(store.model.files[path], path))
         given = {
             kind: await store.file(name).read(MOST_TEXT)
             for name, kind in TEXTS.items()
@@ -293,7 +293,7 @@ class ExportedRepository:
     async def _exported(self, store: str, commit: str) -> StoredManifest:
         """The manifest of a store, kept with a record for each blob unless it is there."""
         files = await self._stores.files(store)
-        data = await self._stores.worker.sized(300 * len(files), lambda: _manifest_of(files, commit))
+        data = await self._stores.worker.run_if_large(300 * len(files), lambda: _manifest_of(files, commit))
         if len(data) > MAX_MANIFEST_BYTES:
             raise LimitExceeded(
                 f"The manifest of these files would have {len(data)} bytes: at most {MAX_MANIFEST_BYTES} are allowed"

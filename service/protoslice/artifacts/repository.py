@@ -144,7 +144,7 @@ class ArtifactRepository:
         self.name = name
         self._stores = stores
         self._uploads = uploads or stores.uploads
-        self.table = ArtifactTable(stores.database, stores.quotas.account, name.key)
+        self.table = ArtifactTable(stores.database, stores.quotas.usage, name.key)
         self._locations = BlobLocations(stores, self.table)
 
     async def begin_upload(self, client: str = "") -> Upload:
@@ -271,7 +271,7 @@ class ArtifactRepository:
         wanted = Digest(ref) if ":" in ref else None
         names = _new_tags([*tags] if wanted is not None else [ref, *tags])
         algorithm = wanted.algorithm if wanted is not None else "sha256"
-        digest, manifest = await self._stores.worker.sized(
+        digest, manifest = await self._stores.worker.run_if_large(
             len(data), lambda: (Digest.of(data, algorithm), parse(data, media_type))
         )
         if wanted is not None and wanted != digest:
@@ -391,7 +391,7 @@ async def repository_names(
     stores: Stores, *, limit: int, after: str | None, prefix: str = ""
 ) -> tuple[list[str], bool]:
     """Return a page of the names of repositories that begin with `prefix`, and True if there are more."""
-    table = RepositoryTable(stores.database, stores.quotas.account, OCI)
+    table = RepositoryTable(stores.database, stores.quotas.usage, OCI)
     return await table.names(prefix, limit=limit, after=after)
 
 

@@ -10,7 +10,7 @@ from typing import Final
 from protoslice.catalog.kept_files import COUNTED
 from protoslice.catalog.labels import REMOVED
 from protoslice.catalog.live_stores import LIVE, is_named
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.stores import mark_removed
 from protoslice.database.transactions import BATCH, SECOND, Database, Row, Transaction
 
@@ -189,4 +189,4 @@ def remove_stores(tx: Transaction, space: str, stores: Collection[str], *, entri
             count, logical, entries = count + 1, logical + removed[0], entries + len(removed[1])
             rows = tx.all(computed, **key)
             entries, size = entries + len(rows), size + sum(held for _, held, _ in rows)
-    Account(space).charge(tx, stored_bytes=-size, stores=-count, logical_bytes=-logical, entries=-entries)
+    Usage(space).add(tx, stored_bytes=-size, stores=-count, logical_bytes=-logical, entries=-entries)

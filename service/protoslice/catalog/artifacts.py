@@ -14,7 +14,7 @@ from protoslice.catalog.kept_files import COLUMNS, RepositoryFile, kept, put_fil
 from protoslice.catalog.labels import OCI, label
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import FIRST_ID, check_new, ensure_repository
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.syntax import (
     BlobUnknown,
     Digest,
@@ -65,12 +65,12 @@ class StoredManifest:
 class ArtifactTable:
     """Blobs, manifests and tags of one repository."""
 
-    def __init__(self, database: Database, account: Account, repository: str) -> None:
+    def __init__(self, database: Database, usage: Usage, repository: str) -> None:
         self._database = database
-        self._account = account
-        self._space = account.space
+        self._usage = usage
+        self._space = usage.space
         self._repository = repository
-        self._key: Mapping[str, str] = {"space": account.space, "repository": repository}
+        self._key: Mapping[str, str] = {"space": usage.space, "repository": repository}
 
     async def check_pushed(self) -> None:
         """Raise `NotFound` for the former name of a repository, `NameInvalid` for a name that no new one may have."""
@@ -109,7 +109,7 @@ class ArtifactTable:
                 require_store(tx, self._space, store)
             for digest in sorted(blobs, key=lambda each: each.text):
                 created += put_file(tx, key, digest.text, blobs[digest])[1]
-            self._account.charge(tx, entries=created)
+            self._usage.add(tx, entries=created)
 
         if blobs:
             await self._database.write(work, unaudited=Unaudited.UPLOAD)
@@ -124,7 +124,7 @@ class ArtifactTable:
                 created += put_file(tx, key, digest.text, blob, new=True)[1]
             else:
                 replace_file(tx, key, digest.text, blob, seen.version)
-            self._account.charge(tx, entries=created)
+            self._usage.add(tx, entries=created)
 
         await self._database.write(work, unaudited=Unaudited.UPLOAD)
 
@@ -138,7 +138,7 @@ class ArtifactTable:
             if not tx.run(sql, **self._key, digest=digest.text):
                 raise BlobUnknown(f"The repository has no blob {digest.text}")
             record(tx, self._space, "blob.removed", f"{self._repository}@{digest.text}", self._named(digest))
-            self._account.charge(tx, entries=-1)
+            self._usage.add(tx, entries=-1)
 
         await self._database.write(work)
 
@@ -247,7 +247,7 @@ class ArtifactTable:
             )
             held = 0 if before is None else before.counted_bytes
             created += int(before is None)
-            self._account.charge(tx, stored_bytes=manifest.counted_bytes - held, entries=created)
+            self._usage.add(tx, stored_bytes=manifest.counted_bytes - held, entries=created)
 
         await self._database.write(work)
 
@@ -284,7 +284,7 @@ class ArtifactTable:
             if row is None:
                 raise _no_tag(tag)
             self._tell(tx, "artifact.untagged", tag, Digest(row[0]))
-            self._account.charge(tx, entries=-1)
+            self._usage.add(tx, entries=-1)
 
         await self._database.write(work)
 

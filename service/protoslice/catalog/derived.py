@@ -128,7 +128,7 @@ class DerivedSources:
                     found[store] = checked(each, name)
             return found
 
-        return await self.worker.sized(sum(map(len, stored.values())), opened)
+        return await self.worker.run_if_large(sum(map(len, stored.values())), opened)
 
     async def save_each(self, name: str, facts: Mapping[str, bytes]) -> None:
         """Write the fact called `name` of stores, but for large ones; errors are ignored, as losing one costs time."""
@@ -157,14 +157,14 @@ class DerivedFacts:
                 stored = found.data
                 if stored is None:
                     stored = (await self._sources.storage.get(ObjectKey(found.key or ""))).data
-                return await self._sources.worker.sized(len(stored), lambda: checked(stored, name))
+                return await self._sources.worker.run_if_large(len(stored), lambda: checked(stored, name))
         return None
 
     async def save(self, name: str, data: bytes, *, pieces: Collection[bytes] = ()) -> None:
         """Write a fact, and the `pieces` by which its store is found; errors are ignored, as losing one costs time."""
         sources = self._sources
         with suppress(ProtosliceError):
-            stored = await sources.worker.sized(len(data), lambda: with_digest(data))
+            stored = await sources.worker.run_if_large(len(data), lambda: with_digest(data))
             if len(data) <= LARGEST_ROW:
                 await sources.records.put(self._row, name, stored, pieces=pieces)
                 return

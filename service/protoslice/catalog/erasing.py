@@ -23,7 +23,7 @@ from protoslice.catalog.labels import shown_name
 from protoslice.catalog.live_stores import NAMING
 from protoslice.catalog.mlflow import MlflowTable, NoArtifact, folder_version
 from protoslice.catalog.repositories import NamesOfStores
-from protoslice.catalog.spaces import Account, discharge
+from protoslice.catalog.spaces import Usage, discharge
 from protoslice.catalog.stores import mark_removed
 from protoslice.catalog.syntax import BlobUnknown, Digest, ManifestUnknown
 from protoslice.catalog.tags import TAGS
@@ -106,7 +106,7 @@ class Eraser:
     def __init__(self, database: Database, space: str) -> None:
         self._database = database
         self._space = space
-        self._account = Account(space)
+        self._usage = Usage(space)
 
     async def starting_with(self, prefix: str) -> set[str]:
         """Return up to two digests of stores and of erased ones that begin with `prefix`."""
@@ -191,7 +191,7 @@ class Eraser:
         record(tx, self._space, "store.erased", digest, {"store": digest} | ({"objects": sorted(kept)} if kept else {}))
         if removed is not None:
             size, tags = removed
-            self._account.charge(tx, stores=-1, logical_bytes=-size, entries=-len(tags))
+            self._usage.add(tx, stores=-1, logical_bytes=-size, entries=-len(tags))
 
     async def _erase_artifacts(self, digest: str) -> None:
         """Delete manifests of OCI that show the store, their tags, and blobs with bytes in it."""
@@ -200,7 +200,7 @@ class Eraser:
             WHERE m.space = :space AND m.store = :digest LIMIT :limit"""
         async for repository, manifest in self._each(manifests, digest):
             with suppress(ManifestUnknown):  # removed meanwhile, or with its repository
-                await ArtifactTable(self._database, self._account, repository).remove_manifest(Digest(manifest))
+                await ArtifactTable(self._database, self._usage, repository).remove_manifest(Digest(manifest))
         blobs = """
             SELECT r.name, k.name, EXISTS (
                 SELECT 1 FROM manifests m
@@ -214,11 +214,11 @@ class Eraser:
                 await self._write(moved, digest, name=blob)
             else:
                 with suppress(BlobUnknown):
-                    await ArtifactTable(self._database, self._account, repository).remove_blob(Digest(blob))
+                    await ArtifactTable(self._database, self._usage, repository).remove_blob(Digest(blob))
 
     async def _erase_mlflow(self, digest: str) -> None:
         """Delete MLflow's files with bytes in the store, and folders of which it was made unless they changed."""
-        table, one = MlflowTable(self._database, self._account), f"{_THESE} AND kind = 'sealed' AND name = :name"
+        table, one = MlflowTable(self._database, self._usage), f"{_THESE} AND kind = 'sealed' AND name = :name"
         folders = f"SELECT name, version FROM names WHERE {_THESE} AND kind = 'sealed' LIMIT :limit"
         async for folder, version in self._each(folders, digest):
             versions = await table.versions(folder)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from protoslice.catalog.labels import HUB, label
 from protoslice.catalog.live_stores import lock_repository, require_store
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.webhooks import emit
 from protoslice.database.transactions import (
     LAST,
@@ -139,12 +139,12 @@ class Ref:
 class History:
     """Branches, tags and commits of one repository."""
 
-    def __init__(self, database: Database, account: Account, id: int, name: str) -> None:
+    def __init__(self, database: Database, usage: Usage, id: int, name: str) -> None:
         """Use the repository of this id, which has this name in events and errors."""
         self.name = name
         self._database = database
-        self._account = account
-        self._key: Mapping[str, Any] = {"space": account.space, "repository": id}
+        self._usage = usage
+        self._key: Mapping[str, Any] = {"space": usage.space, "repository": id}
 
     async def ref(self, kind: Kind, name: str) -> Ref:
         """Return a branch or tag; raise `NoCommit` if it does not exist. The branch `main` always does."""
@@ -193,8 +193,8 @@ class History:
             if found is None or row is None:
                 raise NoCommit(name)
             tx.run(_DUE, **self._key, id=row[0])
-            emit_refs(tx, self._account.space, self.name, "ref.removed", [found])
-            self._account.charge(tx, entries=-1)
+            emit_refs(tx, self._usage.space, self.name, "ref.removed", [found])
+            self._usage.add(tx, entries=-1)
 
         await self._database.write(work)
 
@@ -250,7 +250,7 @@ class History:
 
         Raise `conflict` if the ref has another version, `NoRepository` if the repository was removed.
         """
-        space = self._account.space
+        space = self._usage.space
         moved = replace(ref, commit=commit, version=secrets.token_bytes(16))
 
         def work(tx: Transaction) -> Ref:
@@ -287,7 +287,7 @@ class History:
             if changed == 0:
                 raise conflict
             emit_refs(tx, space, self.name, "ref.set", [moved])
-            self._account.charge(tx, entries=int(new) + int(ref.version is None))
+            self._usage.add(tx, entries=int(new) + int(ref.version is None))
             return moved
 
         return await self._database.write(work)

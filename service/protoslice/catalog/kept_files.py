@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from protoslice.catalog.audit import require_space
 from protoslice.catalog.live_stores import lock_repository, require_store
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.database.transactions import SECOND, ConcurrentChange, Database, Transaction, Transient, Unaudited
 from protoslice.errors import NotFound
 
@@ -133,7 +133,7 @@ async def purge_kept_files(database: Database, grace_seconds: float) -> None:
         rows = tx.all(sql, before=tx.now - grace, limit=limit)
         counted = Counter(space for space, kind in rows if kind in COUNTED)
         for space, entries in sorted(counted.items()):
-            Account(space).charge(tx, entries=-entries)
+            Usage(space).add(tx, entries=-entries)
         return len(rows)
 
     async for _ in database.write_in_batches(work):

@@ -16,7 +16,7 @@ from protoslice.catalog.kept_files import COLUMNS, RepositoryFile, kept, put_fil
 from protoslice.catalog.labels import MLFLOW, label
 from protoslice.catalog.live_stores import require_store
 from protoslice.catalog.repositories import ensure_repository
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.database.transactions import LAST, SECOND, Database, Transaction, time_of
 from protoslice.defaults import MAX_FILES
 from protoslice.errors import Conflict, LimitExceeded, NotFound
@@ -68,10 +68,10 @@ class ChangedFolder:
 class MlflowTable:
     """Artifacts of one space. The bytes of small files are in their rows, and count for the quota of the space."""
 
-    def __init__(self, database: Database, account: Account) -> None:
+    def __init__(self, database: Database, usage: Usage) -> None:
         self._database = database
-        self._account = account
-        self._space = account.space
+        self._usage = usage
+        self._space = usage.space
 
     async def put(self, path: str, file: RepositoryFile) -> None:
         """Create or replace a file, unless it is there as it is; raise `Conflict` if its path is that of a folder."""
@@ -101,7 +101,7 @@ class MlflowTable:
             _, created = put_file(tx, key, path, file, folder=folder or None)
             held = 0 if before is None else before[0] or 0
             record(tx, self._space, "draft.set", path, {"size": file.size, "replaced": not created})
-            self._account.charge(tx, stored_bytes=len(file.data or b"") - held, entries=int(created))
+            self._usage.add(tx, stored_bytes=len(file.data or b"") - held, entries=int(created))
 
         await self._database.write(work)
 
@@ -135,7 +135,7 @@ class MlflowTable:
             for folder in sorted({row[0] for row in rows if row[0] is not None}):
                 self._drop_empty(tx, folder)
             record(tx, self._space, "draft.removed", path, {"files": len(rows)})
-            self._account.charge(tx, stored_bytes=-sum(row[1] or 0 for row in rows), entries=-len(rows))
+            self._usage.add(tx, stored_bytes=-sum(row[1] or 0 for row in rows), entries=-len(rows))
             return len(rows)
 
         total, removed = 0, _REMOVED

@@ -11,7 +11,7 @@ from typing import Any, Final
 from protoslice.catalog.audit import record
 from protoslice.catalog.histories import NoRepository, emit_refs, refs_of, thin_refs
 from protoslice.catalog.labels import HUB, OCI, REMOVED, LabelSearch, label
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.database.transactions import BATCH, LAST, Database, Transaction, UniqueViolation
 from protoslice.errors import Conflict, InvalidInput
 
@@ -77,10 +77,10 @@ class RepositoryRow:
 class RepositoryTable:
     """Repositories of one protocol in one space."""
 
-    def __init__(self, database: Database, account: Account, protocol: str) -> None:
+    def __init__(self, database: Database, usage: Usage, protocol: str) -> None:
         self._database = database
-        self._account = account
-        self._place = {"space": account.space, "protocol": protocol}
+        self._usage = usage
+        self._place = {"space": usage.space, "protocol": protocol}
 
     async def create(self, name: str) -> RepositoryRow:
         """Insert a repository; raise `RepositoryExists` if there is one of that name in any case."""
@@ -90,7 +90,7 @@ class RepositoryTable:
         def work(tx: Transaction) -> RepositoryRow:
             tx.run(_INSERT, **self._place, id=id, name=name, now=tx.now, folded=self._folded(name))
             record(tx, self._place["space"], "repository.created", name, {"protocol": self._place["protocol"]})
-            self._account.charge(tx, entries=1 - self._forget(tx, name))
+            self._usage.add(tx, entries=1 - self._forget(tx, name))
             return RepositoryRow(id, name, tx.now)
 
         try:
@@ -153,7 +153,7 @@ class RepositoryTable:
                 if artifacts is not None:
                     _label(tx, key | {"repository": artifacts[0]}, OCI, new.lower())
             record(tx, key["space"], "repository.renamed", name, {"protocol": self._place["protocol"], "to": new})
-            self._account.charge(tx, entries=entries)
+            self._usage.add(tx, entries=entries)
 
         try:
             await self._database.write(work)
@@ -174,7 +174,7 @@ class RepositoryTable:
             key = {"space": space, "repository": 0 if row is None else row[0]}
             gone = [] if row is None else thin_refs(tx, key, most)
             emit_refs(tx, space, name, "ref.removed", gone)
-            self._account.charge(tx, entries=-len(gone))
+            self._usage.add(tx, entries=-len(gone))
             return len(gone)
 
         def work(tx: Transaction) -> bool:

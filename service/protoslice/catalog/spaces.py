@@ -93,7 +93,7 @@ class SpaceRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
+class Usage:
     """Counts what a space holds. Limits of the service apply where the space has none (0: unlimited)."""
 
     space: str
@@ -101,7 +101,7 @@ class Account:
     stores: int = 0
     entries: int = 0
 
-    def charge(
+    def add(
         self, tx: Transaction, *, stored_bytes: int = 0, stores: int = 0, logical_bytes: int = 0, entries: int = 0
     ) -> None:
         """Count so much more, or less; the last statement of a transaction. Raise `QuotaExceeded` if it is too much."""
@@ -318,7 +318,7 @@ def discharge(tx: Transaction, bytes_of_spaces: Iterable[tuple[str, int]]) -> No
     for space, size in bytes_of_spaces:
         sizes[space] = sizes.get(space, 0) + size
     for space, size in sorted(sizes.items()):
-        Account(space).charge(tx, stored_bytes=-size)
+        Usage(space).add(tx, stored_bytes=-size)
 
 
 def _held(tx: Transaction, space: str | None = None) -> SpaceUsage:
@@ -358,9 +358,9 @@ class Quotas:
         """Requests under way at this replica."""
 
     @property
-    def account(self) -> Account:
-        """The account by which transactions count what the space holds."""
-        return Account(self._space, self.defaults.stored_bytes or 0, self.defaults.stores or 0, self._entries)
+    def usage(self) -> Usage:
+        """The usage of the space, to which transactions add."""
+        return Usage(self._space, self.defaults.stored_bytes or 0, self.defaults.stores or 0, self._entries)
 
     @property
     def used(self) -> SpaceUsage:

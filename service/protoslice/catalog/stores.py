@@ -15,7 +15,7 @@ from protoslice.catalog.listing import FoundStore, Key, StoreListing, StoreQuery
 from protoslice.catalog.live_stores import LIVE
 from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
 from protoslice.catalog.repositories import ensure_repository
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.tags import TAGS, set_tag, tag_names
 from protoslice.catalog.webhooks import emit
 from protoslice.database.transactions import (
@@ -107,10 +107,10 @@ class ListedStore:
 class StoreTable:
     """Stores of one space."""
 
-    def __init__(self, database: Database, account: Account) -> None:
+    def __init__(self, database: Database, usage: Usage) -> None:
         self._database = database
-        self._account = account
-        self._space = account.space
+        self._usage = usage
+        self._space = usage.space
 
     async def get(self, digest: str, known: int | None = None) -> StoreRow | None:
         """Return a store, without its manifest if its row is the one that is `known`; None if there is none."""
@@ -158,7 +158,7 @@ class StoreTable:
                 if not new.of_commits:
                     _keep(tx, self._space, new.digest)
                 if not tx.actor.reads:  # the answer is that for a store that is new
-                    self._account.check(tx, sum(each.size or 0 for each in new.own) + new.held, stores=1)
+                    self._usage.check(tx, sum(each.size or 0 for each in new.own) + new.held, stores=1)
                 return Published(there, created=False)
             size = publish_objects(tx, self._space, new.own)
             self._refer(tx, new)
@@ -168,7 +168,7 @@ class StoreTable:
                 emit(tx, self._space, "store.created", new.digest, {"store": new.digest})
             created = sum(set_tag(tx, self._space, tag, new.digest).created for tag in sorted(tags))
             count = 0 if replaced else 1
-            self._account.charge(
+            self._usage.add(
                 tx, stored_bytes=size + new.held, stores=count, logical_bytes=count * new.size, entries=created
             )
             return Published(StoreRow(new.id, new.digest, new.manifest), created=True, uploader=tx.actor)
@@ -196,7 +196,7 @@ class StoreTable:
             if removed is None:
                 return None
             size, tags = removed
-            self._account.charge(tx, stores=-1, logical_bytes=-size, entries=-len(tags))
+            self._usage.add(tx, stores=-1, logical_bytes=-size, entries=-len(tags))
             return tags
 
         return await self._database.write(work)
@@ -233,7 +233,7 @@ class StoreTable:
             names = json.loads(removed[3] or "[]")
             tags = [set_tag(tx, self._space, name, digest, new=True) for name in names]
             count, created = int(there is None), sum(each.created for each in tags)
-            self._account.charge(tx, stores=count, logical_bytes=count * removed[4], entries=created)
+            self._usage.add(tx, stores=count, logical_bytes=count * removed[4], entries=created)
             taken = [each.tag.name for each in tags if each.tag.store != digest]
             return RestoredRow(there or _row(removed[:3]), taken)
 

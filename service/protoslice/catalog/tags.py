@@ -10,7 +10,7 @@ from typing import Any, Final
 from protoslice.catalog.labels import STORES, label
 from protoslice.catalog.live_stores import lock_store
 from protoslice.catalog.repositories import ensure_repository
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.syntax import check_tag
 from protoslice.catalog.webhooks import emit
 from protoslice.database.transactions import LAST, Database, Row, Transaction, check_unchanged, time_of
@@ -45,10 +45,10 @@ class SetTag:
 class TagTable:
     """Tags of one space."""
 
-    def __init__(self, database: Database, account: Account) -> None:
+    def __init__(self, database: Database, usage: Usage) -> None:
         self._database = database
-        self._account = account
-        self._space = account.space
+        self._usage = usage
+        self._space = usage.space
 
     async def get(self, name: str) -> StoredTag:
         """Return a tag; raise `NotFound` if there is none of that name."""
@@ -105,7 +105,7 @@ class TagTable:
                 if not each.is_set:
                     raise Changed(f"Tag {name!r} exists already")
                 found.append((each.tag, each.created))
-            self._account.charge(tx, entries=sum(created for _, created in found))
+            self._usage.add(tx, entries=sum(created for _, created in found))
             return found
 
         return await self._database.write(work)
@@ -121,7 +121,7 @@ class TagTable:
             check_unchanged(f"Tag {name!r}", there.etag, if_match)
             tx.run(f"DELETE FROM names WHERE {TAGS} AND name = :name", space=self._space, name=name)
             emit(tx, self._space, "tag.removed", name, {"tag": name, "store": there.store})
-            self._account.charge(tx, entries=-1)
+            self._usage.add(tx, entries=-1)
 
         await self._database.write(work)
 

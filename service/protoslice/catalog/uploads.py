@@ -22,7 +22,7 @@ from protoslice.catalog.manifest import ObjectLocation, stored_as_dict, stored_f
 from protoslice.catalog.new_objects import NewObjects
 from protoslice.catalog.objects import Collected, OwnObject, object_id, publish_objects, release_objects
 from protoslice.catalog.requests import IngestRequest
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.database.transactions import (
     SECOND,
     ConcurrentChange,
@@ -202,10 +202,10 @@ class XorbRow:
 class UploadTable:
     """Uploads of one space: those of one client, or of all for None."""
 
-    def __init__(self, database: Database, account: Account, client: str | None = None) -> None:
+    def __init__(self, database: Database, usage: Usage, client: str | None = None) -> None:
         self._database = database
-        self._account = account
-        self._space = account.space
+        self._usage = usage
+        self._space = usage.space
         self._client = client
 
     async def create(self, upload: Upload, *, keep_seconds: float) -> Upload:
@@ -359,7 +359,7 @@ class UploadTable:
             new = sorted({*(each.id for each in objects.own), *objects.shared})
             tx.many(sql, [{**self._key(upload.id), "object": each} for each in new])
             _unlink_objects(tx, self._space, upload.id, objects.gone)
-            self._account.charge(tx, stored_bytes=size)
+            self._usage.add(tx, stored_bytes=size)
             return done
 
         try:
@@ -412,7 +412,7 @@ class UploadTable:
             size = publish_objects(tx, self._space, [own])
             sql = "INSERT INTO upload_objects (space, upload, object) VALUES (:space, :id, :object)"
             tx.run(sql, **self._key(id), object=own.id)
-            self._account.charge(tx, stored_bytes=size)
+            self._usage.add(tx, stored_bytes=size)
             return True
 
         return await self._database.write(work)

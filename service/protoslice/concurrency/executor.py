@@ -105,11 +105,11 @@ class Worker(Executor):
         """See `Executor.run`."""
         return await super().run(_counted(call))
 
-    async def sized(self, weight: int, call: Callable[[], T]) -> T:
+    async def run_if_large(self, weight: int, call: Callable[[], T]) -> T:
         """Result of `call`, which handles about `weight` bytes; run in a thread when they are many."""
         return call() if weight <= _INLINE else await self.run(call)
 
-    async def bulk(self, call: Callable[[], T]) -> T:
+    async def run_long(self, call: Callable[[], T]) -> T:
         """Result of `call`, one slice of long work, run in a thread. Slices wait for each other in turn.
 
         A slice whose caller is cancelled before the start never runs; a started slice keeps its lane until the end.
@@ -123,16 +123,16 @@ class Worker(Executor):
         begun.add_done_callback(self._ended)
         return await asyncio.wrap_future(begun)
 
-    async def steps(self, work: Iterator[T]) -> AsyncGenerator[T, None]:
+    async def iterate(self, work: Iterator[T]) -> AsyncGenerator[T, None]:
         """Items of the iterator `work`, each made by a slice of its own when the caller asks for the item."""
         while True:
-            made: object = await self.bulk(lambda: next(work, _END))
+            made: object = await self.run_long(lambda: next(work, _END))
             if made is _END:
                 return
             yield made  # type: ignore[misc]
 
     async def finish(self, job: Job[T]) -> T:
-        """Return the result of `job`, whose slices wait for their turns as those of `bulk` do."""
+        """Return the result of `job`, whose slices wait for their turns as those of `run_long` do."""
 
         def run() -> StopIteration | None:
             try:
@@ -141,7 +141,7 @@ class Worker(Executor):
                 return end
             return None
 
-        while (end := await self.bulk(run)) is None:
+        while (end := await self.run_long(run)) is None:
             pass
         found: T = end.value
         return found

@@ -124,7 +124,7 @@ class _Registration:
         opened.save_reads(0, SavedReads())
         source = _Bounded(opened)
         try:
-            prepared = await worker.bulk(
+            prepared = await worker.run_long(
                 lambda: prepare_root(
                     source, root, _NoSide(), self._types, request, kept_rules=self._kept_rules, texts=False
                 )

@@ -71,7 +71,7 @@ async def drafted(
     records = {name: data for name, data in kept.items() if data is not None}
 
     async def beside(name: str) -> ObjectKey:
-        return await objects.put(await worker.sized(len(records[name]), lambda: with_digest(records[name])))
+        return await objects.put(await worker.run_if_large(len(records[name]), lambda: with_digest(records[name])))
 
     large = [name for name, data in records.items() if len(data) > LARGEST_INLINE]
     keys = dict(zip(large, await map_concurrently(beside, large), strict=True))
@@ -99,7 +99,7 @@ async def drafted(
         beside={name: key.text for name, key in keys.items()},
         row=new_id(),
     )
-    return await worker.sized(manifest.weight, manifest.named)
+    return await worker.run_if_large(manifest.weight, manifest.named)
 
 
 async def publish(space: Space, manifest: Manifest, request: IngestRequest, objects: NewObjects) -> Created:
@@ -108,7 +108,7 @@ async def publish(space: Space, manifest: Manifest, request: IngestRequest, obje
     if request.report or request.strict:
         report = await _report(space, manifest, strict=request.strict)
     report = report if request.report else None
-    new = await space.worker.sized(manifest.weight, lambda: _new_store(manifest, request, objects))
+    new = await space.worker.run_if_large(manifest.weight, lambda: _new_store(manifest, request, objects))
     replaces: int | None = None
     for _ in range(_TRIES):
         with objects.publishing():

@@ -116,7 +116,7 @@ class GitHistory:
             id = before
             if trees is not None:
                 weight = _BYTES_OF_OBJECT * (len(trees.made) + len(trees.files))
-                await self._stores.worker.sized(weight, partial(_add, objects, trees, each.store, seen))
+                await self._stores.worker.run_if_large(weight, partial(_add, objects, trees, each.store, seen))
                 made = commit_of(each, trees.root, before)
                 id = id_of(made)
                 objects[id] = GitObjectRow(id, made, None, each.place)
@@ -169,12 +169,12 @@ class GitHistory:
     async def _trees(self, store: str) -> GitTrees:
         files = await files_of(self._stores, Commit(store=store))
         weight = sum(_BYTES_OF_FILE + _BYTES_OF_OBJECT * path.count("/") for path in files)
-        if await self._stores.worker.sized(weight, lambda: has_more_folders(files, _FOLDERS)):
+        if await self._stores.worker.run_if_large(weight, lambda: has_more_folders(files, _FOLDERS)):
             raise Unsupported(
                 f"A commit has more than {_FOLDERS} folders, which is too many for git: use `hf download` instead"
             )
         blobs = await plain_ids(self._repository, store, files)
-        return await self._stores.worker.sized(weight, lambda: trees_of(files, blobs))
+        return await self._stores.worker.run_if_large(weight, lambda: trees_of(files, blobs))
 
 
 async def plain_ids(repository: Repository, store: str | None, files: Mapping[str, File]) -> Mapping[str, str]:

@@ -319,8 +319,8 @@ class Repositories:
         """`pushed` gives the tags of another protocol by the name of a repository."""
         self._stores = stores
         self._pushed = pushed
-        self._table = RepositoryTable(stores.database, stores.quotas.account, HUB)
-        self._artifacts = RepositoryTable(stores.database, stores.quotas.account, OCI)
+        self._table = RepositoryTable(stores.database, stores.quotas.usage, HUB)
+        self._artifacts = RepositoryTable(stores.database, stores.quotas.usage, OCI)
 
     async def create(self, name: str) -> Repository:
         """Create a repository; raise `RepositoryExists` if there is one of that name in any case."""
@@ -390,7 +390,7 @@ class Repositories:
         return Repository(
             row.name,
             time_of(row.created),
-            History(stores.database, stores.quotas.account, row.id, row.name),
+            History(stores.database, stores.quotas.usage, row.id, row.name),
             stores,
             StagedFiles(stores, row.id),
             XorbSessions(stores, row.id),
@@ -471,4 +471,4 @@ async def _signed(repository: Repository, files: Mapping[str, File], paths: set[
                 above = above.rpartition("/")[0]
         return found
 
-    return await repository.stores.worker.sized(_FILE_BYTES * len(files), signed)
+    return await repository.stores.worker.run_if_large(_FILE_BYTES * len(files), signed)

@@ -59,7 +59,7 @@ class XorbSession:
     """Xorbs of one session by their hashes, which the upload that the session is keeps."""
 
     def __init__(self, stores: Stores, upload: Upload) -> None:
-        self._table = UploadTable(stores.database, stores.quotas.account)
+        self._table = UploadTable(stores.database, stores.quotas.usage)
         self._stores = stores
         self._upload = upload
         self._read: LruCache[str, StagedXorb] = LruCache(most=_MOST, room=_ROOM)

@@ -17,7 +17,7 @@ from typing import Final
 from protoslice.catalog.listing import Key, StoreQuery
 from protoslice.catalog.manifest import Manifest, ObjectLocation
 from protoslice.catalog.paging import PAGE_BYTES, PageBudget, ResultPage
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.stores import ListedStore, StoreRow, StoreTable
 from protoslice.catalog.syntax import is_tag_prefix
 from protoslice.catalog.tags import StoredTag, TagTable
@@ -38,8 +38,8 @@ class TagCache(TagTable):
     Changes made by this process are seen at once; those of others when the seconds are over.
     """
 
-    def __init__(self, database: Database, account: Account, results: Results, *, trust_seconds: float = 0) -> None:
-        super().__init__(database, account)
+    def __init__(self, database: Database, usage: Usage, results: Results, *, trust_seconds: float = 0) -> None:
+        super().__init__(database, usage)
         self._trust_seconds = trust_seconds
         self._results = results
         self._changes = 0
@@ -147,7 +147,7 @@ class Manifests:
             if again is None or again.manifest is None:
                 raise NotFound(f"No store {row.digest}")
             row, data = again, again.manifest
-        manifest = await self._worker.sized(len(data), lambda: Manifest.decode(data, row.id))
+        manifest = await self._worker.run_if_large(len(data), lambda: Manifest.decode(data, row.id))
         if manifest.id != row.digest:
             raise IntegrityError(f"the manifest of store {row.digest} belongs to another store")
         self._cache.put(row.digest, manifest, len(data) + _ENTRY + _FILE * len(manifest.files))

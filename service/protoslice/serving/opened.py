@@ -175,10 +175,10 @@ class StoreReads:
     async def with_saved_reads(self, work: Callable[[], T]) -> T:
         """Run `work` in a thread with the saved reads, which all that run at once share, and save what is new."""
         if not self._remote:
-            return await self._worker.bulk(work)
+            return await self._worker.run_long(work)
         saved = await self._begin()
         try:
-            done = await self._worker.bulk(work)
+            done = await self._worker.run_long(work)
             async with self._saving:
                 if saved.is_new:
                     await self._derived.save(_READS, await self._worker.run(saved.encode))

@@ -193,5 +193,5 @@ async def sha256_of(view: Representation, worker: Worker, start: int = 0, end: i
     sha = sha256()
     async with aclosing(view.pieces(start, view.size if end is None else end)) as pieces:
         async for piece in pieces:
-            await worker.bulk(lambda piece=piece: sha.update(piece))  # type: ignore[misc]
+            await worker.run_long(lambda piece=piece: sha.update(piece))  # type: ignore[misc]
     return sha.digest()

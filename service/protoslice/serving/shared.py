@@ -186,9 +186,9 @@ class Space:
         """Name of the space."""
         self.quotas = Quotas(SpaceTable(database), space, options.quota, entries=options.entries)
         """Quota of the space, and what is left of it."""
-        account = self.quotas.account
-        self.table = StoreTable(database, account)
-        self.tags = TagCache(database, account, shared.results, trust_seconds=options.trust_seconds)
+        usage = self.quotas.usage
+        self.table = StoreTable(database, usage)
+        self.tags = TagCache(database, usage, shared.results, trust_seconds=options.trust_seconds)
         self.schemas = Schemas(database, space, shared.results, worker)
         self.manifests = Manifests(self.table, worker)
         self.pages = StorePages(self.table, self.manifests)
@@ -256,7 +256,7 @@ class Space:
                 proto = await open_root(manifest, records, files, side, self.worker, self.schemas)
             derived, own_type = self.derived.of(manifest.row), self.schemas.own_type
             # In a thread if there are many files, each of which takes twenty steps.
-            return await self.worker.sized(
+            return await self.worker.run_if_large(
                 len(files) << 10,
                 lambda: OpenStore(
                     manifest, files, proto, self.worker, derived, shared.results, shared.passes, own_type

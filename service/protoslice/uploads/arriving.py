@@ -106,7 +106,7 @@ class ArrivingIndexes:
             return ArrivingIndex(saved, _core.Records(saved, limits=_LIMITS))
 
         async with opened_parts(self._storage, parts, self._worker) as source:
-            return await self._worker.bulk(lambda: indexed(source))
+            return await self._worker.run_long(lambda: indexed(source))
 
 
 def covering(parts: Sequence[ObjectLocation], first: int, last: int) -> tuple[int, list[ObjectLocation]]:
@@ -215,7 +215,7 @@ class Arriving:
         begin, parts = covering(held.parts, first, last)
         opened = opened_parts(self._storage, parts, self._worker)
         async with self._records.unless_changed(held), opened as source:
-            rope = await self._worker.bulk(lambda: _rope(index, source, begin, (start, stop), form))
+            rope = await self._worker.run_long(lambda: _rope(index, source, begin, (start, stop), form))
             yield _represented(rope, [source], form, held)
 
 

@@ -131,7 +131,7 @@ class Uploads:
     def __init__(self, space: Space) -> None:
         self._space = space
         self.options = space.shared.options.uploads
-        self._records = UploadTable(space.database, space.quotas.account)
+        self._records = UploadTable(space.database, space.quotas.usage)
         self.arriving = Arriving(space.storage, space.worker, self._records, space.shared.results)
         """Records of uploads, also of those under way."""
         self._locks = UploadLocks()
@@ -141,7 +141,7 @@ class Uploads:
         if client is None:
             return self
         seen = copy.copy(self)
-        seen._records = UploadTable(self._space.database, self._space.quotas.account, client)
+        seen._records = UploadTable(self._space.database, self._space.quotas.usage, client)
         return seen
 
     async def create(self, wanted: NewUpload) -> Upload:

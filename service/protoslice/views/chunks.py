@@ -272,7 +272,7 @@ class ChunkFacts:
         if kept:
             self._hashes = list(kept["hashes"])
             return self._hashes
-        async for hashes in self._worker.steps(compute(len(self._begun))):
+        async for hashes in self._worker.iterate(compute(len(self._begun))):
             self._begun += hashes
         self._hashes, self._begun = self._begun, []
         await self._save(_HASHES, {"hashes": self._hashes})

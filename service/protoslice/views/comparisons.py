@@ -251,7 +251,7 @@ async def _digested(*stores: OpenStore) -> PieceLists:
     found: dict[int, PieceList] = {}
     for store in stores:
         table = await table_of(store)
-        found |= await store.worker.bulk(lambda table=table, store=store: _listed(table, store))  # type: ignore[misc]
+        found |= await store.worker.run_long(lambda table=table, store=store: _listed(table, store))  # type: ignore[misc]
     return found
 
 

@@ -75,7 +75,7 @@ async def document_of(opened: OpenStore, request: RecordsRequest) -> StoreDocume
 
 async def _of_file(opened: OpenStore, path: str, request: RecordsRequest) -> StoreDocument:
     stored = opened.files[path]
-    found = await opened.worker.bulk(lambda: look_at(stored, path)) if request.framing is None else None
+    found = await opened.worker.run_long(lambda: look_at(stored, path)) if request.framing is None else None
     is_typed = found is not None and found.type_name is not None
     if found is not None and (found.kind in {"table", "safetensors", "gguf"} or (found.kind == "json" and is_typed)):
         key = (opened.row, "document of a file", path)
@@ -92,7 +92,7 @@ async def _of_records(opened: OpenStore, request: RecordsRequest) -> StoreDocume
 
 async def _index(opened: OpenStore, path: str, stored: StoredFile, found: Detection) -> tuple[StoreDocument, int]:
     """Return the document of an index or a header, and its weight in bytes."""
-    made = await opened.worker.bulk(lambda: index_document(stored, path, found))
+    made = await opened.worker.run_long(lambda: index_document(stored, path, found))
     assert made is not None, "files of these kinds have one"
     held = 2 * max(made.document.view()[2].size, stored.size if found.kind == "table" else 0)
     return StoreDocument(made.document, [], ("bundle" if found.kind == "table" else "weights", READERS, path)), held

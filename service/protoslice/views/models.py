@@ -108,11 +108,11 @@ async def onnx_file(
     async def made() -> tuple[_OnnxFiles, int]:
         # Found to the end, once: all parts of the model are made out of it.
         graph = None if part is None else await opened.results.get((opened.row, "graph of an onnx model"), found)
-        files = await opened.worker.bulk(lambda: _composed(opened.model, part, align, graph, single=single))
+        files = await opened.worker.run_long(lambda: _composed(opened.model, part, align, graph, single=single))
         return files, sum(data.literals + _PIECE_WEIGHT * data.core.piece_count for data in files.values())
 
     async def found() -> tuple[Graph, int]:
-        graph = await opened.worker.bulk(lambda: graph_of(OnnxProto(opened.model)))
+        graph = await opened.worker.run_long(lambda: graph_of(OnnxProto(opened.model)))
         return graph, graph.weight
 
     files = await opened.results.get((opened.row, "onnx files", single, part, align), made, cancellable=True)
@@ -199,24 +199,24 @@ async def graph_part(opened: OpenStore, query: GraphQuery) -> Neighbourhood:
     """
     query.check()
     graphs, is_tensor = await _graphs(opened), await _is_tensor(opened)
-    return await opened.worker.bulk(lambda: subgraph(graphs, query, is_tensor))
+    return await opened.worker.run_long(lambda: subgraph(graphs, query, is_tensor))
 
 
 async def graph_level(opened: OpenStore, graph: str | None, block: int, node: str | None) -> GraphLevel:
     """Return the parts of a block of a graph, or with `node` of that around a node; see `graph_part` for errors."""
     outline = await _outline(opened, graph, node)
-    return await opened.worker.bulk(lambda: outline.level(block, node))
+    return await opened.worker.run_long(lambda: outline.level(block, node))
 
 
 async def graph_section(opened: OpenStore, graph: str | None, ends: Ends) -> GraphSection:
     """Return the nodes on all ways between two places of a graph; see `graph_part` for errors."""
     outline = await _outline(opened, graph, ends.start)
-    return await opened.worker.bulk(lambda: outline.section(ends))
+    return await opened.worker.run_long(lambda: outline.section(ends))
 
 
 async def _graphs(opened: OpenStore) -> Graphs:
     async def made() -> tuple[Graphs, int]:
-        graphs = await opened.worker.bulk(lambda: Graphs(opened.model))
+        graphs = await opened.worker.run_long(lambda: Graphs(opened.model))
         return graphs, graphs.weight
 
     # To find a million nodes takes half a gigabyte: several at once, asked for by anybody, would be the end.
@@ -229,7 +229,7 @@ async def _outline(opened: OpenStore, path: str | None, node: str | None) -> Gra
 
     async def made() -> tuple[GraphOutline, int]:
         weights = await _weights(opened)
-        outline = await opened.worker.bulk(lambda: GraphOutline(graphs, graph, weights))
+        outline = await opened.worker.run_long(lambda: GraphOutline(graphs, graph, weights))
         return outline, outline.weight
 
     return await opened.results.get((opened.row, "outline of a graph", graph), made, alone=True)

@@ -125,7 +125,7 @@ async def locate(wanted: Mapping[str, int], stores: Sequence[OpenStore]) -> list
         if not left:
             break
         table = await table_of(store)
-        found += await store.worker.bulk(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
+        found += await store.worker.run_long(lambda table=table, store=store: list(_found(table, store.info.id, left)))  # type: ignore[misc]
     return found
 
 
@@ -139,7 +139,7 @@ async def _made(opened: OpenStore) -> bytes:
         raise
     opened.results.put(begun, b"", 0)
     table = bytes(rows)
-    digests = await opened.worker.sized(len(table), PieceTable(table, ()).sampled)
+    digests = await opened.worker.run_if_large(len(table), PieceTable(table, ()).sampled)
     await opened.derived.save(TABLE, table, pieces=digests)
     return table
 
@@ -147,7 +147,7 @@ async def _made(opened: OpenStore) -> bytes:
 async def _fill(rows: bytearray, opened: OpenStore) -> None:
     """Append the missing rows, one by one; the last region that has some goes on where they end."""
     done = _reached(rows)
-    async for batch in opened.worker.steps(_batches(_regions(opened), _REGIONS)):
+    async for batch in opened.worker.iterate(_batches(_regions(opened), _REGIONS)):
         for number, start, end in batch:
             if (number, start) >= done:
                 await _cut(rows, opened, number, start, end)
@@ -164,7 +164,7 @@ async def _cut(rows: bytearray, opened: OpenStore, number: int, start: int, end:
     cutter = PieceCutter(start, end)
     async with aclosing(opened.file(file.path).pieces(start, end)) as read:
         async for data in read:
-            rows += await opened.worker.bulk(lambda data=data: _rows_of(cutter, data, number))  # type: ignore[misc]
+            rows += await opened.worker.run_long(lambda data=data: _rows_of(cutter, data, number))  # type: ignore[misc]
 
 
 def _rows_of(cutter: PieceCutter, data: Buffer, number: int) -> bytes:

@@ -95,7 +95,7 @@ async def _chosen(
     index = None if choice.key is None else await _key_index(opened, stream, choice.key, request)
     if index is None and choice.sample is None:
         return choice.ranges(stream.records.count, None)
-    return await opened.worker.bulk(lambda: choice.ranges(stream.records.count, index))
+    return await opened.worker.run_long(lambda: choice.ranges(stream.records.count, index))
 
 
 async def _key_index(opened: OpenStore, stream: _Stream, key: str, request: RecordsRequest) -> KeyIndex:
@@ -181,7 +181,7 @@ async def _represented(
     reads = part != WHOLE or stream.records.framing in DECODED or (form in SUMMED and form != stream.records.framing)
     own_type = own.fingerprint if own is not None else name
     view = [stream.path, stream.records.framing, ranges, form, own_type, *([] if part == WHOLE else [part])]
-    etag = await opened.worker.sized(32 * len(ranges), lambda: opened.etag(RECORDS, "records", *view))
+    etag = await opened.worker.run_if_large(32 * len(ranges), lambda: opened.etag(RECORDS, "records", *view))
 
     def planned() -> tuple[Plan, int]:
         if part == WHOLE:
@@ -194,7 +194,9 @@ async def _represented(
         return (kind, shown, rope), Rope(rope, ()).literals + PIECE_WEIGHT * rope.piece_count if reads else 0
 
     if reads:
-        _, shown, rope = await opened.results.get((opened.row, "records", etag), lambda: opened.worker.bulk(planned))
+        _, shown, rope = await opened.results.get(
+            (opened.row, "records", etag), lambda: opened.worker.run_long(planned)
+        )
     else:
         (_, shown, rope), _ = await opened.worker.run(planned)
     stored = sum(source.size for source in sources)
@@ -245,7 +247,9 @@ def _paths(opened: OpenStore, file: str | None) -> tuple[str, Sequence[str]]:
 
 async def _open(opened: OpenStore, name: str, paths: Sequence[str], named: str | None) -> tuple[_Stream, int]:
     files = [opened.files[path] for path in paths]
-    framing = await opened.worker.bulk(lambda: framing_of_shards(files)) if named is None else checked_framing(named)
+    framing = (
+        await opened.worker.run_long(lambda: framing_of_shards(files)) if named is None else checked_framing(named)
+    )
     indexes = await map_concurrently(lambda path: _index(opened, path, framing), paths)
     size = sum(map(len, indexes))
     if size > _ROOM:
@@ -259,7 +263,7 @@ async def _open(opened: OpenStore, name: str, paths: Sequence[str], named: str |
         shards = [Shard(*each) for each in zip(paths, records, files, strict=True)]
         return _Stream(name, files, JoinedRecords(shards, _PIECES, _ROOM), type_of_shards(shards))
 
-    return await opened.worker.bulk(stream), 2 * size
+    return await opened.worker.run_long(stream), 2 * size
 
 
 async def _index(opened: OpenStore, path: str, framing: Framing) -> bytes:
@@ -279,10 +283,10 @@ async def _indexed(opened: OpenStore, stored: StoredFile, framing: Framing) -> b
     """Return the index, made slice by slice where the stream is one."""
     if framing in CHUNKED:
         sources = _core.Sources([stored])
-        return await opened.worker.bulk(lambda: _core.index_records(sources, framing, limits=_LIMITS))
+        return await opened.worker.run_long(lambda: _core.index_records(sources, framing, limits=_LIMITS))
     scanner = _core.RecordScanner(framing, limits=_LIMITS)
     await opened.worker.finish(_scan_job(scanner, stored))
-    return await opened.worker.bulk(lambda: scanner.finish(stored.size))
+    return await opened.worker.run_long(lambda: scanner.finish(stored.size))
 
 
 def _scan_job(scanner: _core.RecordScanner, stored: StoredFile) -> Job[None]:

@@ -385,7 +385,7 @@ async def sorted_by(
         else:
             facts = await _facts_of(opened, found, tags)
             keys = facts.dtypes if column == "dtype" else facts.elements if column == "shape" else facts.sizes
-        order = await opened.worker.bulk(
+        order = await opened.worker.run_long(
             lambda: array("q", sorted(range(len(keys)), key=keys.__getitem__, reverse=sort.startswith("-")))
         )
         return order, order.itemsize * len(order)
@@ -398,7 +398,7 @@ async def totals(opened: OpenStore, found: Tensors) -> Totals:
 
     async def made() -> tuple[Totals, int]:
         order, facts = await sorted_by(opened, found, "name"), await _facts_of(opened, found)
-        summed = await opened.worker.bulk(lambda: totals_of(order, *facts.columns))
+        summed = await opened.worker.run_long(lambda: totals_of(order, *facts.columns))
         return summed, summed.weight
 
     return await opened.results.get((opened.row, "totals of tensors"), made, cancellable=True)

@@ -76,7 +76,7 @@ async def listed(opened: OpenStore, tags: Tags = None) -> Tensors:
             found = await opened.reads.with_saved_reads(lambda: _found(opened))
         else:
             untagged = await listed(opened)
-            found = await opened.worker.bulk(lambda: tensors_with_tags(opened.model, untagged, tags))
+            found = await opened.worker.run_long(lambda: tensors_with_tags(opened.model, untagged, tags))
         return found, _TENSOR_WEIGHT * len(found)
 
     return await opened.results.get((opened.row, "tensors", tags), made, cancellable=True)
@@ -186,7 +186,7 @@ async def _counted(opened: OpenStore, tensor: Tensor, tags: Tags = None) -> Tens
     if is_resolved(tensor):
         return tensor
     key = (opened.row, "tensor", _sorted(tags), tensor.address)
-    return await opened.results.get(key, lambda: opened.worker.bulk(lambda: resolve(tensor)))
+    return await opened.results.get(key, lambda: opened.worker.run_long(lambda: resolve(tensor)))
 
 
 async def _summed_up(
@@ -239,7 +239,7 @@ async def safetensors(
     async def made() -> tuple[Representation, int]:
         file = Safetensors(metadata=found.metadata, layout=layout)
         held = await _fill(opened, file, found, names)
-        data = await opened.worker.bulk(file.finish)
+        data = await opened.worker.run_long(file.finish)
         name = opened.model.root.rpartition("/")[2].rpartition(".")[0] or "model"
         etag = file_tag(opened, names, layout, tags)
         view, weight = await _as_file(opened, data, f"{name}.safetensors", etag, file.omitted)
@@ -267,7 +267,7 @@ async def shards(
         file = Safetensors(shard_bytes=most, metadata=found.metadata, layout=layout)
         held = await _fill(opened, file, found, names)
         views = dict[str, Representation]()
-        for name, data in (await opened.worker.bulk(file.shards)).items():
+        for name, data in (await opened.worker.run_long(file.shards)).items():
             etag = shard_tag(opened, name, names, most, layout, tags)
             views[name], weight = await _as_file(opened, data, name, etag, file.omitted)
             held += weight
@@ -299,7 +299,7 @@ async def _as_file(
     opened: OpenStore, data: Rope, name: str, etag: str, omitted: Omitted | None
 ) -> tuple[Representation, int]:
     """Return a safetensors file, and the bytes of memory that it holds, about."""
-    weight = await opened.worker.bulk(lambda: data.literals + _EXTENT_WEIGHT * data.core.piece_count)
+    weight = await opened.worker.run_long(lambda: data.literals + _EXTENT_WEIGHT * data.core.piece_count)
     file = Representation(data.core, readable(opened, data), etag, name, kind="safetensors", omitted=omitted)
     return file, weight
 
@@ -318,7 +318,7 @@ async def references(opened: OpenStore, base: str) -> tuple[bytes, Omitted | Non
 
     await opened.worker.finish(looks_job(lambda number: made.add(found[number]), range(len(found))))
     text = bytearray()
-    async for piece in opened.worker.steps(_pieces(made.text())):
+    async for piece in opened.worker.iterate(_pieces(made.text())):
         text += piece
         if len(text) > _MOST_REFERENCES:
             raise LimitExceeded(

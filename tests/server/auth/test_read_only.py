@@ -15,7 +15,7 @@ from tests.support.stores import keys_in, opened, upload
 from tests.support.things import Filling
 
 from protoslice.catalog.marker import open_both, open_catalogue
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.tags import TagTable
 from protoslice.database import Database
 from protoslice.database.transactions import OF_STORAGE, Transaction
@@ -139,7 +139,7 @@ async def test_commands_change_nothing_of_a_storage_without_writes(
     abilities = FileStorage(str(tmp_path)).abilities
     monkeypatch.setattr(FileStorage, "abilities", replace(abilities, write=False))
     async with open_both(uri, {}, None) as (_, database):
-        tags = TagTable(database, Account("default"))
+        tags = TagTable(database, Usage("default"))
         with pytest.raises(Unsupported, match="cannot write to its storage: This storage is read-only"):
             await tags.remove("a")
         assert await tags.get("a")

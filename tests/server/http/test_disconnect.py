@@ -83,7 +83,7 @@ async def test_work_stops_when_its_client_has_left(
         stores = app.services.stores
         store = (await upload(stores, onnx(10, 1_000_000))).store.id
         work = Work(body.replace(b"ID", store.encode()))
-        monkeypatch.setattr(stores.worker, "bulk", work)
+        monkeypatch.setattr(stores.worker, "run_long", work)
         await asyncio.wait_for(app(scope_of(method, path.format(id=store)), work.receive, work.send), 10)
         assert work.ended
         assert work.sent == []
@@ -152,7 +152,7 @@ async def test_every_route_that_reads_stops_when_its_client_has_left(monkeypatch
         things = await Filling(app, "own", caller).fill("mine", f"{hook}hooks")
         monkeypatch.setattr(disconnect, "GRACE_SECONDS", 0)
         monkeypatch.setattr(Worker, "run", watched(Worker.run))
-        monkeypatch.setattr(Worker, "bulk", watched(Worker.bulk))
+        monkeypatch.setattr(Worker, "run_long", watched(Worker.run_long))
         for call in calls:
             leaving = Leaving()
             before = asyncio.all_tasks()

@@ -18,7 +18,7 @@ from protoslice.catalog.labels import HUB
 from protoslice.catalog.marker import check_storage
 from protoslice.catalog.objects import ObjectTable, ReservedObject
 from protoslice.catalog.repositories import RepositoryTable
-from protoslice.catalog.spaces import Account
+from protoslice.catalog.spaces import Usage
 from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.concurrency import chores
 from protoslice.database import Transaction
@@ -234,7 +234,7 @@ async def _requests(database: Watched) -> None:
     objects = [ReservedObject(n, f"objects/{n}") for n in range(1, OWNED)]
     await ObjectTable(database).drop(SPACE, objects[: OWNED // 2])
     await ObjectTable(database).delete([(SPACE, each) for each in objects[OWNED // 2 :]])
-    await RepositoryTable(database, Account(SPACE), HUB).remove("9")
+    await RepositoryTable(database, Usage(SPACE), HUB).remove("9")
     await GitObjectTable(database, SPACE, 8).clear()
 
 

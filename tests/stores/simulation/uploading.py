@@ -139,11 +139,11 @@ class UploadClient(Client):
         seen: list[bytes | None] = []
 
         async def work(stores: Stores) -> str:
-            repositories = RepositoryTable(stores.database, stores.quotas.account, HUB)
+            repositories = RepositoryTable(stores.database, stores.quotas.usage, HUB)
             row = await repositories.get("m")
             if row is None:
                 row = await repositories.create("m")
-            history = History(stores.database, stores.quotas.account, row.id, row.name)
+            history = History(stores.database, stores.quotas.usage, row.id, row.name)
             main = await history.ref("heads", "main")
             seen.append(main.version)
             return ((await history.move(main, commit)).version or b"").hex()

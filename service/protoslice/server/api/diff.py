@@ -83,7 +83,7 @@ async def get_diff(
 
     async def made() -> TextView:
         found = await compare(*await _opened(services, before, ref), checksums=checksums, wait=wait)
-        return await services.stores.worker.sized(limit * _DIFFERENCE_BYTES, lambda: view_of(found))
+        return await services.stores.worker.run_if_large(limit * _DIFFERENCE_BYTES, lambda: view_of(found))
 
     try:
         return await _pair_answer(request, services, before, ref, made)
@@ -122,7 +122,7 @@ async def list_moves(
     async def made() -> TextView:
         found = await moves(*await _opened(services, before, ref), sample, limit, cursor)
         page = replace(found, next=bound(request, found.next))
-        text = await services.stores.worker.sized(PAGE_BYTES, lambda: encode_fact(page))
+        text = await services.stores.worker.run_if_large(PAGE_BYTES, lambda: encode_fact(page))
         return TextView.of(text, next=page.next)
 
     return await _pair_answer(request, services, before, ref, made)

@@ -140,7 +140,7 @@ class _GzippedResponse(Response):
 
         async def made() -> tuple[bytes, int]:
             compress = partial(gzip.compress, self._plain, _GZIP_LEVEL, mtime=0)
-            found = await state.stores.worker.sized(len(self._plain), compress)
+            found = await state.stores.worker.run_if_large(len(self._plain), compress)
             return found, len(found)
 
         self.body = await state.gzipped.get((self._sha256, "gzip"), made)
@@ -179,7 +179,7 @@ async def created_response(request: Request, services: Services, made: Created) 
     if made.report is None:
         return await json_response(request, stores, body, status=status, headers=headers)
     # The entity tag is that of the store, as a GET answers with it: a later GET tells nothing of this upload.
-    digest = await stores.worker.sized(len(body), lambda: hashlib.sha256(body).hexdigest())
+    digest = await stores.worker.run_if_large(len(body), lambda: hashlib.sha256(body).hexdigest())
     reported = b'%b,"report":%b}' % (body[:-1], encode_fact(made.report))
     return await json_response(
         request, stores, reported, status=status, headers=headers, etag=EntityTag(f"sha256-{digest}")
@@ -196,7 +196,7 @@ async def json_response(
     etag: EntityTag | None = None,
 ) -> Response:
     """JSON that may be long: its digest is made in a thread then."""
-    digest = await stores.worker.sized(len(body), lambda: hashlib.sha256(body).digest())
+    digest = await stores.worker.run_if_large(len(body), lambda: hashlib.sha256(body).digest())
     return json_answer(request, body, status=status, headers=headers, etag=etag, sha256=digest)
 
 
@@ -225,7 +225,7 @@ async def view_answer(
         found = await make()
         if isinstance(found, ResultPage):
             found = replace(found, next=bound(request, found.next))
-        return await services.stores.worker.sized(PAGE_BYTES, lambda: _view_of(found))
+        return await services.stores.worker.run_if_large(PAGE_BYTES, lambda: _view_of(found))
 
     below = tuple((name, value) for name, value in request.path_params.items() if name != "ref")
     kept = await text(store, (request.scope["endpoint"], below, request.scope["query_string"], *facts), made)
@@ -251,7 +251,7 @@ async def store_body(stores: Stores, store: Store) -> bytes:
     """
     if not store.names:
         store = replace(store, names=tuple(StoreName("tag", tag) for tag in store.tags))
-    return await stores.worker.sized(store_weight(store), lambda: encode_fact(store))
+    return await stores.worker.run_if_large(store_weight(store), lambda: encode_fact(store))
 
 
 async def restored_body(stores: Stores, restored: Restored) -> bytes:

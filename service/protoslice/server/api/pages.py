@@ -137,7 +137,7 @@ async def list_folder(request: Request, services: Services, ref: Ref, path: str)
     """List the files and folders directly in a folder, whose path is empty or ends with a slash."""
     store = await services.stores.get(ref)
     context_of(request.scope).store = store.id
-    listed = await services.stores.worker.sized(
+    listed = await services.stores.worker.run_if_large(
         _LINE_BYTES * len(store.files), lambda: _index(f"{ref}/files/{path}", store.files, path)
     )
     return HTMLResponse(listed, headers=PAGE_HEADERS)

@@ -53,7 +53,7 @@ async def _current(request: Request, services: Services) -> Current:
     store_id = await services.stores.resolve(plain_ref(request.path_params["ref"]))
     version = await services.stores.version(store_id)
     body = await _body(services, await services.stores.get(store_id))
-    return Current(await services.stores.worker.sized(len(body), lambda: etag_of(body)), version)
+    return Current(await services.stores.worker.run_if_large(len(body), lambda: etag_of(body)), version)
 
 
 Unchanged = Annotated[Condition, conditional(_current)]

@@ -92,7 +92,7 @@ async def list_tensors(
     async def made() -> TextView:
         page = await tensors.page(store, **asdict(chosen), limit=limit, cursor=cursor or str(start), tags=wanted)
         page, total = replace(page, next=bound(request, page.next)), len(await tensors.listed(store, wanted))
-        return await services.stores.worker.sized(
+        return await services.stores.worker.run_if_large(
             PAGE_BYTES, lambda: TextView.of(page_text(page, total=total), next=page.next)
         )
 

@@ -88,7 +88,7 @@ async def list_artifacts(services: Services, artifacts: Artifacts, path: str = "
     def listed() -> dict[str, Any]:
         return {"files": [_entry_json(name, size) for name, size in entries]}
 
-    return JsonAnswer(await services.stores.worker.sized(200 * len(entries), listed))
+    return JsonAnswer(await services.stores.worker.run_if_large(200 * len(entries), listed))
 
 
 def _entry_json(name: str, size: int | None) -> dict[str, Any]:
@@ -180,7 +180,7 @@ async def begin_upload(request: Request, services: Services, body: WantedParts) 
         ]
         return encode_json({"upload_id": session, "credentials": parts})
 
-    answer = await services.stores.worker.sized(500 * body.num_parts, planned)
+    answer = await services.stores.worker.run_if_large(500 * body.num_parts, planned)
     return Response(answer, headers=_UNKEPT, media_type="application/json")
 
 

@@ -199,7 +199,7 @@ async def list_referrers(
     headers = next_page(request.scope, None if end is None else end.text, name="last")
     if type_ is not None:
         headers["oci-filters-applied"] = "artifactType"
-    body = await services.stores.worker.sized(sum(map(len, found)), lambda: index_of(found, type_))
+    body = await services.stores.worker.run_if_large(sum(map(len, found)), lambda: index_of(found, type_))
     return JsonAnswer(body, headers=headers, media_type=INDEX)
 
 

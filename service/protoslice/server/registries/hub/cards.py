@@ -54,7 +54,7 @@ async def cards_of(stores: Stores, ids: Iterable[str]) -> tuple[dict[str, Card],
     await stores.derived.save_each(_FACT, read)
     texts |= read
     size = sum(map(len, texts.values()))
-    cards = await stores.worker.sized(size, lambda: {store: parse_json(text) for store, text in texts.items()})
+    cards = await stores.worker.run_if_large(size, lambda: {store: parse_json(text) for store, text in texts.items()})
     return cast(dict[str, Card], cards), size + len(new) * CARD_BYTES
 
 
@@ -67,7 +67,7 @@ async def _read(stores: Stores, store: str) -> bytes | None:
         beginning = b"".join([bytes(piece) async for piece in view.pieces(0, min(view.size, CARD_BYTES))])
     except (NotFound, IntegrityError):
         return None
-    return await stores.worker.sized(len(beginning), lambda: encode_json(parse_card(beginning)))
+    return await stores.worker.run_if_large(len(beginning), lambda: encode_json(parse_card(beginning)))
 
 
 def known_of(card: Card, *, dataset: bool) -> dict[str, Any]:

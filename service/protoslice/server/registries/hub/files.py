@@ -88,7 +88,7 @@ async def list_tree(
         return [entry for entry in entries if entry[0] > asked.cursor][: size + 1]
 
     size = _EXPANDED if asked.expand else _PAGE
-    found = await services.stores.worker.sized(_weight(files), page)
+    found = await services.stores.worker.run_if_large(_weight(files), page)
     body = await _listed(repository, commit, files, found[:size], expand=asked.expand)
     last = found[size - 1][0] if len(found) > size else None
     return _json(body, {"x-repo-commit": commit.id} | next_page(request.scope, last, absolute=True))
@@ -102,7 +102,7 @@ async def _listed(
     paths = [path for path, _ in entries]
     last = await last_commits(repository, shown.commit, paths) if expand else None
     weight = _FILE_BYTES * len(entries)
-    return await repository.stores.worker.sized(weight, lambda: encode_json(listed_json(entries, ids, last)))
+    return await repository.stores.worker.run_if_large(weight, lambda: encode_json(listed_json(entries, ids, last)))
 
 
 @endpoint(router, "POST /api/{kind}/{name:repository}/paths-info/{revision}", READ)
@@ -110,7 +110,7 @@ async def get_paths_info(request: Request, services: Services, kind: str, name: 
     """Files and folders by path; unknown ones are left out."""
     body = await request.body()
     read = _paths_in_json if media_type_of(read_fields(request.scope)) == "application/json" else _paths_in_form
-    wanted, expand = await services.stores.worker.sized(_FILE_BYTES * len(body), lambda: read(body))
+    wanted, expand = await services.stores.worker.run_if_large(_FILE_BYTES * len(body), lambda: read(body))
     if expand and len(wanted) > _PAGE:
         raise LimitExceeded(f"Too many paths with `expand`: {len(wanted)}, at most {_PAGE}")
     repository = await _found(services, kind, name)
@@ -121,7 +121,7 @@ async def get_paths_info(request: Request, services: Services, kind: str, name: 
         entries = dict(entries_of(files, "", recursive=True))
         return [(path, entries[path]) for path in wanted if path in entries]
 
-    found = await services.stores.worker.sized(_weight(files), chosen)
+    found = await services.stores.worker.run_if_large(_weight(files), chosen)
     return _json(await _listed(repository, shown, files, found, expand=expand))
 
 
@@ -186,7 +186,7 @@ async def get_repository(
             info_json(shown, repository.created, commit, files, ids, card, dataset=dataset, private=private)
         )
 
-    return _json(await services.stores.worker.sized(_weight(files), listed))
+    return _json(await services.stores.worker.run_if_large(_weight(files), listed))
 
 
 def _weight(files: Mapping[str, File]) -> int:

@@ -75,6 +75,6 @@ async def get_git_object(
 ) -> Response:
     """An object by its id, compressed."""
     found = await (await _history(services, name)).object(start + rest)
-    data = await services.stores.worker.sized(len(found), lambda: zlib.compress(found, 1))
+    data = await services.stores.worker.run_if_large(len(found), lambda: zlib.compress(found, 1))
     headers = {"content-disposition": "attachment", "cache-control": "no-cache"}
     return Response(data, headers=headers, media_type="application/x-git-loose-object")

@@ -248,7 +248,7 @@ async def _plan_parts(
     def planned() -> dict[str, object]:
         return {each.oid: _action(signed, base, each, most) for each in missing}
 
-    actions = await services.stores.worker.sized(_URL_BYTES * most * len(missing), planned)
+    actions = await services.stores.worker.run_if_large(_URL_BYTES * most * len(missing), planned)
     return _batch_answer(_MULTIPART, body, actions)
 
 

@@ -231,7 +231,7 @@ async def _files(services: Services, page: list[ListedRepository]) -> list[list[
         with suppress(NotFound):  # the store was removed
             files = await files_of(services.stores, Commit(store=row.store))
         weight = _FILE_BYTES * len(files)
-        found.append(await services.stores.worker.sized(weight, lambda: sorted(without_version_control(files))))  # noqa: B023
+        found.append(await services.stores.worker.run_if_large(weight, lambda: sorted(without_version_control(files))))  # noqa: B023
         count += len(files)
         if count > _FILES:
             break
