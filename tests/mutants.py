@@ -568,7 +568,7 @@ CREATE INDEX store_objects_object""", SIMULATION,
     _access("server/auth/signatures.py", 'scope.get("raw_path") or scope["path"].encode()', 'scope["path"].encode()'),
     _access("catalog/uploads.py", "self._client not in {None, found[0].client}", "False"),
     _access("server/services.py", "None if self.auth.key is None else pseudonym(self.auth.key)", "None"),
-    _access("server/request/errors.py", "if failure.problem.refuses:", "if False:"),
+    _access("server/request/failures.py", "if failure.problem.refuses:", "if False:"),
     _access("catalog/spaces.py", "type(value) is not int or not 0", "not 0"),
     _access("server/auth/oidc/verification.py", "if algorithm not in issuer.algorithms:", "if False:"),
     Mutant(

@@ -49,7 +49,7 @@ from protoslice.server.http.security import OriginPolicy, answer_preflight
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.registries import hub, mlflow, oci
 from protoslice.server.request.body import check_framing
-from protoslice.server.request.errors import render_problem
+from protoslice.server.request.failures import render_problem
 from protoslice.server.request.middleware import RequestMiddleware
 from protoslice.server.routing import routes_of
 from protoslice.server.services import ServerState

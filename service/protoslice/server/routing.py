@@ -24,7 +24,7 @@ from protoslice.server.http.query import QueryNames
 from protoslice.server.http.responses import StrictRequest
 from protoslice.server.problems import MEDIA, METHOD, PRECONDITION, HttpProblem
 from protoslice.server.request.body import JSON_BODY, BodyLimits, LimitedBody, too_long
-from protoslice.server.request.errors import Render, render_problem
+from protoslice.server.request.failures import Render, render_problem
 from protoslice.server.services import ServerState
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])

@@ -14,7 +14,7 @@ from tests.support.serve import LiveServer, assert_problem, exchange
 
 from protoslice import errors
 from protoslice.server.problems import BY_SLUG, PROBLEMS, Problem, problem_of_error, problem_response
-from protoslice.server.request.errors import body_at_fault, problem_of
+from protoslice.server.request.failures import body_at_fault, problem_of
 
 
 def classes(kind: type[errors.ProtosliceError]) -> list[type[errors.ProtosliceError]]:

@@ -22,7 +22,7 @@ from protoslice.server.context import context_of
 from protoslice.server.http.disconnect import CancelOnDisconnect
 from protoslice.server.problems import UNSUPPORTED, HttpProblem
 from protoslice.server.request.body import UPLOAD_BODY
-from protoslice.server.request.errors import body_at_fault
+from protoslice.server.request.failures import body_at_fault
 from protoslice.server.routing import BINARY, Deprecated, RouteGroup, endpoint, header
 from protoslice.server.services import Services
 from protoslice.stores import Created, IngestRequest

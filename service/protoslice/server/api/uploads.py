@@ -41,7 +41,7 @@ from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.problems import METHOD, HttpProblem, problem_of_error
 from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
-from protoslice.server.request.errors import body_at_fault
+from protoslice.server.request.failures import body_at_fault
 from protoslice.server.routing import BINARY, RouteGroup, endpoint, header
 from protoslice.server.services import Services
 from protoslice.uploads import ArrivingRequest, Body, Upload

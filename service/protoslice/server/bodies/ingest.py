@@ -24,7 +24,7 @@ from protoslice.server.http.digests import BodyDigest
 from protoslice.server.http.disconnect import ClientGone
 from protoslice.server.http.headers import plain_media_type, read_fields
 from protoslice.server.request.body import TAR, upload_type
-from protoslice.server.request.errors import body_at_fault
+from protoslice.server.request.failures import body_at_fault
 from protoslice.server.services import Services
 from protoslice.serving import OpenStore
 from protoslice.stores import Created, IngestRequest

@@ -21,7 +21,7 @@ from protoslice.server.bodies.raw import file_path
 from protoslice.server.http.digests import parse_digest
 from protoslice.server.http.headers import HeaderMap, media_type_of, upload_metadata
 from protoslice.server.problems import PRECONDITION, HttpProblem
-from protoslice.server.request.errors import render_problem
+from protoslice.server.request.failures import render_problem
 from protoslice.server.settings import Settings
 from protoslice.uploads import Checksum, Hash, NewUpload, Upload
 

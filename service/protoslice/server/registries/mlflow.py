@@ -34,7 +34,7 @@ from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.problems import HttpProblem
 from protoslice.server.request.body import UPLOAD_PART
 from protoslice.server.request.clients import pseudonym
-from protoslice.server.request.errors import render_body
+from protoslice.server.request.failures import render_body
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Services
 from protoslice.serving import Representation

@@ -36,7 +36,7 @@ from protoslice.server.http.responses import JsonAnswer
 from protoslice.server.problems import BAD_REQUEST, BUSY, RANGE, HttpProblem
 from protoslice.server.request.body import UPLOAD_PART, BodyLimits
 from protoslice.server.request.clients import pseudonym
-from protoslice.server.request.errors import render_body
+from protoslice.server.request.failures import render_body
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import Services
 from protoslice.uploads import Body

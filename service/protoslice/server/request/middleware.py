@@ -16,7 +16,7 @@ from protoslice.server.http.disconnect import CLIENT_GONE, CancelOnDisconnect, C
 from protoslice.server.http.headers import Headers
 from protoslice.server.http.security import OriginPolicy, secured
 from protoslice.server.request.clients import Clients, network_of, scheme_of
-from protoslice.server.request.errors import send_failure
+from protoslice.server.request.failures import send_failure
 from protoslice.server.telemetry.logs import Recorder
 from protoslice.server.telemetry.metrics import Metrics
 

@@ -16,7 +16,7 @@ from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.repositories import NoCommit, NoFile, NoRepository, RepositoryMoved
 from protoslice.server.auth.spaces import absolute_url, url_of
 from protoslice.server.problems import METHOD, HttpProblem
-from protoslice.server.request.errors import render_body, render_problem
+from protoslice.server.request.failures import render_body, render_problem
 
 _OURS: Final = re.compile(rb"/(?:api/|(?:datasets/)?[^/]+(?:/[^/]+)?/(?:resolve|raw|tree|blob|commit)/)")
 USER: Final = "default"
