@@ -1,5 +1,6 @@
 /** Numbers, sizes and times as people read them. */
 
+
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
 
 export function bytes(size: number): string {
@@ -48,3 +49,15 @@ export function ago(time: string): string {
 
 /** A plural: `1 tensor`, `2 tensors`. */
 export const many = (number: number, noun: string): string => `${count(number)} ${noun}${number === 1 ? "" : "s"}`;
+
+/** One word of a shell. */
+export const quoted = (word: string): string => (/^[\w@%+=:,./-]+$/.test(word) ? word : `'${word.replaceAll("'", "'\\''")}'`);
+
+/** A command line of a shell, out of its words. */
+export const shell = (...words: readonly string[]): string => words.map(quoted).join(" ");
+
+/** A text as Python writes it: a JSON string is one. */
+export const python = (text: string): string => JSON.stringify(text);
+
+/** A name for a downloaded file: the last of its path, neither hidden nor an option. */
+export const fileName = (path: string): string => path.split("/").pop()!.replace(/^[.~-]+/, "") || "model";

@@ -3,7 +3,7 @@
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 import { Drawer, keepFocus } from "./focus";
-import { lazily } from "./lazily";
+import { lazily } from "./loading";
 import { followLinks, SPACE, steps, usePlace } from "./place";
 import { signOut, useSession, type Session } from "./session";
 

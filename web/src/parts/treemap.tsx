@@ -2,9 +2,8 @@
 
 import { hierarchy, treemap, treemapSquarify, type HierarchyRectangularNode } from "d3-hierarchy";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { useDark } from "../dark";
+import { hatch, useDark } from "../colours";
 import { bytes, percent } from "../format";
-import { hatch } from "../weights/dtypes";
 
 export interface Cell {
   key: string; label: string; size: number;

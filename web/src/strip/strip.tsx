@@ -2,16 +2,14 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
-import { getJson, view, type GraphLevel, type GraphSection, type GraphValue, type Neighbourhood, type Store } from "../api";
-import { shell } from "../commands";
+import { getJson, type GraphLevel, type GraphSection, type GraphValue, type Neighbourhood, type Store, view } from "../api";
+import { count, many, shell, whole } from "../format";
 import { Drawer } from "../focus";
-import { count, many, whole } from "../format";
 import { Trouble, useJson } from "../loading";
 import { modelPlace, setParameters, SPACE, usePlace } from "../place";
-import type { Task } from "./layout";
-import { calledBy, isEnd, isFunction, levelOf, placeOfLevel, shelfOf, typeOf, within, type Shelf, type Shown } from "./levels";
-import { usePlan } from "./planning";
-import { PAD, StripView, type Mark } from "./view";
+import type { Plan, Task } from "./layout";
+import { calledBy, isEnd, isFunction, levelOf, placeOfLevel, type Shelf, shelfOf, type Shown, typeOf, within } from "./levels";
+import { type Mark, PAD, StripView } from "./view";
 
 /** Levels that are open at a time: each has at most 64 parts. */
 const MOST_OPEN = 200;
@@ -266,4 +264,35 @@ function Section({ store, name, marks, found, error, onNode }: ShownSection) {
       ))}
     </section>
   );
+}
+
+/** The worker's file, which the build names; workers come from the page's own origin alone. */
+declare const WORKER: string;
+
+interface Policy { createScriptURL: (url: string) => string }
+declare const trustedTypes: { createPolicy: (name: string, rules: Policy) => Policy } | undefined;
+
+/** The one URL that becomes a script; the Content-Security-Policy names this policy. */
+const trusted = (url: string): string => {
+  const factory = typeof trustedTypes === "undefined" ? undefined : trustedTypes;
+  return factory ? (policy ??= factory.createPolicy("strip", { createScriptURL: (given) => new URL(WORKER, import.meta.url).href === given ? given : "" })).createScriptURL(url) : url;
+};
+let policy: Policy | undefined;
+
+/** The plan of the last task, with what was given along with it. */
+function usePlan<T>(task: Task | null, along: T): { plan: Plan; along: T } | null {
+  const [done, set] = useState<{ plan: Plan; along: T } | null>(null);
+  const worker = useRef<Worker | null>(null);
+  const asked = useRef({ number: 0, along });
+  useEffect(() => {
+    worker.current = new Worker(trusted(new URL(WORKER, import.meta.url).href));
+    worker.current.onmessage = ({ data: [number, plan] }: MessageEvent<[number, Plan]>) => { if (number === asked.current.number) set({ plan, along: asked.current.along }); };
+    return () => worker.current?.terminate();
+  }, []);
+  useEffect(() => {
+    if (!task) return;
+    asked.current = { number: asked.current.number + 1, along };
+    worker.current?.postMessage([asked.current.number, task]);
+  }, [task]);
+  return done;
 }

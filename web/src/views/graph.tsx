@@ -5,8 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import { view, type GraphLevel, type GraphNode, type Neighbourhood, type Store } from "../api";
 import { Drawer } from "../focus";
 import { many, whole } from "../format";
-import { lazily } from "../lazily";
-import { Await, Trouble, useJson } from "../loading";
+import { Await, lazily, Trouble, useJson } from "../loading";
 import { modelPlace, setParameters, useParameter } from "../place";
 import { calledBy } from "../strip/levels";
 

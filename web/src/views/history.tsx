@@ -2,7 +2,7 @@
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getJson, uploaderOf, view, type Diff } from "../api";
-import { useDark } from "../dark";
+import { useDark } from "../colours";
 import { ago, bytes, many } from "../format";
 import { Await, useLoaded, useSeen } from "../loading";
 import { diffPlace, modelPlace } from "../place";

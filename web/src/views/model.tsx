@@ -2,19 +2,15 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useState } from "preact/hooks";
-import { getJson, hasGraph, hasRecords, registryNames, uploaderOf, url, view, type Page, type Signature, type Store, type Summary } from "../api";
-import { fileName, python, quoted, shell } from "../commands";
-import { useDark } from "../dark";
+import { getJson, hasGraph, hasRecords, isStream, type Page, registryNames, type Signature, type Store, type Summary, uploaderOf, url, view } from "../api";
+import { ago, bytes, count, fileName, many, percent, python, quoted, shell } from "../format";
+import { dtypeColour, useDark } from "../colours";
 import { Copy } from "../focus";
-import { ago, bytes, count, many, percent } from "../format";
-import { lazily } from "../lazily";
-import { Await, useJson, useLoaded } from "../loading";
+import { Await, lazily, useJson, useLoaded } from "../loading";
 import { firstWords, Markdown } from "../parts/markdown";
 import { diffPlace, go, modelPlace, ofRepository, SPACE, useParameter } from "../place";
-import { textAt, type Text } from "../texts";
+import { type Text, textAt } from "../texts";
 import { familyOf, NUMBERS, repositoryOf, shortened, storesOf, titleOf, versionOf, versionsOf } from "../versions";
-import { dtypeColour } from "../weights/dtypes";
-import { Files } from "./files";
 
 const Weights = lazily(async () => (await import("./weights")).Weights);
 const Bytes = lazily(async () => (await import("./bytes")).Bytes);
@@ -280,5 +276,25 @@ function Ways({ store, name }: { store: Store; name: string }) {
       </dl>
       <p>{downloads.map(([what, place]) => <a key={what} class="tag" href={place} download>{what}</a>)}</p>
     </>
+  );
+}
+
+function Files({ store }: { store: Store }) {
+  const largest = Math.max(...store.files.map((file) => file.size), 1);
+  return (
+    <div class="scroll" tabIndex={0} role="region" aria-label="Files">
+      <table>
+        <thead><tr><th scope="col">File</th><th scope="col" class="n">Size</th><th scope="col">SHA-256</th></tr></thead>
+        <tbody>
+          {store.files.map((file) => (
+            <tr key={file.path}>
+              <td><a href={view(store.id, ["files", ...file.path.split("/")])} download dir="auto">{file.path}</a>{file.path === store.root && <span class="tag">root</span>}{isStream(file.path) && <a class="tag" href={`${modelPlace(store.id, "records")}?file=${encodeURIComponent(file.path)}`}>records</a>}</td>
+              <td class="n">{bytes(file.size)}<meter class="share" min={0} max={largest} value={file.size} aria-hidden="true" /></td>
+              <td><code title={file.sha256 ?? ""}>{file.sha256?.slice(0, 16) ?? "–"}</code></td>
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
   );
 }

@@ -4,8 +4,6 @@ import { useEffect, useState } from "preact/hooks";
 import { get } from "../api";
 import { bytes, count, figure, percent, rough } from "../format";
 import { Trouble } from "../loading";
-import { isError, isRefused, mean, parsed, rate, share, sum, type Keep, type Sample, type Told } from "../metrics";
-import { Line } from "../parts/line";
 
 const EVERY = 5000;
 /** The second look comes soon: rates need two. */
@@ -139,3 +137,63 @@ function Routes({ now }: { now: Told }) {
     </div>
   );
 }
+
+const [WIDTH, HEIGHT] = [120, 28];
+
+function Line({ values, label }: { values: readonly (number | null)[]; label: string }) {
+  const most = Math.max(...values.map((value) => value ?? 0), Number.MIN_VALUE);
+  const step = WIDTH / Math.max(values.length - 1, 1);
+  const points = values.map((value, n) => `${(n * step).toFixed(1)},${(HEIGHT - 2 - ((value ?? 0) / most) * (HEIGHT - 4)).toFixed(1)}`);
+  return (
+    <svg class="line" viewBox={`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label={label}>
+      {points.length > 1 && <polyline points={points.join(" ")} />}
+    </svg>
+  );
+}
+
+interface Sample { name: string; labels: Record<string, string>; value: number }
+
+/** What the service told at a time. */
+interface Told { at: number; samples: readonly Sample[] }
+
+type Keep = (labels: Record<string, string>) => boolean;
+
+function parsed(text: string): Sample[] {
+  const found: Sample[] = [];
+  for (const line of text.split("\n")) {
+    const [, name, labels = "", value] = /^([a-z_:][\w:]*)(?:\{(.*)\})? (\S+)/i.exec(line) ?? [];
+    // Bins of histograms are most of the lines, and nothing here is made of them.
+    if (!name || name.endsWith("_bucket") || name.endsWith("_created")) continue;
+    const pairs = [...labels.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, key, text]) => [key, text]);
+    found.push({ name: name.replace(/^protoslice_/, ""), labels: Object.fromEntries(pairs), value: Number(value) });
+  }
+  return found;
+}
+
+/** The sum of a metric over its labels; null where the service does not tell it. */
+function sum({ samples }: Told, name: string, keep: Keep = () => true): number | null {
+  const found = samples.filter((sample) => sample.name === name && keep(sample.labels));
+  return found.length ? found.reduce((total, { value }) => total + value, 0) : null;
+}
+
+/** The growth of a metric in a second between two tellings; null before there are two, and after a restart. */
+function rate(before: Told | undefined, now: Told, name: string, keep?: Keep): number | null {
+  if (!before) return null;
+  const [seconds, grown] = [(now.at - before.at) / 1000, (sum(now, name, keep) ?? 0) - (sum(before, name, keep) ?? 0)];
+  return seconds > 0 && grown >= 0 ? grown / seconds : null;
+}
+
+/** The mean of a histogram's values; null where there are none. */
+function mean(told: Told, name: string, keep?: Keep): number | null {
+  const count = sum(told, `${name}_count`, keep);
+  return count ? (sum(told, `${name}_sum`, keep) ?? 0) / count : null;
+}
+
+/** The share of `name` among labels that `keep` holds; null where there is nothing yet. */
+function share(told: Told, name: string, keep: Keep): number | null {
+  const all = sum(told, name);
+  return all ? (sum(told, name, keep) ?? 0) / all : null;
+}
+
+const isError: Keep = ({ status = "" }) => status >= "500";
+const isRefused: Keep = ({ status = "" }) => status >= "400" && status < "500";

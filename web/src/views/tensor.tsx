@@ -1,14 +1,12 @@
 /** One tensor: its facts, its numbers in figures, as a histogram and as a picture. */
 
 import { useEffect, useState } from "preact/hooks";
-import { hasGraph, view, type Statistics, type Store, type Tensor } from "../api";
-import { python } from "../commands";
+import { hasGraph, type Histogram, type Statistics, type Store, type Tensor, view } from "../api";
+import { bytes, figure, percent, python, shape, whole } from "../format";
 import { drawable } from "../elements";
-import { bytes, figure, percent, shape, whole } from "../format";
 import { Copy, Drawer } from "../focus";
 import { Await, useJson } from "../loading";
 import { Heatmap } from "../parts/heatmap";
-import { Bars } from "../parts/histogram";
 import { modelPlace, useParameter } from "../place";
 
 export function TensorDrawer({ store, name, address, onClose }: { store: Store; name: string; address: string; onClose: () => void }) {
@@ -74,5 +72,34 @@ function Figures({ found, onAll }: { found: Statistics; onAll: () => void }) {
         {found.looked_at < found.elements && <button type="button" class="plain" onClick={onAll}>Read all</button>}
       </p>
     </>
+  );
+}
+
+function Bars({ histogram }: { histogram: Histogram }) {
+  const { start, width, counts } = histogram;
+  const [at, setAt] = useState<number | null>(null);
+  const most = Math.max(...counts, 1);
+  const border = (number: number) => figure(start + width * number);
+  const label = `Histogram of ${counts.length} bins from ${border(0)} to ${border(counts.length)}; the largest bin has ${whole(most)} elements and starts at ${border(counts.indexOf(most))}`;
+  return (
+    <figure class="bars">
+      <svg viewBox={`0 0 ${counts.length} 40`} preserveAspectRatio="none" role="img" aria-label={label}
+        onMouseLeave={() => setAt(null)}>
+        {counts.map((count, number) => {
+          const height = count ? Math.max(0.6, (40 * count) / most) : 0;
+          return (
+            <g key={number} onMouseEnter={() => setAt(number)}>
+              <rect class="back" x={number} y={0} width={1} height={40} />
+              <rect class={number === at ? "bar on" : "bar"} x={number + 0.06} y={40 - height} width={0.88} height={height} />
+            </g>
+          );
+        })}
+      </svg>
+      <figcaption class="soft">
+        <span>{border(0)}</span>
+        <span>{at === null ? "" : `${border(at)} … ${border(at + 1)}: ${whole(counts[at] ?? 0)}`}</span>
+        <span>{border(counts.length)}</span>
+      </figcaption>
+    </figure>
   );
 }

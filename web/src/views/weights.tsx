@@ -2,7 +2,7 @@
 
 import { useCallback, useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { getJson, view, type Branch, type Page, type Statistics, type Store, type Tensor } from "../api";
-import { useDark } from "../dark";
+import { useDark } from "../colours";
 import { drawable } from "../elements";
 import { bytes, many, percent, shape } from "../format";
 import { Await, Trouble, useLoaded } from "../loading";

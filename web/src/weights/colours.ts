@@ -1,7 +1,7 @@
 /** Colours of tensors by what is known of them. */
 
 import type { Statistics } from "../api";
-import { DTYPES, flat, hueOf, KINDS } from "./dtypes";
+import { DTYPES, flat, hueOf, KINDS } from "../colours";
 import type { WeightNode } from "./nodes";
 
 export const WAYS = { kind: "Kind", dtype: "Data type", deviation: "Standard deviation", zeros: "Sparsity", outliers: "Outliers" } as const;

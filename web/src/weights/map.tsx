@@ -2,11 +2,10 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { ComponentChildren } from "preact";
-import { useDark } from "../dark";
+import { hatch, useDark } from "../colours";
 import { bytes, count, many } from "../format";
 import { useFingers, within } from "../parts/fingers";
 import type { Painter } from "./colours";
-import { hatch } from "./dtypes";
 import { NAMED, roomForName, type Layout, type Look, type Tile } from "./layout";
 import type { WeightNode } from "./nodes";
 

@@ -1,7 +1,7 @@
 /** A small weight map, with the number of parameters: for a card of the library. */
 
 import { useEffect, useRef, useState } from "preact/hooks";
-import { useDark } from "../dark";
+import { useDark } from "../colours";
 import { count } from "../format";
 import { useSeen } from "../loading";
 import { painter } from "./colours";

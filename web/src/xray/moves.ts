@@ -2,7 +2,7 @@
 
 import { getJson, view, type EqualTensors, type TensorMove, type TensorMoves } from "../api";
 import { NUMBERS } from "../versions";
-import { KINDS } from "../weights/dtypes";
+import { KINDS } from "../colours";
 
 export const METRICS = { relative: "Relative change", cosine: "1 − cosine", max: "max |Δ|", changed: "Share of changed elements" } as const;
 export type Metric = keyof typeof METRICS;

@@ -2,7 +2,7 @@
 
 import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { useDark } from "../dark";
+import { useDark } from "../colours";
 import { many, rough } from "../format";
 import { cellKey, columnsOf, farthest, METRICS, stripOf, structureOf, type Cell, type Metric, type Pairs, type Structural } from "./moves";
 

@@ -1,4 +1,6 @@
-/** Colours of data types and of kinds of layers, the same wherever they are shown. */
+/** Colours of data types and of kinds of layers, the same wherever they are shown, on light or dark as the system prefers. */
+
+import { useEffect, useMemo, useState } from "preact/hooks";
 
 /** Hues apart for eyes that see few colours; null is grey. */
 export const HUES: readonly number[] = [48, 338, 268, 217, 95, 28, 8, 162, 192];
@@ -30,4 +32,15 @@ export function hatch(pen: CanvasRenderingContext2D, { x0, y0, x1, y1 }: { x0: n
   pen.lineWidth = 1;
   pen.stroke();
   pen.restore();
+}
+
+export function useDark(): boolean {
+  const query = useMemo(() => matchMedia("(prefers-color-scheme: dark)"), []);
+  const [dark, set] = useState(query.matches);
+  useEffect(() => {
+    const change = () => set(query.matches);
+    query.addEventListener("change", change);
+    return () => query.removeEventListener("change", change);
+  }, []);
+  return dark;
 }
