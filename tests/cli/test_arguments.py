@@ -95,23 +95,6 @@ def test_a_stream_is_no_model_of_several_files(call: Any, place: Path) -> None:
     assert "Cannot push" in call("push", "pipe", code=2).stderr
 
 
-def test_a_tag_without_its_sign_is_understood_to_be_one(
-    call: Any, place: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for verb in ("info", "tensor"):
-        said = call(verb, "resnet50:3", code=4).stderr
-        assert said.count("was tried as a local path; for a store of a service, use @resnet50:3)") == 1
-    assert "use @TAG or http" in call("info", "models/resnet50.onnx", code=4).stderr
-
-
-def test_a_store_is_pulled_split(call: Any, store: str, place: Path) -> None:
-    told = call("split", store, "parts", code=3).stderr
-    advice = told.rpartition(": protoslice ")[2].split()
-    call(*advice)
-    assert (advice[0], set(advice[1:])) == ("pull", {store, "parts.cpb", "--view=cpb"})
-    assert (place / "parts.cpb").is_file()
-
-
 @pytest.mark.parametrize(
     "arguments", [["cat", "good.pb", "1", "-o", "/dev/full"], ["cat", "good.pb", "1", "-o", "-"], ["tree", "good.pb"]]
 )

@@ -53,28 +53,6 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("args", "code", "says"),
-    [
-        (["info", "absent.pb"], 4, b"absent.pb"),
-        (["cat", "{graph}", "node[99]"], 4, b"53 elements"),
-        (["cat", "{graph}", "nodes"], 4, b"versions"),
-        (["cat", "{graph}", "node[["], 2, b"character 6"),
-        (["merge", "{graph}", "{graph}"], 2, b"is the input"),
-        (["merge", "{graph}", "/nowhere/out.pb"], 4, b"nowhere"),
-        (["info", "{broken}"], 3, b"cut off"),
-        (["info", "{zip}"], 3, b"zip"),
-    ],
-)
-def test_an_error_is_one_line_and_a_code(args: list[str], code: int, says: bytes, graph: Path, tmp_path: Path) -> None:
-    broken, archive = tmp_path / "broken.pb", tmp_path / "model.keras"
-    broken.write_bytes(graph.read_bytes()[:-10])
-    archive.write_bytes(b"PK\x03\x04" + bytes(100))
-    filled = [arg.format(graph=graph, broken=broken, zip=archive) for arg in args]
-    done = _call(*filled, code=code)
-    assert says in done.stderr
-
-
-@pytest.mark.parametrize(
     "command",
     [
         'cat "$1" node[0] | true',

@@ -17,7 +17,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from tests.support.bundles import Variable, bundle
 from tests.support.protos.writer import varint
 from tests.support.wire import Relay, in_a_thread
 from typer.testing import CliRunner
@@ -115,37 +114,9 @@ def test_a_token_goes_to_no_other_service_than_its_own(
             assert CliRunner().invoke(program.app, ["info", name]).exit_code == 0, known
 
 
-def test_secrets_are_not_for_addresses(call: Any) -> None:
-    for verb in (["ls", "--url"], ["doctor"], ["info"], ["diff", "x"]):
-        output = call(*verb, "http://me:hush@127.0.0.1:1/v1/stores/any", code=2).stderr
-        assert "hush" not in output
-        assert "PROTOSLICE_AUTHORIZATION" in output
-    assert "hush" not in call("ls", url="http://me:hush@127.0.0.1:1", code=2).stderr
-
-
 def test_a_header_that_is_none_is_told(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PROTOSLICE_AUTHORIZATION", "a\nb")
     assert "PROTOSLICE_AUTHORIZATION" in call("ls", code=2).stderr
-
-
-def test_a_pull_without_a_place_goes_where_one_looks_for_it(
-    call: Any, store: str, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "several").mkdir()
-    for name in ("one.onnx", "two.bin"):
-        (tmp_path / "several" / name).write_bytes(model.read_bytes())
-    call("push", tmp_path / "several", "--tag", "several:1", "--root", "one.onnx")
-    here = tmp_path / "here"
-    here.mkdir()
-    monkeypatch.chdir(here)
-    call("pull", store)
-    call("pull", store, "--view", "cpb")
-    call("pull", store, "--view", "safetensors")
-    call("pull", store, "--view", "chunks/1")
-    call("pull", "@several:1")
-    assert sorted(str(each.relative_to(here)) for each in here.rglob("*")) == [
-        "chunk-1", "graph.cpb", "graph.pb", "graph.safetensors", "several-1", "several-1/one.onnx", "several-1/two.bin",
-    ]  # fmt: skip
 
 
 def test_a_push_is_told_what_is_there(call: Any, store: str, tmp_path: Path) -> None:
@@ -187,19 +158,3 @@ def test_nobody_waits_for_a_silent_line_who_wants_to_leave(call: Any, service: s
                 _, output = process.communicate(timeout=20)  # the line would be given up after 30
         assert process.returncode == 130
         assert output.count("\n") == 1
-
-
-def test_a_store_needs_no_sign_where_nothing_else_can_be_meant(call: Any, store: str, tmp_path: Path) -> None:
-    call("pull", store[1:], tmp_path / "out.pb")
-    call("tag", "another:1", store[1:])
-    call("tag", "another:1", "--remove")
-    assert (tmp_path / "out.pb").stat().st_size > 0
-
-
-def test_what_a_push_leaves_behind_is_told(call: Any, tmp_path: Path) -> None:
-    for name, data in bundle("v", [Variable("weight", 1, (100,), bytes(400))]).items():
-        (tmp_path / name).write_bytes(data)
-    output = call("push", tmp_path / "v.index").stderr
-    assert "missing files: the model refers to v.data-00000-of-00001, but they were not sent\n" in output
-    assert f"run: protoslice push {tmp_path}\n" in output
-    assert "not sent" not in call("push", tmp_path).stderr
