@@ -1,4 +1,4 @@
-"""Tokens of services, kept by origin in a file that its owner alone may read."""
+"""Tokens of services, saved by origin in a file that its owner alone may read."""
 
 from __future__ import annotations
 
@@ -24,67 +24,67 @@ _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class CredentialsWarning(UserWarning):
-    """A kept token that could not be renewed."""
+    """A saved token that could not be renewed."""
 
 
 def is_plain(value: object, longest: int = LONGEST) -> TypeGuard[str]:
-    """True for printable ASCII of at most `longest` characters, as tokens and codes of an issuer are."""
+    """Return True for printable ASCII of at most `longest` characters, as tokens and codes of an issuer are."""
     return isinstance(value, str) and 0 < len(value) <= longest and value.isascii() and value.isprintable()
 
 
 @dataclass(frozen=True, slots=True)
-class Renewal:
-    """Way to another id token: the issuer, its client, and a refresh token."""
+class RefreshGrant:
+    """What gets another id token: the issuer, its client, and a refresh token."""
 
     issuer: str
     client_id: str
     token: str
 
     def __repr__(self) -> str:
-        """The issuer alone, as secrets do not belong in logs."""
-        return f"Renewal({self.issuer!r})"
+        """Return the issuer alone, without secrets."""
+        return f"RefreshGrant({self.issuer!r})"
 
-    def followed_by(self, token: object) -> Renewal:
-        """The next way, by the refresh token that came in place of this one; this one for anything else."""
+    def with_token(self, token: object) -> RefreshGrant:
+        """Return the grant with another refresh token; the same grant if `token` is none."""
         return replace(self, token=token) if is_plain(token) else self
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A token of a service; with a `renewal` where an issuer gave it."""
+class SavedToken:
+    """A token of a service, with a `grant` if it can be renewed."""
 
     token: str
-    renewal: Renewal | None = None
+    grant: RefreshGrant | None = None
 
     def __repr__(self) -> str:
-        """No secret."""
-        return f"Kept({self.renewal!r})"
+        """Return the grant alone, without secrets."""
+        return f"SavedToken({self.grant!r})"
 
 
 def credentials_file() -> Path:
-    """Place of the file: below XDG_CONFIG_HOME, or below `~/.config`."""
+    """Return the path of the file: below XDG_CONFIG_HOME, or `~/.config`."""
     home = os.environ.get("XDG_CONFIG_HOME") or Path("~/.config").expanduser()
     return Path(home, "protoslice", "credentials.json")
 
 
-def kept_for(origin: str) -> Kept | None:
-    """The token that is kept for `origin`; None without one.
+def saved_token(origin: str) -> SavedToken | None:
+    """Return the saved token of `origin`, or None.
 
-    `InvalidInput` for a file that others may read, or that holds something else.
+    Raise `InvalidInput` for a file that others can read, or that is no token file.
     """
     return _read(credentials_file()).get(origin)
 
 
-def keep(origin: str, kept: Kept) -> None:
-    """Keep a token for `origin`, in place of the one before."""
-    with changing() as all_kept:
-        all_kept[origin] = kept
+def save_token(origin: str, saved: SavedToken) -> None:
+    """Save a token for `origin`; it replaces the one before."""
+    with edit_tokens() as tokens:
+        tokens[origin] = saved
 
 
 def forget_token(origin: str) -> bool:
-    """Forget the token for `origin`; False when there was none."""
-    with changing() as kept:
-        return kept.pop(origin, None) is not None
+    """Delete the token of `origin`; return False if there was none."""
+    with edit_tokens() as saved:
+        return saved.pop(origin, None) is not None
 
 
 def end_of(token: str) -> datetime | None:
@@ -96,13 +96,13 @@ def end_of(token: str) -> datetime | None:
 
 
 def others_that_accept(issuer: str, client_id: str, origin: str) -> list[str]:
-    """Return the other origins for which a token of this issuer and client is kept: they accept each other's tokens."""
+    """Return the other origins that have a token of this issuer and client: they accept each other's tokens."""
     found = []
-    for other, kept in _read(credentials_file()).items():
-        claims = _claims(kept.token)
+    for other, saved in _read(credentials_file()).items():
+        claims = _claims(saved.token)
         audience = claims.get("aud")
         same = claims.get("iss") == issuer and client_id in (audience if isinstance(audience, list) else [audience])
-        renewed = kept.renewal is not None and (kept.renewal.issuer, kept.renewal.client_id) == (issuer, client_id)
+        renewed = saved.grant is not None and (saved.grant.issuer, saved.grant.client_id) == (issuer, client_id)
         if other != origin and (same or renewed):
             found.append(other)
     return found
@@ -118,60 +118,60 @@ def _claims(token: str) -> Mapping[str, Any]:
     return claims if isinstance(claims, dict) else {}
 
 
-def _read(path: Path) -> dict[str, Kept]:
+def _read(path: Path) -> dict[str, SavedToken]:
     try:
         with path.open(encoding="utf-8") as file:
             if os.fstat(file.fileno()).st_mode & _OTHERS:
                 raise InvalidInput(
                     f"Other users can read the tokens in {path}: run chmod 600 on it and revoke the tokens"
                 )
-            kept = json.load(file)
+            saved = json.load(file)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise InvalidInput(f"Cannot read the token file {path}: {error}") from error
     try:
-        return {origin: _kept(said) for origin, said in kept.items()}
+        return {origin: _from_json(said) for origin, said in saved.items()}
     except (AttributeError, TypeError, KeyError):
         raise InvalidInput(f"{path} is not a token file: move it away and log in again") from None
 
 
-def _kept(said: Any) -> Kept:
-    """A token as the file has it: a text, or an object where it can be renewed."""
+def _from_json(said: Any) -> SavedToken:
+    """Return a token from its form in the file: a text, or an object if it can be renewed."""
     if isinstance(said, str):
-        return Kept(said)
-    found = Kept(said["id_token"], Renewal(said["issuer"], said["client_id"], said["refresh_token"]))
+        return SavedToken(said)
+    found = SavedToken(said["id_token"], RefreshGrant(said["issuer"], said["client_id"], said["refresh_token"]))
     if not all(isinstance(text, str) for text in said.values()):
         raise TypeError
     return found
 
 
-def _told(kept: Kept) -> object:
-    if kept.renewal is None:
-        return kept.token
-    told = asdict(kept.renewal)
-    return {"id_token": kept.token, "refresh_token": told.pop("token"), **told}
+def _as_json(saved: SavedToken) -> object:
+    if saved.grant is None:
+        return saved.token
+    found = asdict(saved.grant)
+    return {"id_token": saved.token, "refresh_token": found.pop("token"), **found}
 
 
 @contextmanager
-def changing() -> Iterator[dict[str, Kept]]:
-    """The kept tokens, written back at the end; one process changes them at a time."""
+def edit_tokens() -> Iterator[dict[str, SavedToken]]:
+    """Give the saved tokens, and write them back at the end; one process at a time."""
     path = credentials_file()
     private_folder(path.parent)
     held = os.open(path.with_suffix(".lock"), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, _MODE)
     with os.fdopen(held, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        kept = _read(path)
-        before = dict(kept)
-        yield kept
-        if kept != before:
-            _write(path, kept)
+        saved = _read(path)
+        before = dict(saved)
+        yield saved
+        if saved != before:
+            _write(path, saved)
 
 
-def _write(path: Path, kept: Mapping[str, Kept]) -> None:
-    """Put a whole file in the place of the one before: a reader, or a crash, meets either."""
+def _write(path: Path, saved: Mapping[str, SavedToken]) -> None:
+    """Replace the file as a whole: a reader, or a crash, finds the old or the new one."""
     staged = path.with_suffix(".new")
     staged.unlink(missing_ok=True)
     with os.fdopen(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _MODE), "w", encoding="utf-8") as file:
-        json.dump({origin: _told(each) for origin, each in kept.items()}, file, indent=2, sort_keys=True)
+        json.dump({origin: _as_json(each) for origin, each in saved.items()}, file, indent=2, sort_keys=True)
     replace_durably(staged, path)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from protoslice.credentials import kept_for
+from protoslice.credentials import saved_token
 from protoslice.errors import InvalidInput, NotFound, ProtosliceError
 from protoslice.uris import is_uri
 
@@ -146,19 +146,19 @@ def authorization(service: str) -> dict[str, str]:
     """
     # A name comes from anywhere, and must not carry the token to a service that somebody else keeps.
     value = _of_environment() if is_trusted(service) else ""
-    if not value and (token := _kept_token(origin_of(service))):
+    if not value and (token := _saved(origin_of(service))):
         value = f"Bearer {token}"
     return header_of(value)
 
 
-def _kept_token(origin: str) -> str | None:
-    """The token that is kept for `origin`, renewed where its end is near; None without one."""
-    kept = kept_for(origin)
-    if kept is None or kept.renewal is None:
-        return None if kept is None else kept.token
-    from protoslice.openid.renewal import ends_soon, renewed  # httpx, for those alone who need it
+def _saved(origin: str) -> str | None:
+    """Return the saved token of `origin`, renewed if it expires soon; None without one."""
+    saved = saved_token(origin)
+    if saved is None or saved.grant is None:
+        return None if saved is None else saved.token
+    from protoslice.sign_in import ends_soon, refresh  # imports httpx, which only renewals need
 
-    return renewed(origin) if ends_soon(kept) else kept.token
+    return refresh(origin) if ends_soon(saved) else saved.token
 
 
 def _of_environment() -> str:

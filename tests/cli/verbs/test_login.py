@@ -17,7 +17,7 @@ from tests.support.serve import service_process
 from typer.testing import Result
 
 from protoslice import credentials
-from protoslice.credentials import Kept
+from protoslice.credentials import SavedToken
 
 
 @dataclass(frozen=True)
@@ -106,8 +106,10 @@ def test_many_at_once_lose_no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     origins = [f"https://host-{number}:443" for number in range(40)]
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda origin: credentials.keep(origin, Kept(f"token of {origin}")), origins))
-    assert [credentials.kept_for(origin) for origin in origins] == [Kept(f"token of {origin}") for origin in origins]
+        list(pool.map(lambda origin: credentials.save_token(origin, SavedToken(f"token of {origin}")), origins))
+    assert [credentials.saved_token(origin) for origin in origins] == [
+        SavedToken(f"token of {origin}") for origin in origins
+    ]
 
 
 def test_curl_brings_a_token_out_of_netrc(sites: list[Site], tmp_path: Path) -> None:
@@ -133,11 +135,11 @@ def test_a_kept_jwt_that_ended_is_named_as_the_reason(
     at_home: Callable[..., Result], sites: list[Site], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    credentials.keep(sites[0].url, Kept(_jwt('{"exp": 1000000000.5}')))
+    credentials.save_token(sites[0].url, SavedToken(_jwt('{"exp": 1000000000.5}')))
     output = at_home("ls", "--url", sites[0].url, code=6).stderr
     assert "; the JWT expired at 2001-09-09T01:46:40" in output
     assert "; run protoslice login, or set PROTOSLICE_TOKEN" in output
-    credentials.keep(sites[0].url, Kept(_jwt('{"exp": 32503680000}')))
+    credentials.save_token(sites[0].url, SavedToken(_jwt('{"exp": 32503680000}')))
     output = at_home("ls", "--url", sites[0].url, code=6).stderr
     assert "ended at" not in output
     assert "; run protoslice login" in output

@@ -1,4 +1,4 @@
-"""Verbs `login` and `logout`: the token of a service, kept for the verbs that ask it."""
+"""The commands `login` and `logout`: save and delete the token of a service."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from protoslice.cli.models.remote import connect
 from protoslice.cli.tables import note, utc
-from protoslice.credentials import Kept, credentials_file, end_of, forget_token, keep, others_that_accept
+from protoslice.credentials import SavedToken, credentials_file, end_of, forget_token, others_that_accept, save_token
 from protoslice.errors import InvalidInput, NotFound, StorageDenied, UnknownCaller, Unsupported
 from protoslice.facts import SignInTerms
 from protoslice.references import header_of, origin_of, service_url
@@ -41,12 +41,12 @@ def login(
     terms = _terms(service) if device or (device is None and sys.stdin.isatty()) else None
     if device and terms is None:
         raise Unsupported(f"{service} has no identity provider to sign in with: use a token instead")
-    kept = Kept(_typed(service)) if terms is None else _signed_in(service, terms)
-    _try(service, kept.token)
-    keep(origin_of(service), kept)
-    end = end_of(kept.token)
+    saved = SavedToken(_typed(service)) if terms is None else _signed_in(service, terms)
+    _try(service, saved.token)
+    save_token(origin_of(service), saved)
+    end = end_of(saved.token)
     until = "" if end is None else f", expires {utc(end)}"
-    until += "" if kept.renewal is None else "; renewed automatically"
+    until += "" if saved.grant is None else "; renewed automatically"
     note(f"Token for {origin_of(service)} saved in {credentials_file()}{until}")
 
 
@@ -64,13 +64,13 @@ def _terms(service: str) -> SignInTerms | None:
         return found
 
 
-def _signed_in(service: str, terms: SignInTerms) -> Kept:
+def _signed_in(service: str, terms: SignInTerms) -> SavedToken:
     """Return the id token of a person who signs in now.
 
     Everyone who has it gets in wherever this issuer and client are accepted. A service could name those of another one
     to get in there as its user, so none gets a token that another origin accepts unless the user agrees.
     """
-    from protoslice.openid.device import Prompt, sign_in
+    from protoslice.sign_in import DevicePrompt, sign_in
 
     origin, client = origin_of(service), f"client {terms.client_id!r} of {terms.issuer}"
     if others := others_that_accept(terms.issuer, terms.client_id, origin):
@@ -83,15 +83,14 @@ def _signed_in(service: str, terms: SignInTerms) -> Kept:
         if not typer.confirm("Sign in anyway?", err=True):
             raise StorageDenied(f"Not signed in to {origin}")
 
-    def show(prompt: Prompt) -> None:
+    def show(prompt: DevicePrompt) -> None:
         note(f"{origin} will receive your name, and access as you to every service that accepts the {client}")
         note(
             f"Open {prompt.place} and enter the code {prompt.code}"
             + (f", or open {prompt.whole}" if prompt.whole else "")
         )
 
-    given = sign_in(terms, show, resource=origin)
-    return Kept(given.token, given.renewal)
+    return sign_in(terms, show, resource=origin)
 
 
 def _try(service: str, token: str) -> None:

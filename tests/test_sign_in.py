@@ -1,18 +1,30 @@
-"""Device flow against an issuer on the loopback: polling, ends, and every answer that is not right."""
+"""Sign-in by the device flow, and renewal of saved tokens, once for many processes."""
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.issuer import FakeIssuer, running_issuer
 
+from protoslice import sign_in as issuers
+from protoslice.credentials import (
+    CredentialsWarning,
+    RefreshGrant,
+    SavedToken,
+    credentials_file,
+    save_token,
+    saved_token,
+)
 from protoslice.errors import ProtosliceError, StorageDenied, StorageUnavailable, Unsupported
 from protoslice.facts import SignInTerms
-from protoslice.openid import issuers
-from protoslice.openid.device import Clock, Given, Prompt, sign_in
+from protoslice.references import authorization
+from protoslice.sign_in import Clock, DevicePrompt, sign_in
 
 PENDING = (400, {"error": "authorization_pending"})
 BEGUN = {"device_code": "d", "user_code": "ABCD", "verification_uri": "https://i.example/device", "expires_in": 600}
@@ -33,16 +45,9 @@ class Hurried(Clock):
         self.waits.append(seconds)
 
 
-@pytest.fixture
-def issuer() -> Iterator[FakeIssuer]:
-    """An issuer that answers as a test tells it."""
-    with running_issuer() as found:
-        yield found
-
-
-def signed_in(issuer: FakeIssuer, clock: Clock | None = None) -> tuple[Given, list[Prompt]]:
+def signed_in(issuer: FakeIssuer, clock: Clock | None = None) -> tuple[SavedToken, list[DevicePrompt]]:
     """The result of a sign-in, and the prompts."""
-    shown: list[Prompt] = []
+    shown: list[DevicePrompt] = []
     terms = SignInTerms(issuer.url, "cli", ("openid", "email"))
     return sign_in(terms, shown.append, clock or Hurried()), shown
 
@@ -54,15 +59,15 @@ def test_a_person_is_waited_for(issuer: FakeIssuer) -> None:
     clock = Hurried()
     found, shown = signed_in(issuer, clock)
     assert found.token == given["id_token"]
-    assert found.renewal is not None
-    assert (found.renewal.issuer, found.renewal.client_id, found.renewal.token) == (issuer.url, "cli", "r")
-    assert shown == [Prompt("https://i.example/device", "ABCD", None)]
+    assert found.grant is not None
+    assert (found.grant.issuer, found.grant.client_id, found.grant.token) == (issuer.url, "cli", "r")
+    assert shown == [DevicePrompt("https://i.example/device", "ABCD", None)]
     assert clock.waits == [3, 3, 3, 8]
     assert issuer.forms[0] == ("/device", {"client_id": "cli", "scope": "openid email"})
     grant = {"grant_type": "urn:ietf:params:oauth:grant-type:device_code", "device_code": "d", "client_id": "cli"}
     assert issuer.forms[1:] == [("/token", grant)] * 4
     for secret in (given["id_token"], "'r'"):
-        assert secret not in repr(found.renewal)
+        assert secret not in repr(found.grant)
 
 
 @pytest.mark.parametrize("refusal", [None, "invalid_target", "invalid_request"])
@@ -81,7 +86,7 @@ def test_an_issuer_that_is_away_meanwhile_is_asked_again_and_later(
     issuer: FakeIssuer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     issuer.answers = [(200, BEGUN), PENDING, (200, {"id_token": issuer.token()})]
-    clock, asked, real = Hurried(), [], issuers._exchange
+    clock, asked, real = Hurried(), [], issuers._answer
 
     async def failing(url: str, form: Any) -> Any:
         asked.append(url)
@@ -89,9 +94,9 @@ def test_an_issuer_that_is_away_meanwhile_is_asked_again_and_later(
             raise TimeoutError
         return await real(url, form)
 
-    monkeypatch.setattr(issuers, "_exchange", failing)
+    monkeypatch.setattr(issuers, "_answer", failing)
     found, _ = signed_in(issuer, clock)
-    assert found.renewal is None
+    assert found.grant is None
     assert clock.waits == [5, 5, 10]
 
 
@@ -213,3 +218,97 @@ def test_a_document_of_an_issuer_with_an_unknown_certificate_is_not_asked_for(tm
         with pytest.raises(StorageUnavailable):
             signed_in(issuer)
         assert issuer.fetches == []
+
+
+ORIGIN = "https://models.example:443"
+
+
+@pytest.fixture
+def issuer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeIssuer]:
+    """An issuer, for a user whose configuration is empty."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    for name in ("PROTOSLICE_URL", "PROTOSLICE_TOKEN", "PROTOSLICE_TOKEN_FILE", "PROTOSLICE_AUTHORIZATION"):
+        monkeypatch.delenv(name, raising=False)
+    with running_issuer() as found:
+        yield found
+
+
+def kept_ending_in(issuer: FakeIssuer, seconds: int) -> str:
+    """A token of the issuer that is kept, and ends in some seconds."""
+    token = issuer.token(exp=int(time.time()) + seconds)
+    save_token(ORIGIN, SavedToken(token, RefreshGrant(issuer.url, "cli", "r0")))
+    return token
+
+
+def sent() -> str:
+    """The token that a verb would send now."""
+    return authorization("https://models.example").get("authorization", "").removeprefix("Bearer ")
+
+
+def test_a_token_is_renewed_before_its_end_and_the_next_way_is_kept(issuer: FakeIssuer) -> None:
+    kept_ending_in(issuer, 30)
+    following = issuer.token(exp=int(time.time()) + 3600)
+    issuer.answers = [(200, {"id_token": following, "refresh_token": "r1"})]
+    assert sent() == following
+    form = {"grant_type": "refresh_token", "refresh_token": "r0", "client_id": "cli"}
+    assert issuer.forms == [("/token", form)]
+    assert saved_token(ORIGIN) == SavedToken(following, RefreshGrant(issuer.url, "cli", "r1"))
+    assert sent() == following
+    assert len(issuer.forms) == 1
+    assert credentials_file().stat().st_mode & 0o777 == 0o600
+    assert set(json.loads(credentials_file().read_text())[ORIGIN]) == {
+        "id_token",
+        "refresh_token",
+        "issuer",
+        "client_id",
+    }
+
+
+def test_a_token_whose_end_is_far_is_sent_as_it_is(issuer: FakeIssuer) -> None:
+    token = kept_ending_in(issuer, 120)
+    assert sent() == token
+    assert (issuer.forms, issuer.fetches) == ([], [])
+
+
+def test_many_at_once_renew_once(issuer: FakeIssuer) -> None:
+    kept_ending_in(issuer, -5)
+    following = issuer.token(exp=int(time.time()) + 3600)
+    issuer.answers = [(200, {"id_token": following, "refresh_token": "r1"})]
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(lambda _: sent(), range(8))) == {following}
+    assert len(issuer.forms) == 1
+    assert saved_token(ORIGIN) == SavedToken(following, RefreshGrant(issuer.url, "cli", "r1"))
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (400, {"error": "invalid_grant"}),
+        (200, {}),
+        (200, {"id_token": "x"}),
+        (302, {}),
+        (200, b"x" * (1 << 20)),
+        (500, b""),
+    ],
+)
+def test_what_is_kept_stays_when_the_issuer_gives_nothing(issuer: FakeIssuer, answer: tuple[int, object]) -> None:
+    token = kept_ending_in(issuer, 30)
+    issuer.answers = [answer]
+    with pytest.warns(CredentialsWarning, match="Could not renew"):
+        assert sent() == token
+    assert saved_token(ORIGIN) == SavedToken(token, RefreshGrant(issuer.url, "cli", "r0"))
+
+
+def test_a_refresh_token_that_is_none_is_not_kept(issuer: FakeIssuer) -> None:
+    kept_ending_in(issuer, 30)
+    following = issuer.token(exp=int(time.time()) + 3600)
+    issuer.answers = [(200, {"id_token": following, "refresh_token": "a\nb"})]
+    assert sent() == following
+    assert saved_token(ORIGIN) == SavedToken(following, RefreshGrant(issuer.url, "cli", "r0"))
+
+
+def test_an_issuer_that_is_away_costs_a_line(issuer: FakeIssuer) -> None:
+    token = kept_ending_in(issuer, 30)
+    issuer.away = True
+    with pytest.warns(CredentialsWarning, match="Could not renew"):
+        assert sent() == token
