@@ -1,6 +1,6 @@
 """Benchmark of large reads over a distant bucket: Versity's gateway, each of its requests 20 ms late.
 
-Needs the gateway that `make bucket` builds with Go; says so when it is missing.
+Needs the gateway that `make bench` builds with Go; says so when it is missing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import obstore
 from bench.service import running_peer, running_service
 from bench.timing import Row, pair
 from obstore.store import S3Store
-from tests.bucket import BUCKET, KEY_ID, SECRET, gateway
+from tests.support.buckets import BUCKET, KEY_ID, SECRET, gateway
 from tests.support.wire import Distance, far_away
 
 from bench import models
@@ -37,7 +37,7 @@ _FILLING_READS = 20
 def gateway_program() -> Path:
     """Program of the gateway."""
     if not GATEWAY.exists():
-        raise SystemExit("build the gateway first: `make bucket` does, with Go")
+        raise SystemExit("build the gateway first: `sh tools/programs.sh versitygw` does, with Go")
     return GATEWAY
 
 

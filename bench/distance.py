@@ -1,6 +1,6 @@
 """Benchmark of calls over a distant bucket: Versity's gateway, each of its requests 20 ms late.
 
-Needs the gateway that `make bucket` builds with Go. Each call is made by stores that have just been opened.
+Needs the gateway that `tools/programs.sh` builds with Go. Each call is made by stores that have just been opened.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from unittest.mock import patch
 
 from bench.bucket import FAR_SECONDS, gateway_program
 from bench.timing import Row
-from tests.bucket import BUCKET, KEY_ID, SECRET, gateway
+from tests.support.buckets import BUCKET, KEY_ID, SECRET, gateway
 from tests.support.postgres import running_postgres
 from tests.support.seeded import seed
 from tests.support.stores import onnx, opened, upload

@@ -1,6 +1,6 @@
 """Benchmark of a service's memory over 100 000 stores of a tag each, asked for all kinds of things.
 
-Runs over Versity's gateway, which `make bucket` builds with Go: caches, connections and threads are those of a bucket.
+Runs over Versity's gateway (`tools/programs.sh`): caches, connections and threads are those of a bucket.
 The calls of a day come as fast as the machine answers them, and are enough to fill all caches in their first third.
 """
 
@@ -21,7 +21,7 @@ from typing import Final
 
 from bench.bucket import gateway_program
 from bench.timing import Row
-from tests.bucket import BUCKET, Gateway, options_of
+from tests.support.buckets import BUCKET, Gateway, options_of
 from tests.support.catalogues import shared_catalogue
 from tests.support.seeded import seed, seeded_id
 from tests.support.serve import ServiceProcess, service_process

@@ -1,4 +1,4 @@
-"""Lint the Helm chart, render it for each file of values in `ci/`, and check the manifests: `make chart`.
+"""Lint the Helm chart, render it for each file of values in `ci/`, and check the manifests: `make manifests`.
 
 The programs are helm and kube-score; kubernetes-validate checks the manifests against the schemas of Kubernetes.
 """

@@ -64,20 +64,10 @@ BUILT: Final = (
 )
 CHECKS: Final = (
     Job("long"),
-    Job("alerts", "go systemd-analyze"),
-    Job("chart", "go"),
-    Job("nginx"),
-    Job("tus", "npm"),
-    Job("openapi", "go"),
-    Job("logins", "go"),
-    Job("registries", "go"),
-    Job("clients", "go npm cargo"),
+    Job("manifests", "go systemd-analyze"),
+    Job("nginx", "npm"),
+    Job("clients", "go gcc g++ npm cargo", ".make/oci-conformance", "build it as tools/programs.sh says"),
     Job("browser", "go"),
-    Job("oidc", "go gcc"),
-    Job("oci", file=".make/oci-conformance", hint="build it as the Makefile says"),
-    Job("engines"),
-    Job("merger", "g++"),
-    Job("bucket", "go npm"),
     Job("kills", "go"),
     Job("soak"),
 )

@@ -16,7 +16,7 @@ import pytest
 from onnx import helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, expect
 from tests.browser.windows import counted_calls, opened, violations, window
-from tests.hub import BESIDE
+from tests.clients.hub import WITH
 from tests.support.environments import python_of
 from tests.support.hub import commit
 from tests.support.serve import ServiceProcess
@@ -73,7 +73,7 @@ def _ways(context: BrowserContext, place: str) -> Iterator[tuple[str, str]]:
 
 def _run(what: str, line: str, folder: Path) -> str:
     """Run a printed line in an empty folder, and return its output. It must succeed, and do nothing else."""
-    clients = [str(python_of(HUB, *BESIDE).parent)] if what == "Hugging Face" else []
+    clients = [str(python_of(HUB, *WITH).parent)] if what == "Hugging Face" else []
     path = os.pathsep.join([*clients, str(Path(sys.executable).parent), str(ORAS), os.environ["PATH"]])
     command = ["sh", "-c", line] if what in SHELL_WAYS else [sys.executable, "-c", line]
     home = folder.with_name(f"{folder.name}-home")

@@ -1,54 +1,93 @@
-"""Third-party clients, unmodified, for `make clients`; arguments select some by name."""
+"""Programs of others against the service: `python -m tests.clients NAME…`, all by default.
+
+Each runs unmodified, in the versions that the table at the end shows. A group runs by its name.
+"""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import traceback
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 from tests.clients import (
-    git_clone,
-    git_lfs,
+    buckets,
+    dex,
+    engines,
+    git,
+    hub,
     hub_npm,
     hub_python,
     hub_rust,
+    kserve,
     links,
-    mlflow_gc,
+    logins,
+    merger,
+    mlflow,
     ollama,
+    openapi,
     oras,
+    readme,
     transformers_js,
 )
 
-CLIENTS: Final[Mapping[str, Callable[[Path], str]]] = {
-    "npm": hub_npm.run,
-    "rust": hub_rust.run,
-    "python": hub_python.run,
-    "mlflow": mlflow_gc.run,
-    "oras": oras.run,
-    "git": git_clone.run,
-    "git-lfs": git_lfs.run,
-    "links": links.run,
-    "ollama": ollama.run,
-    "transformers.js": transformers_js.run,
+GROUPS: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = {
+    "registries": {
+        "hub": hub.run,
+        "hf": hub_python.run,
+        "hub-npm": hub_npm.run,
+        "hub-rust": hub_rust.run,
+        "transformers.js": transformers_js.run,
+        "mlflow": mlflow.run,
+        "mlflow-gc": mlflow.run_gc,
+        "kserve": kserve.run,
+        "oras": oras.run,
+        "oci-conformance": oras.run_conformance,
+        "ollama": ollama.run,
+        "readme": readme.run,
+    },
+    "tools": {
+        "git": git.run,
+        "git-lfs": git.run_lfs,
+        "links": links.run,
+        "logins": logins.run,
+        "dex": dex.run,
+        "openapi": openapi.run,
+        "merger": merger.run,
+    },
+    "engines": {name: partial(engines.run, name) for name in engines.ENGINES},
+    "buckets": {name: partial(buckets.run, name) for name in ("versitygw", "minio", "azurite")},
 }
+CLIENTS: Final = {name: run for group in GROUPS.values() for name, run in group.items()}
 """Calls of each client, which return its version and raise when something does not hold."""
 
 
-def main(names: list[str]) -> int:
-    """Run the clients; the number of those that fail."""
-    failed = 0
-    for name in names or CLIENTS:
+def main(words: list[str]) -> int:
+    """Run clients, print a table of them, and return the number of those that fail."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    groups = "; ".join(f"{group}: {', '.join(clients)}" for group, clients in GROUPS.items())
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"clients, or groups of them: {groups}")
+    given = parser.parse_args(words).names or list(GROUPS)
+    if unknown := set(given) - {*GROUPS, *CLIENTS}:
+        parser.error(f"unknown client {', '.join(sorted(unknown))}: use {', '.join(CLIENTS)} or {', '.join(GROUPS)}")
+    names = list(dict.fromkeys(name for each in given for name in GROUPS.get(each, (each,))))
+    results = []
+    for name in names:
+        print(f"{name}:", flush=True)
         with TemporaryDirectory() as folder:
             try:
-                print(f"ok: {CLIENTS[name](Path(folder))}", flush=True)
+                results.append((name, "passed", CLIENTS[name](Path(folder))))
             except Exception:
                 traceback.print_exc()
-                print(f"FAILED: {name}", flush=True)
-                failed += 1
-    return failed
+                results.append((name, "FAILED", ""))
+    print()
+    for name, ended, versions in results:
+        print(f"{name:16} {ended}  {versions}")
+    return sum(ended == "FAILED" for _, ended, _ in results)
 
 
 if __name__ == "__main__":

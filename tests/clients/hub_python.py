@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+from tests.clients.hub import QUIET, VERSIONS, WITH
 from tests.clients.running import Service, good, refused, serving
-from tests.hub import BESIDE, QUIET, VERSIONS
 from tests.support.environments import python_of
 
 CARDS: Final = VERSIONS[-1:]
@@ -95,7 +95,7 @@ with ThreadPoolExecutor(16) as pool:
 def run(folder: Path) -> str:
     """Go through each version."""
     for version in VERSIONS:
-        python = python_of(f"huggingface_hub=={version}", *BESIDE)
+        python = python_of(f"huggingface_hub=={version}", *WITH)
         home = folder / version
         (home / "model").mkdir(parents=True)
         (home / "model/large.bin").write_bytes(bytes(range(256)) * (11 << 12))

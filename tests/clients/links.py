@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Final
 
 import httpx
-from tests.clients.running import good, installed, serving
+from tests.clients.running import good, programs, serving
 
 FILES: Final = {"model.onnx": b"model", "sub/deep/x y.bin": bytes(5000), "sub/ü&<b>.txt": b"text", "empty": b""}
 
 
 def run(folder: Path) -> str:
     """List and copy a store."""
-    installed("rclone", "wget")
+    programs("rclone", "wget")
     out = io.BytesIO()
     with tarfile.open(fileobj=out, mode="w") as archive:
         for path, data in FILES.items():

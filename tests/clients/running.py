@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -19,6 +18,12 @@ from tests.support.serve import service_process
 MADE: Final = ROOT / ".make"
 """Folder of what is installed or built for the clients."""
 HERE: Final = Path(__file__).parent
+CALLS: Final = HERE / "calls"
+"""Scripts that run in environments of the clients."""
+_BUILT: Final = {
+    "versitygw": MADE / "versitygw-v1.8.0",
+    "azurite": MADE / "azurite-3.37.0/node_modules/.bin/azurite-blob",
+}
 Command = str | Path
 
 
@@ -79,10 +84,21 @@ def refused(words: str, *command: Command, folder: Path, env: Mapping[str, str] 
     assert words in " ".join(done.stdout.split()), (command, done.stdout)
 
 
-def installed(*programs: str) -> None:
-    """Install Debian packages of programs that are missing."""
-    if missing := [program for program in programs if shutil.which(program) is None]:
-        subprocess.run(["apt-get", "install", "--yes", "--no-install-recommends", *missing], check=True)
+def programs(*names: str) -> None:
+    """Install programs that are missing."""
+    subprocess.run(["sh", ROOT / "tools/programs.sh", *names], check=True)
+
+
+def program(name: str) -> Path:
+    """Return the path of a program in `.make`, which is built unless it is there."""
+    programs(name)
+    return _BUILT[name] if name in _BUILT else MADE / name
+
+
+def built_page() -> None:
+    """Build the page unless it is built."""
+    if not (ROOT / "service/protoslice/server/pages/built/first.json").exists():
+        subprocess.run(["sh", ROOT / "web/build.sh", sys.executable], check=True)
 
 
 def built_with_go(name: str, module: str, version: str) -> Path:

@@ -1,4 +1,4 @@
-"""Files of `deploy/` name what exists. `make alerts` and `make chart` run promtool, helm and systemd-analyze."""
+"""Files of `deploy/` name what exists. `make manifests` runs promtool, helm and systemd-analyze."""
 
 from __future__ import annotations
 

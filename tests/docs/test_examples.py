@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 ADDRESS = "127.0.0.1:8000"
 PAGES = ["README.md", *(f"docs/{name}.md" for name in ("client", "command-line", "formats", "http-api", "splitting"))]
 ELSEWHERE = ("huggingface_hub", "my_package", "xarray")
-"Packages of examples that `make registries`, `make engines` and `tests/formats/test_registry.py` use."
+"Packages of examples that `make clients` and `tests/formats/test_registry.py` use."
 
 
 @pytest.fixture

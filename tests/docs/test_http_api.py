@@ -85,7 +85,7 @@ def test_examples_call_operations_of_the_document(language: str) -> None:
     }
     called = _called_by_examples()[language]
     assert len(called) > 7
-    assert called <= offered, "`make openapi` compiles these programs over generated clients"
+    assert called <= offered, "`make clients` compiles these programs over generated clients"
 
 
 def _limits() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Doors of the Makefile: what each installs, builds of the core, and names of programs and files.
+"""Targets of the Makefile: what each installs, builds of the core, and names of programs and files.
 
 A Python that only notes the calls of pip and maturin stands in for the real one.
 """
@@ -35,9 +35,16 @@ mkdir -p service/protoslice/server/pages/built && touch service/protoslice/serve
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with a core of one file, and a `python3` that installs nothing."""
-    for name in ("core/src", "protos", "tests/house", "bin"):
+    for name in ("core/src", "protos", "tests/house", "tools", "bin"):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("Makefile", "core/Cargo.toml", "tests/house/needs.sh", "pyproject.toml", "constraints.txt"):
+    for name in (
+        "Makefile",
+        "core/Cargo.toml",
+        "tests/house/needs.sh",
+        "tools/programs.sh",
+        "pyproject.toml",
+        "constraints.txt",
+    ):
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "core/src/lib.rs").touch()
     for path, script in ((tmp_path / "bin/python3", PYTHON), (tmp_path / "notes", NOTES)):
@@ -50,13 +57,13 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def make(checkout: Path, door: str) -> list[str]:
-    """Calls of pip, maturin and protoslice that `make DOOR` made."""
+def make(checkout: Path, target: str) -> list[str]:
+    """Calls of pip, maturin and protoslice that `make TARGET` made."""
     log = checkout / "log"
     log.write_text("")
     environment = os.environ | {"PATH": f"{checkout}/bin:{os.environ['PATH']}", "MAKEFLAGS": ""}
     done = subprocess.run(
-        ["make", door], cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False
+        ["make", target], cwd=checkout, env=environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 0, done.stderr
     return [
@@ -109,16 +116,16 @@ def test_nothing_is_begun_on_a_machine_that_lacks_something(checkout: Path) -> N
     assert not (checkout / ".venv").exists()
 
 
-def test_programs_of_the_doors_are_modules() -> None:
+def test_programs_of_targets_are_modules() -> None:
     """A file would not find the packages beside `tests`."""
     calls = re.findall(r"\$\(BIN\)/python (.+)", (ROOT / "Makefile").read_text())
     assert [call for call in calls if not call.startswith("-m ")] == []
     modules = {call.split()[1] for call in calls}
-    assert {"tests.bucket", "bench.run"} <= modules
+    assert {"tests.clients", "bench.run"} <= modules
     assert [module for module in modules if find_spec(module) is None] == []
 
 
-def test_files_that_doors_name_are_there() -> None:
-    named = re.findall(r"\b(?:tests|docker)/[\w/.]+", (ROOT / "Makefile").read_text())
+def test_files_that_targets_name_are_there() -> None:
+    named = re.findall(r"\b(?:tests|tools|docker)/[\w/.]+", (ROOT / "Makefile").read_text())
     assert "tests/server/test_memory.py" in named
     assert [name for name in named if not (ROOT / name).exists()] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final
 
 import httpx
@@ -148,8 +149,9 @@ def check(run: Run) -> dict[str, Any]:
     processes = run.processes
     urls = [replica.url for replica in processes.replicas] + ([processes.front] if processes.front else [])
     found = [read_back(run, url) for url in urls]
-    for collector in processes.collectors:
-        collector.close()
+    with ExitStack() as life:
+        for collector in processes.collectors:
+            life.callback(collector.close)
     check_space(run)
     processes.close()
     left = asyncio.run(check_rest(run))

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 import httpx
 import psycopg
-from tests.bucket import BUCKET, Gateway
 from tests.deployment.nginx.front import Nginx, free_port, wait_for
+from tests.support.buckets import BUCKET, Gateway
 from tests.support.postgres import TestServer
 from tests.support.serve import ServiceProcess, service_process
 
@@ -233,10 +233,11 @@ class Processes:
 
     def close(self) -> None:
         """End replicas and collectors; databases, buckets and proxies run until the end of `started`."""
-        for collector in self.collectors:
-            collector.close()
-        for replica in self.replicas:
-            replica.close()
+        with ExitStack() as life:
+            for replica in self.replicas:
+                life.callback(replica.close)
+            for collector in self.collectors:
+                life.callback(collector.close)
 
 
 def _is_ready(url: str) -> bool:
@@ -260,7 +261,7 @@ def started(profile: str, folder: Path, server: TestServer, replicas: int) -> It
         elif profile == "postgresql":
             place = Place((folder / "storage").as_uri(), server.new_catalogue())
         else:
-            assert _GATEWAY.exists(), "build the gateway first: `make kills` does, with Go"
+            assert _GATEWAY.exists(), "build the gateway first: `sh tools/programs.sh versitygw` does, with Go"
             (folder / "bucket").mkdir()
             gateway = more["bucket"] = Gateway(str(_GATEWAY), folder / "bucket")
             _run(life, gateway)

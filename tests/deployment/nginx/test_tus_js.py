@@ -1,6 +1,6 @@
 """tus-js-client under Node, directly and through nginx; the service is killed while it uploads.
 
-Not part of `make test`: it needs Node and nginx. `make tus` runs it.
+Not part of `make test`: it needs Node and nginx. `make nginx` runs it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calls of MLflow's own client, which compare what comes back; run by `make registries`."""
+"""Calls of MLflow's own client, which compare what comes back."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import tempfile
 import urllib.request
 from pathlib import Path
 
-from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
 import mlflow
+from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
 SERVICE = os.environ["SERVICE"]
 """URL of the service, which plays the tracking server's part for artifacts."""

@@ -6,7 +6,7 @@ import os
 from tempfile import NamedTemporaryFile
 from typing import Any
 
-from tests.interop.engine_records import COUNT, record
+from tests.clients.calls.engine_records import COUNT, record
 
 from protoslice.client import Client
 

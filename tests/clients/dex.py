@@ -1,4 +1,4 @@
-"""Dex as the issuer of people, run by `make oidc` with its path."""
+"""Dex as the issuer of people: device flow, renewal, and the page in Chromium."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import httpx
 from tests.browser.windows import chromium, opened, window
+from tests.clients.running import built_page, program, programs
 from tests.support.dex import CLIENT, EMAIL, KEEPER, PASSWORD, SECRET, Dex, authenticated, enter_code, free_port
 from tests.support.serve import ServiceProcess, service_process
 
@@ -69,25 +69,26 @@ class Home:
         return found
 
 
-def main(program: str) -> int:
-    """Go through everything; 0 when nothing fails, as each step asserts."""
+def run(folder: Path) -> str:
+    """Go through everything; each step asserts."""
+    programs("chromium")
+    built_page()
     port, keepers_port = free_port(), free_port()
-    with TemporaryDirectory() as name:
-        folder, callbacks = Path(name), (callback_of(port), callback_of(keepers_port))
-        public = f"audience = '{CLIENT}'\nlogin_client = '{CLIENT}'"
-        with (
-            Dex(Path(program).absolute(), folder, callbacks, EXPIRY) as dex,
-            service_of(folder / "public", port, dex, public) as service,
-        ):
-            home = Home(folder, service.url)
-            device_flow(home)
-            renewal(home, dex)
-            sessions(dex, service)
-            in_a_browser(service)
-            with_a_secret(folder, keepers_port, dex)
-            away_and_back(home, dex)
-            disabled(home, dex)
-    return 0
+    callbacks = (callback_of(port), callback_of(keepers_port))
+    public = f"audience = '{CLIENT}'\nlogin_client = '{CLIENT}'"
+    with (
+        Dex(program("dex"), folder, callbacks, EXPIRY) as dex,
+        service_of(folder / "public", port, dex, public) as service,
+    ):
+        home = Home(folder, service.url)
+        device_flow(home)
+        renewal(home, dex)
+        sessions(dex, service)
+        in_a_browser(service)
+        with_a_secret(folder, keepers_port, dex)
+        away_and_back(home, dex)
+        disabled(home, dex)
+    return "Dex v0.0.0-20210917061239"
 
 
 def callback_of(port: int) -> str:
@@ -260,7 +261,3 @@ def until(token: str, left: float) -> None:
 def tell(said: str) -> None:
     """Say that a step went well."""
     print(f"ok: {said}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Downloads of KServe's storage initializer, which compare what comes; run by `make registries`."""
+"""Downloads of KServe's storage initializer, which compare what comes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that generators make of the OpenAPI document, run by `make openapi`.
+"""Clients that generators make of the OpenAPI document.
 
 The page is checked against the types of openapi-typescript. The programs of `examples/` are generated, compiled and run
 against an open and a closed service, over a line that breaks once. With other media types in the document, they fail.
@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.clients.running import MADE, Command, built_with_go, serving
+from tests.clients.running import MADE, Command, built_with_go, programs, serving
 from tests.support.environments import ROOT, python_of
 from tests.support.stores import onnx
 from tests.support.wire import Relay
@@ -91,21 +91,21 @@ def typescript(folder: Path, document: Path) -> Program:
 LANGUAGES: Final[Mapping[str, Callable[[Path, Path], Program]]] = {"python": python, "go": go, "typescript": typescript}
 
 
-def main() -> int:
+def run(folder: Path) -> str:
     """Generate, compile and run all programs; raise if a generator warns or a call fails."""
+    programs("npm")
     subprocess.run(["sh", ROOT / "web/build.sh", sys.executable, "check"], check=True)
-    with TemporaryDirectory() as name:
-        changed = Path(name) / "changed.json"
-        changed.write_text(_mutant())
-        for language in LANGUAGES:
-            print(f"ok: {_run(language, DOCUMENT)}", flush=True)
-            try:
-                _run(language, changed)
-            except subprocess.CalledProcessError as failure:
-                print(f"ok: fails with other media types: {failure.output.strip().splitlines()[-1][:200]}", flush=True)
-            else:
-                raise AssertionError(f"{language}: other media types of the document are not noticed")
-    return 0
+    changed, versions = folder / "changed.json", []
+    changed.write_text(_mutant())
+    for language in LANGUAGES:
+        versions.append(_run(language, DOCUMENT))
+        try:
+            _run(language, changed)
+        except subprocess.CalledProcessError as failure:
+            print(f"fails with other media types: {failure.output.strip().splitlines()[-1][:200]}", flush=True)
+        else:
+            raise AssertionError(f"{language}: other media types of the document are not noticed")
+    return "; ".join(versions)
 
 
 def _mutant() -> str:
@@ -152,7 +152,3 @@ def _done(*command: Command, folder: Path | None = None, env: Mapping[str, str] 
         print(done.stdout)
     done.check_returncode()
     return done.stdout.strip()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,4 @@
-"""Records that `make engines` stores, and that engines read."""
+"""Records that are stored for engines, and that engines read."""
 
 from __future__ import annotations
 

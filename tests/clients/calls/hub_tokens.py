@@ -1,4 +1,4 @@
-"""Calls of `huggingface_hub` with tokens in `HF_TOKEN` at a closed service; run by `make registries`."""
+"""Calls of `huggingface_hub` with tokens in `HF_TOKEN` at a closed service."""
 
 from __future__ import annotations
 

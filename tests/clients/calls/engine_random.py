@@ -18,7 +18,7 @@ import onnx
 import onnxruntime as runtime
 from onnx.backend.test.case.node import collect_testcases
 from safetensors.numpy import load, save
-from tests.interop.published import CUT
+from tests.clients.calls.published import CUT
 
 from protoslice.client import Client
 from protoslice.errors import ProtosliceError, Unsupported

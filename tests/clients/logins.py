@@ -1,21 +1,18 @@
-"""Logins of other people's programs, where a token is the password; run by `make logins`."""
+"""Logins of other people's programs, where a token is the password."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-import shutil
 import subprocess
-import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Final
 
 import httpx
+from tests.clients.running import program, programs
 from tests.support.serve import service_process
 
-WANTED: Final = ("skopeo", "buildah", "git", "git-lfs", "curl")
 DATA: Final = bytes(range(256)) * 8192
 Command = list[str | Path]
 LACKS: Final = "the token lacks the scope write"
@@ -64,27 +61,26 @@ class Home:
         assert self.reader not in said
 
 
-def main(oras: str) -> int:
-    """Go through every program; 0 when nothing fails, as each step asserts."""
-    if missing := [program for program in WANTED if shutil.which(program) is None]:
-        print(f"missing: {' '.join(missing)}: make logins installs them", file=sys.stderr)
-        return 1
-    with TemporaryDirectory() as name:
-        settings = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_STORAGE": Path(name, "storage").as_uri()}
-        with service_process(settings=settings) as service:
-            assert service.running.stdout is not None
-            admin = re.search(r"psl_\w+", service.running.stdout.readline())
-            assert admin is not None
-            home = Home(Path(name), service.url, admin[0])
-            (home.folder / "model.bin").write_bytes(DATA)
-            of_oras(home, Path(oras).absolute())
-            of_skopeo(home, Path(oras).absolute())
-            of_buildah(home)
-            of_curl(home)
-            of_git_lfs(home)
-            logged = service.log.read_text()
-            assert not re.search(r"psl_\w{20}|psl-signature=\w", logged), "no credential is in the log"
-    return 0
+def run(folder: Path) -> str:
+    """Go through every program; each step asserts."""
+    programs("skopeo", "buildah", "git", "git-lfs", "curl")
+    oras = program("oras")
+    settings = {"PROTOSLICE_AUTH": "tokens", "PROTOSLICE_STORAGE": (folder / "storage").as_uri()}
+    with service_process(settings=settings) as service:
+        assert service.running.stdout is not None
+        admin = re.search(r"psl_\w+", service.running.stdout.readline())
+        assert admin is not None
+        home = Home(folder, service.url, admin[0])
+        (home.folder / "model.bin").write_bytes(DATA)
+        of_oras(home, oras)
+        of_skopeo(home, oras)
+        of_buildah(home)
+        of_curl(home)
+        of_git_lfs(home)
+        logged = service.log.read_text()
+        assert not re.search(r"psl_\w{20}|psl-signature=\w", logged), "no credential is in the log"
+    versions = [home.good(name, "--version").splitlines()[0] for name in ("skopeo", "buildah", "git-lfs", "curl")]
+    return ", ".join(versions)
 
 
 def of_oras(home: Home, oras: Path) -> None:
@@ -192,7 +188,3 @@ def of_git_lfs(home: Home) -> None:
 def tell(said: str) -> None:
     """Say that a step went well."""
     print(f"ok: {said}", flush=True)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))

@@ -1,19 +1,14 @@
-"""HTTP contract and storage suite on a bucket of Versity's gateway, MinIO or Azurite.
-
-Run by `make bucket` with the program of each; further arguments go to pytest.
-"""
+"""Servers of buckets: Versity's gateway, MinIO and Azurite."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import hmac
-import json
 import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,14 +17,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import httpx
-from tests.support.backends import VARIABLE
 
 KEY_ID, SECRET = "an-id-of-nobody", "a-secret-of-nobody"
 _ACCOUNT_KEY = base64.b64encode(SECRET.encode()).decode()
 BUCKET = "contract"
 START_SECONDS = 60
-CONFORMANCE = ("tests/storage/cloud/test_real.py",)
-CONTRACT = ("-m", "contract", "tests/server")
 
 
 class _Server:
@@ -145,20 +137,6 @@ def gateway(program: str) -> Iterator[str]:
         yield server.endpoint
 
 
-def main(program: str, arguments: list[str]) -> int:
-    """Run both suites; the first exit status of pytest that is not 0, or 0."""
-    with running(program) as server:
-        variable = f"PROTOSLICE_TEST_{server.scheme.upper()}"
-        environment = os.environ | {
-            variable: f"{server.scheme}://{BUCKET}/tests",
-            f"{variable}_OPTIONS": json.dumps(server.options),
-            VARIABLE: server.scheme,
-        }
-        command = [sys.executable, "-m", "pytest", *arguments]
-        suites = [subprocess.run([*command, *suite], env=environment) for suite in (CONFORMANCE, CONTRACT)]
-    return max(suite.returncode for suite in suites)
-
-
 def _free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port: int = listener.getsockname()[1]
@@ -178,7 +156,3 @@ def _await(address: str, running: subprocess.Popen[bytes]) -> None:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.05)
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], sys.argv[2:]))

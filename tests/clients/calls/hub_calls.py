@@ -1,4 +1,4 @@
-"""Calls of huggingface_hub, run by `make registries` in an environment of each version.
+"""Calls of huggingface_hub.
 
 `HF_ENDPOINT` names the service. Bytes that come back are compared with those that were sent.
 """
@@ -32,7 +32,7 @@ FILES = {
 }
 LARGE = 11 << 20
 MANY = 300
-MODELS = Path(__file__).resolve().parents[1] / "golden/models"
+MODELS = Path(__file__).resolve().parents[2] / "golden/models"
 GOLDEN = ("onnx_types_raw", "tf_sm_variables", "paddle_combined")
 NUMPY = {"F64", "F32", "F16", "I64", "I32", "I16", "I8", "U64", "U32", "U16", "U8", "BOOL"}
 """Types that NumPy knows; others stand in the golden files under other bytes."""

@@ -1,4 +1,4 @@
-"""Run everything in the README: `make registries`.
+"""Everything in the README.
 
 The commands and the Python example also run with the other tests (`tests/docs/test_examples.py`);
 the lines for clients of registries only here, with these clients installed.
@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import re
-import runpy
 import signal
 import socket
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from tests.mlflow import WHOLE
+from tests.clients.mlflow import WHOLE
+from tests.clients.running import program
 from tests.support.environments import ROOT, python_of
 from tests.support.serve import serve
 
@@ -55,23 +54,17 @@ def holds(lines: str, folder: Path, programs: Path, service: str) -> bool:
             os.killpg(shell.pid, signal.SIGTERM)  # a server that the lines left running
 
 
-def main(oras: str) -> int:
-    """Run the README's commands, then the lines of each client against a new service; return the number of failures."""
-    programs = {"hf": python_of(*HUB).parent, "mlflow": python_of(WHOLE).parent, "oras": Path(oras).parent.absolute()}
+def run(folder: Path) -> str:
+    """Run the README's commands, then the lines of each client against a new service."""
+    programs = {"hf": python_of(*HUB).parent, "mlflow": python_of(WHOLE).parent, "oras": program("oras").parent}
     # A separate process, since plug-ins of pytest must be imported before the service.
-    failed = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "tests/docs/test_examples.py"], check=False
-    ).returncode
-    for name, text in lines().items():
-        with TemporaryDirectory() as folder:
-            sys.argv = ["make_model.py", f"{folder}/model.onnx"]
-            runpy.run_path(str(ROOT / "docs/make_model.py"), run_name="__main__")
-            with serve(storage=f"file://{folder}/storage") as live:
-                held = holds(text, Path(folder), programs[name], live.url.removeprefix("http://"))
-        print(f"README, {name}: {'holds' if held else 'FAILS'}")
-        failed += not held
-    return failed + (len(programs) - len(lines()))
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    subprocess.run([sys.executable, "-m", "pytest", "-q", "tests/docs/test_examples.py"], cwd=ROOT, check=True)
+    found = lines()
+    assert found.keys() == programs.keys(), found.keys()
+    for name, text in found.items():
+        home = folder / name
+        home.mkdir()
+        subprocess.run([sys.executable, ROOT / "docs/make_model.py", home / "model.onnx"], check=True)
+        with serve(storage=(home / "storage").as_uri()) as live:
+            assert holds(text, home, programs[name], live.url.removeprefix("http://")), f"lines of {name}"
+    return f"README with {HUB[0]}, {WHOLE} and oras".replace("==", " ")
