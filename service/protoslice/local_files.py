@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 
@@ -22,6 +25,18 @@ def replace_durably(temporary: str | os.PathLike[str], target: str | os.PathLike
     _sync(temporary)
     os.replace(temporary, target)
     _sync(os.path.dirname(os.path.abspath(target)))
+
+
+@contextmanager
+def replacing(path: str) -> Iterator[str]:
+    """Yield the name of a temporary file next to `path`, which replaces it durably at the end; an error removes it."""
+    temporary = os.path.join(os.path.dirname(path), f".protoslice-{secrets.token_hex(8)}")
+    try:
+        yield temporary
+        replace_durably(temporary, path)
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
 
 
 def _sync(path: str | os.PathLike[str]) -> None:

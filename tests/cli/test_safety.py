@@ -132,8 +132,8 @@ def test_a_program_that_is_asked_to_end_leaves_nothing_half_written(
 ) -> None:
     script = (
         "import time\nfrom protoslice.cli.models import output\nfrom protoslice.cli import main\n"
-        "def stall(file, piece):\n    print('writing', flush=True)\n    time.sleep(60)\n"
-        "output._write_all = stall\nmain()\n"
+        "def stall(pieces, file, progress):\n    print('writing', flush=True)\n    time.sleep(60)\n"
+        "output._copy = stall\nmain()\n"
     )
     out = tmp_path / "out"
     out.mkdir()

@@ -6,9 +6,8 @@ A `.pb` file holds an unsplit message; a `.cpb` file holds chunks, with their me
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +15,7 @@ from google.protobuf.message import EncodeError, Message
 
 from protoslice.defaults import LARGEST_MESSAGE
 from protoslice.errors import Conflict, InvalidInput, LimitExceeded, StorageError
-from protoslice.local_files import replace_durably
+from protoslice.local_files import replacing
 from protoslice.riegeli import RecordWriter
 from protoslice.splitting.fields import message_size
 from protoslice.splitting.paths import chunk_metadata, chunked_message
@@ -128,13 +127,9 @@ def _serialized(piece: LazyChunk, what: str) -> bytes:
 
 @contextmanager
 def _replacing(path: str) -> Iterator[str]:
-    """Temporary file beside `path`, renamed to `path` durably on success; `StorageError` for an `OSError`."""
-    temporary = f"{path}.{secrets.token_hex(8)}.part"
+    """Yield the name of a temporary file that replaces `path`; raise `StorageError` for an `OSError`."""
     try:
-        yield temporary
-        replace_durably(temporary, path)
+        with replacing(path) as temporary:
+            yield temporary
     except OSError as error:
         raise StorageError(f"Cannot write {path}: {error.strerror or error}") from error
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)

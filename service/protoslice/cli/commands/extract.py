@@ -91,7 +91,7 @@ def cat(
             _show(part)
         else:
             with Progress("writing", part.content.size) as progress:
-                write_content(part.content, out or STDIO, progress, force=force, source=file)
+                write_content(part.content.pieces(), out or STDIO, progress, force=force, source=file)
 
 
 def _external(source: ModelSource, file: str, path: str) -> str | None:
@@ -189,7 +189,7 @@ def split(  # noqa: PLR0913 - each is an option
         with Progress("splitting", (1 if whole else 2) * proto.size) as progress, warnings.catch_warnings():
             warnings.simplefilter("ignore", LargeChunkWarning)  # the note has said it
             rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
-            write_content(rope, out, progress, force=force, source=file, quiet=True)
+            write_content(rope.pieces(), out, progress, force=force, source=file, quiet=True)
         _drop_other(out_prefix + (".cpb" if whole else ".pb"), file)
         if proto.type == _SAVED_MODEL and not whole:
             note(f"note: TensorFlow cannot load {out}: keep saved_model.pb, or merge it again (protoslice merge)")
@@ -249,7 +249,7 @@ def merge(  # noqa: PLR0913 - each is an option
         if limit is not None and size == source.part(path, fields, None, omit or ()).content.size:
             note(f"note: nothing was left out: no field is larger than {format_size(limit)}")
         with Progress("merging", size) as progress:
-            write_content(part.content, out, progress, force=force, source=file)
+            write_content(part.content.pieces(), out, progress, force=force, source=file)
 
 
 def extract(
@@ -303,7 +303,7 @@ def _write_onnx(file: str, out: str, part: SubModel, align: int, force: bool) ->
             check_output(path, force=force, source=file)
         with Progress("writing", sum(data.size for data in files.values())) as progress:
             for path, data in files.items():
-                write_content(data, path, progress, force=force, source=file, quiet=True)
+                write_content(data.pieces(), path, progress, force=force, source=file, quiet=True)
         return [(path, data.size) for path, data in files.items()]
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 from warnings import catch_warnings, simplefilter
@@ -239,20 +238,6 @@ def _is_of(folder: Path, path: Path, files: Mapping[str, Any]) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Content:
-    size: int
-    parts: Iterator[bytes]
-
-    def pieces(self) -> Iterator[memoryview]:
-        """The bytes, in pieces."""
-        return map(memoryview, self.parts)
-
-    def read(self) -> bytes:
-        """All bytes."""
-        return b"".join(self.parts)
-
-
 def _pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path, *, force: bool) -> list[tuple[Path, int]]:
     """Write `views` of a store into `folder`; paths and sizes of the files."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -263,8 +248,8 @@ def _pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path, *, fo
             with closing(client.parts(store, views[at : at + _AT_ONCE])) as parts:
                 for part in parts:
                     name = _unused(part.headers.get("content-disposition", ""), taken)
-                    content = _Content(part.size, part.pieces)
-                    write_content(content, str(folder / name), progress, force=force, quiet=True)
+                    pieces = (memoryview(piece) for piece in part.pieces)
+                    write_content(pieces, str(folder / name), progress, force=force, quiet=True)
                     written.append((folder / name, part.size))
     return written
 

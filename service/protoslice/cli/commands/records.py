@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
-from itertools import chain
 from typing import Annotated, Final
 
 import typer
 
 from protoslice.cli.models.output import BINARY, STDIO, write_content
-from protoslice.cli.models.records import ChosenRecords, Stream, delimited_runs, open_stream
+from protoslice.cli.models.records import Stream, delimited_runs, open_stream
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.source import Content, RootType
+from protoslice.cli.models.source import RootType
 from protoslice.cli.options import Force, Json, Out, SchemaFile, TypeName
 from protoslice.cli.progress import Progress
 from protoslice.cli.tables import escaped, exact_size, print_json, print_pairs
@@ -94,11 +92,11 @@ def records(  # noqa: PLR0913 - each is an option
             form = "json" if as_json else "text" if as_text else None
             if form is None and out is None:
                 raise Unsupported(f"Won't print binary records: use --json or --text, or {BINARY.removeprefix('use ')}")
-            content = (
+            pieces = (
                 _several(found, choice, part, form, root) if number is None else _one(found, number, part, form, root)
             )
             with Progress("writing") as progress:
-                write_content(content, out or STDIO, progress, force=force, source=stream)
+                write_content(pieces, out or STDIO, progress, force=force, source=stream)
         if summary.fault is not None and number is None:
             raise CorruptModel(summary.fault)
 
@@ -117,84 +115,52 @@ def _normal(between: str | None, count: int) -> str | None:
     raise InvalidInput(f"Invalid range {between!r}: use 10:20, 10: or :20")
 
 
-def _one(stream: Stream, number: int, part: RecordPart, form: str | None, root: RootType) -> Content:
-    """One record, or its part, as it is or rendered in `form`."""
+def _one(stream: Stream, number: int, part: RecordPart, form: str | None, root: RootType) -> Iterator[memoryview]:
+    """Return one record, or its part, as it is or rendered in `form`."""
     if part == WHOLE:
         found = stream.one(number)
-        return found.content if form is None else _Rendered(iter([found.content.read()]), found.type, form, root)
-    found = stream.chosen(RecordChoice(numbers=(number,)), part, "delimited")
-    bare = _without_length(found)
-    return bare if form is None else _Rendered(iter([bare.read()]), found.type, form, root)
+        pieces = found.content.pieces()
+    else:
+        found = stream.chosen(RecordChoice(numbers=(number,)), part, "delimited")
+        pieces = _without_length(found.content.pieces())
+    # A piece is valid until the next one is taken.
+    return pieces if form is None else _rendered(iter([b"".join(map(bytes, pieces))]), found.type, form, root)
 
 
-def _several(stream: Stream, choice: RecordChoice, part: RecordPart, form: str | None, root: RootType) -> Content:
-    """Chosen records, framed as in the stream or rendered in `form`, one after the other."""
+def _several(
+    stream: Stream, choice: RecordChoice, part: RecordPart, form: str | None, root: RootType
+) -> Iterator[memoryview]:
+    """Return chosen records, framed as in the stream or rendered in `form`, one after the other."""
     if form is None:
-        return stream.chosen(choice, part, None).content
+        return stream.chosen(choice, part, None).content.pieces()
     found = stream.chosen(choice, part, "delimited")
     lines = "jsonl" if form == "json" else "texts"
-    return _Rendered(delimited_runs(found.content, _AT_ONCE), found.type, lines, root)
+    return _rendered(delimited_runs(found.content, _AT_ONCE), found.type, lines, root)
 
 
-@dataclass(frozen=True, slots=True)
-class _Pieces:
-    """Bytes in pieces, whose length is known when all have come."""
-
-    found: Iterator[bytes]
-    size: int = 0
-
-    def read(self) -> bytes:
-        """The bytes, joined."""
-        return b"".join(self.found)
-
-    def pieces(self) -> Iterator[memoryview]:
-        """The bytes, piece by piece."""
-        return map(memoryview, self.found)
-
-
-def _without_length(found: ChosenRecords) -> _Pieces:
-    """One record of a delimited stream, without the length before it."""
-    pieces = map(bytes, found.content.pieces())
+def _without_length(pieces: Iterator[memoryview]) -> Iterator[memoryview]:
+    """Yield the one record of a delimited stream, without the length before it."""
     first = b""
-    while not any(byte < 0x80 for byte in first) and (more := next(pieces, b"")):
+    while not any(byte < 0x80 for byte in first) and (more := next(pieces, None)) is not None:
         first += more
     length = next((at for at, byte in enumerate(first, 1) if byte < 0x80), len(first))
-    return _Pieces(chain([first[length:]], pieces))
+    yield memoryview(first)[length:]
+    yield from pieces
 
 
-@dataclass(frozen=True, slots=True)
-class _Rendered:
-    """Records as JSON or in text format, rendered run by run."""
-
-    runs: Iterator[bytes]
-    type: str | None
-    form: str
-    root: RootType
-
-    @property
-    def size(self) -> int:
-        """Zero: the length is known when all is rendered."""
-        return 0
-
-    def read(self) -> bytes:
-        """All records, rendered."""
-        return b"".join(self.pieces())
-
-    def pieces(self) -> Iterator[memoryview]:
-        """The bytes, piece by piece, without what steers a terminal if one is written to."""
-        if self.type is None:
-            raise Unsupported("Unknown record type: pass --type")
-        for number, run in enumerate(self.runs):
-            shown = (b"\n" if number and self.form == "texts" else b"") + self._rendered(self.type, run)
-            if sys.stdout.isatty():
-                shown = escaped(shown.decode("utf-8", "replace"), keep="\n\t").encode()
-            yield memoryview(shown if self.form != "json" else shown + b"\n")
-
-    def _rendered(self, type_name: str, run: bytes) -> bytes:
+def _rendered(runs: Iterator[bytes], type_name: str | None, form: str, root: RootType) -> Iterator[memoryview]:
+    """Yield records as JSON or in text format, run by run; escaped if they are shown on a terminal."""
+    if type_name is None:
+        raise Unsupported("Unknown record type: pass --type")
+    for number, run in enumerate(runs):
         try:
-            return render(type_name, self.form, self.root.descriptor_set(type_name), run)
+            shown = render(type_name, form, root.descriptor_set(type_name), run)
         except ValueError as error:
             raise Unsupported(f"{error}; pass another type with --type") from error
+        shown = b"\n" + shown if number and form == "texts" else shown
+        if sys.stdout.isatty():
+            shown = escaped(shown.decode("utf-8", "replace"), keep="\n\t").encode()
+        yield memoryview(shown if form != "json" else shown + b"\n")
 
 
 def _summarize(summary: RecordsSummary, as_json: bool) -> None:

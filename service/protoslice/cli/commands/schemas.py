@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from protoslice import _core, schema
+from protoslice import schema
 from protoslice.cli.models.output import write_content
 from protoslice.cli.models.remote import connect
 from protoslice.cli.models.schema_files import descriptor_set_in
@@ -16,7 +16,6 @@ from protoslice.cli.progress import Progress
 from protoslice.cli.tables import print_items, print_json, say
 from protoslice.references import service_url
 from protoslice.sizes import format_size
-from protoslice.sources.ropes import Rope
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schema on the service.")]
 
@@ -72,7 +71,7 @@ def show(
         data = client.schema(name)
     if out is not None:
         with Progress("writing", len(data)) as progress:
-            write_content(Rope(_core.Rope([data]), []), out, progress, force=force)
+            write_content([memoryview(data)], out, progress, force=force)
         return
     names = sorted(schema.from_descriptor_set(data).names())
     if as_json:

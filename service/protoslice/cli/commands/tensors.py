@@ -90,7 +90,7 @@ def tensor(  # noqa: PLR0913 - each is an option
         if out is not None and as_safetensors and slice_ is None and form is None and dtype is None:
             with Progress("writing") as progress:
                 content, omitted = source.safetensors(name, strict=strict)
-                write_content(content, out, progress, force=force)
+                write_content(content.pieces(), out, progress, force=force)
             _warn(omitted)
             return
         if as_safetensors and form is None:
@@ -196,7 +196,7 @@ def _take(content: Content, form: str, out: str | None, *, force: bool) -> None:
     if out is None and form not in {"json", "lod"}:
         raise Unsupported(f"Won't print {format_size(content.size)} of binary numbers: {BINARY}")
     with Progress("writing", content.size) as progress:
-        write_content(content, out or STDIO, progress, force=force)
+        write_content(content.pieces(), out or STDIO, progress, force=force)
 
 
 def _list(rows: list[TensorEntry], *, as_json: bool) -> None:
