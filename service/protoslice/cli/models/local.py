@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from heapq import nlargest
 from itertools import chain, islice
@@ -45,7 +45,7 @@ _SHOWN_SHARE = 0.001
 
 
 class LocalModelSource(ModelSource):
-    """The proto in a file, and the model that it is the root of."""
+    """A proto in a file, and the model whose root it is."""
 
     def __init__(
         self, name: str, root: RootType, held: ExitStack, *, close_look: bool, tags: Sequence[str] | None
@@ -76,15 +76,14 @@ class LocalModelSource(ModelSource):
         try:
             proto = self.proto
         except Unsupported:
-            if (told := self._facts_of_tensors()) is None:
+            if (facts := self._facts_of_tensors()) is None:
                 raise
-            return told
+            return facts
         biggest = [part for part in proto.largest(_BIGGEST) if part.size >= proto.size * _SHOWN_SHARE]
-        files = self._files()
         return {
             "file": self._name,
             "type": proto.type,
-            **asdict(files),
+            **self._files(),
             "proto_size": proto.size,
             "form": proto.form,
             "chunks": len(proto.chunks),
@@ -107,16 +106,16 @@ class LocalModelSource(ModelSource):
     def graph(self, query: GraphQuery) -> Neighbourhood:
         return self._model.graph(query)
 
-    def _files(self) -> ModelFiles:
+    def _files(self) -> dict[str, object]:
         proto = self.proto
         with errors_about(self._name):
             if is_stream(self._name):  # of standard input nothing is known but the proto
-                return files_of(None, model_around(proto, {}, self._name), proto.sources[0].size)
+                return _files_of(None, model_around(proto, {}, self._name), proto.sources[0].size)
             around = model_around(proto, self._place.files, self._place.root)
-            return files_of(self._place, around, proto.sources[0].size)
+            return _files_of(self._place, around, proto.sources[0].size)
 
     def _facts_of_tensors(self) -> dict[str, object] | None:
-        """Facts about a root that is no proto, such as the index of a bundle; None for one without tensors."""
+        """Return facts about a root that is no proto, such as the index of a bundle; None for one without tensors."""
         try:
             tensors = sorted(self._model.tensors, key=lambda tensor: -(tensor.size or 0))
         except Unsupported:
@@ -125,7 +124,7 @@ class LocalModelSource(ModelSource):
         return {
             "file": self._name,
             "type": model.type,
-            **asdict(files_of(self._place, self._model, model.files[model.root].size)),
+            **_files_of(self._place, self._model, model.files[model.root].size),
             "proto_size": None,
             "form": "other",
             "chunks": 0,
@@ -141,7 +140,7 @@ class LocalModelSource(ModelSource):
 
     @property
     def _header(self) -> Mapping[str, object] | None:
-        """Header of a bundle; None for any other file."""
+        """Return the header of a bundle; None for any other file."""
         other = self._other
         if other is None or isinstance(other.document, StreamDocument):
             return None
@@ -152,7 +151,7 @@ class LocalModelSource(ModelSource):
         return TreeListing([node_at(path, row) for row in rows], total)
 
     def _document(self, path: str) -> FileDocument:
-        """The document that `path` leads into: that of the proto, else of a bundle's index or a stream."""
+        """Return the document that has `path`: that of the proto, else of a bundle's index or a stream."""
         try:
             proto = self.proto
         except (CorruptModel, Unsupported) as error:
@@ -168,7 +167,7 @@ class LocalModelSource(ModelSource):
 
     @cached_property
     def _other(self) -> FileDocument | None:
-        """An index, a header of weights or a stream as a document; None for any other file, and for standard input."""
+        """Return an index, a header of weights or a stream as a document; None for other files and standard input."""
         if is_stream(self._name):
             return None
         with errors_about(self._name):
@@ -219,7 +218,7 @@ class LocalModelSource(ModelSource):
 
     @property
     def _around(self) -> LocalModel:
-        """The model with its proto; of standard input without any other files."""
+        """Return the model with its proto; of standard input without other files."""
         return model_around(self.proto, {}, self._name) if is_stream(self._name) else self._model
 
     def tensors(self, name: str | None, dtype: str | None) -> Iterator[TensorEntry]:
@@ -244,44 +243,28 @@ class LocalModelSource(ModelSource):
         return data, file.omitted
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFile:
-    """One file of a model."""
+def _files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> dict[str, object]:
+    """Return sizes of the files of `model`, its root first; `place` is where it was opened, if not a stream.
 
-    path: str
-    size: int
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFiles:
-    """The files of a model."""
-
-    size: int
-    """Bytes of all files."""
-    root: str
-    root_size: int
-    files: tuple[ModelFile, ...]
-    """The root first."""
-    missing: tuple[str, ...]
-    """Files that the model refers to and that do not exist."""
-    folder: Mapping[str, int] | None
-    """Number and size of all files of the folder; None if the model was named by its file."""
-
-
-def files_of(place: NamedFiles | None, model: LocalModel, root_size: int) -> ModelFiles:
-    """Return the files of `model`, its root first; `place` is where it was opened, if not a stream."""
+    `folder` has number and size of all files of the folder, if the model was named by that.
+    """
     root, report = model.model.root, finish(report_job(model.model, most=None))
-    others = (ModelFile(path, model.model.files[path].size) for path in report.files if path != root)
-    parts = (ModelFile(root, root_size), *others)
+    sizes = {root: root_size} | {path: model.model.files[path].size for path in report.files if path != root}
     folder = None
     if place is not None and place.named is None:
-        sizes = [place.files.size_of(path) for path in place.files]
-        folder = {"files": len(sizes), "size": sum(sizes)}
-    return ModelFiles(sum(part.size for part in parts), root, root_size, parts, report.missing, folder)
+        folder = {"files": len(place.files), "size": sum(place.files.size_of(path) for path in place.files)}
+    return {
+        "size": sum(sizes.values()),
+        "root": root,
+        "root_size": root_size,
+        "files": [{"path": path, "size": size} for path, size in sizes.items()],
+        "missing": report.missing,
+        "folder": folder,
+    }
 
 
 def _details(tensor: Tensor) -> Mapping[str, object]:
-    """Facts that the file holds of a tensor beyond type and shape; empty where they are too long."""
+    """Return what the file says of a tensor beyond type and shape; nothing if that is too long."""
     try:
         return {} if tensor.details is None else tensor.details()
     except LimitExceeded:

@@ -1,4 +1,4 @@
-"""Streams of records that the verb `records` looks at: in files, or in stores on a service."""
+"""Streams of records, in files or in stores on a service."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from protoslice.streams.selection import WHOLE, KeyIndex, RecordChoice, RecordPa
 _KEY_ROOM = 1 << 30
 """Bytes of memory that the keys of a local stream may take."""
 _KEY_RECORDS = 1 << 24
-"""Records of one look-up: a rope has so many pieces."""
+"""Most records of one look-up, which is one rope."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ class Stream(Protocol):
     """A stream of records."""
 
     def summary(self) -> RecordsSummary:
-        """The stream as a whole."""
+        """Return facts about the stream."""
 
     def one(self, number: int) -> ChosenRecords:
-        """Record `number`, without a frame; `NotFound` if there is none."""
+        """Return record `number` without a frame; raise `NotFound` if there is none."""
 
     def chosen(self, choice: RecordChoice, part: RecordPart, framing: Framing | None) -> ChosenRecords:
-        """The `part` of the records of `choice` in `framing`; None for the stream's own, or the nearest to it."""
+        """Return the `part` of the records of `choice` in `framing`; None for the stream's own or the nearest."""
 
 
 @contextmanager
 def open_stream(name: str, file: str | None, framing: str | None, root: RootType) -> Iterator[Stream]:
-    """The stream that `name` means: a local file, a folder of shards, a URI, or one in a store."""
+    """Open the stream that `name` means: a local file, a folder of shards, a URI, or one in a store."""
     if is_address(name):
         if root.types is not None:
             raise Unsupported("--schema is only for files: the service already has the types of a store's records")
@@ -101,14 +101,14 @@ class _LocalStream:
         return ChosenRecords(Rope(rope, records.sources), document.type_at(ranges, part.path))
 
     def _index(self, key: str, flat: _core.Schema | None) -> KeyIndex:
-        """The records by the value at `key`: one pass over the stream."""
+        """Return the records by the value at `key`, after one pass over the stream."""
         kind = RecordType(self._records.type if flat is not None else None, flat)
         index = KeyIndex(self._records.core, kind, key, _KEY_ROOM, _KEY_RECORDS)
         finish(index.steps())
         return index
 
     def _flat(self) -> _core.Schema | None:
-        """The engine's table of the records' type; None for a type that nobody declares."""
+        """Return the engine's table of the records' type; None for an undeclared type."""
         name, types = self._records.type, self._root.types
         if name is not None:
             with suppress(Unsupported):
@@ -140,7 +140,7 @@ class _RemoteStream:
 
 
 def delimited_runs(content: Content, most: int) -> Iterator[bytes]:
-    """The varint-delimited records of `content` in runs of whole ones, of about `most` bytes each."""
+    """Yield the delimited records of `content` in runs of whole ones, of about `most` bytes each."""
     rest = b""
     for piece in content.pieces():
         rest += piece

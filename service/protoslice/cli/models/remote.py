@@ -1,4 +1,4 @@
-"""Stores on a service, as the verbs see them."""
+"""A model on a service, and connections to services."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def connect(
     *,
     header: Mapping[str, str] | None = None,
 ) -> Iterator[Any]:
-    """A client of the service with at most `parallel` requests under way, closed in the end.
+    """Open a client of the service with at most `parallel` concurrent requests.
 
-    `header` is the header Authorization; None takes the credentials that are known. Errors that come from the service
-    name it: no response, one that refuses, or one that is wrong. Errors of local causes don't.
+    `header` is the header Authorization; None takes the known credentials. Errors of the service name it: no response,
+    a refusal, or a wrong response. Errors of local causes don't.
     """
     from protoslice.client import Client
 
@@ -57,13 +57,13 @@ _ASK: Final = "check it, or ask the operator of the service for another"
 
 
 def _ended(sent: Mapping[str, str]) -> str:
-    """Words about the JWT that was sent, if its end is past; empty for any other credential."""
+    """Say when the sent JWT expired; empty for any other credential."""
     end = end_of(sent.get("authorization", "").removeprefix("Bearer "))
     return f"the JWT expired at {utc(end)}; " if end is not None and end <= datetime.now(UTC) else ""
 
 
 def _way_in(service: str) -> str:
-    """Words about the ways to give the service a token."""
+    """Say how to give the service a token."""
     ways = "run protoslice login, or set PROTOSLICE_TOKEN or PROTOSLICE_AUTHORIZATION"
     return (
         ways
@@ -88,11 +88,11 @@ class RemoteContent:
         self.size: int = source.size
 
     def read(self) -> bytes:
-        """Whole content in memory."""
+        """Return all bytes."""
         return b"".join(self._source.parts(0, CONNECTIONS))
 
     def pieces(self) -> Iterator[memoryview]:
-        """Content in order, in pieces."""
+        """Yield all bytes in pieces."""
         return map(memoryview, self._source.parts(0, CONNECTIONS))
 
 
@@ -107,7 +107,7 @@ class RemoteModelSource(ModelSource):
     @classmethod
     @contextmanager
     def opened(cls, name: str, tags: Sequence[str] | None = None) -> Iterator[RemoteModelSource]:
-        """The store that `name` means; with `tags`, its tensors are those of one meta graph."""
+        """Open the store that `name` means; with `tags`, its tensors are those of one meta graph."""
         address = address_of(name)
         with connect(address.service) as client:
             try:
@@ -127,7 +127,7 @@ class RemoteModelSource(ModelSource):
         return TreeListing(found[:limit], None if len(found) > limit else len(found))
 
     def rules(self, policy: ChunkPolicy) -> Sequence[str]:
-        """See `ModelSource.rules`; those that the store was made by."""
+        """See `ModelSource.rules`; returns those of the store."""
         rules: tuple[str, ...] = self._client.store(self._ref, names=False).rules
         return rules
 
@@ -196,6 +196,6 @@ class RemoteModelSource(ModelSource):
 
 
 def _kind(headers: Any) -> str:
-    """Kind of the value at a path, by the headers: enough to decide if a terminal may show it."""
+    """Return the kind of the value at a path by its headers: enough to decide if a terminal may show it."""
     media = headers.get("content-type", "")
     return "string" if media.startswith("text/") else "message" if "x-protobuf-message" in headers else "bytes"

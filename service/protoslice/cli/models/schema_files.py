@@ -20,9 +20,9 @@ _COMPILED_BY_HAND: Final = "protoc --include_imports --descriptor_set_out=FILE.b
 
 
 def root_type(name: str | None, schema_file: str | None) -> RootType:
-    """The type `name` with the types of `schema_file`, a descriptor set or `.proto` file; None for either.
+    """Return the type `name` with the types of `schema_file`, a descriptor set or `.proto` file; each may be None.
 
-    Errors name the file. `Unsupported` for a type that nobody declares.
+    Errors name the file. Raise `Unsupported` for an undeclared type.
     """
     if schema_file is None:
         return RootType(name)
@@ -35,7 +35,7 @@ def root_type(name: str | None, schema_file: str | None) -> RootType:
 
 
 def descriptor_set_in(name: str) -> bytes:
-    """The serialized descriptor set in the file or at the URI `name`; a `.proto` file is compiled."""
+    """Return the serialized descriptor set in the file or at the URI `name`; a `.proto` file is compiled."""
     with errors_about(name):
         return _compiled(Path(name)) if name.endswith(".proto") else _read(name)
 
@@ -52,7 +52,7 @@ def _read(name: str) -> bytes:
 
 
 def _compiled(file: Path) -> bytes:
-    """The descriptor set of a `.proto` file, whose imports are looked for beside it."""
+    """Return the descriptor set of a `.proto` file, whose imports are in the same folder."""
     if not file.is_file():
         raise NotFound("File not found")
     if find_spec("grpc_tools") is None:
