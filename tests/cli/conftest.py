@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +36,25 @@ def service(storage: Path) -> Iterator[str]:
     }
     with service_process(settings=settings) as running:
         yield running.url
+
+
+@dataclass(frozen=True, slots=True)
+class ClosedService:
+    """A service that asks for tokens: its address, its storage, and a token that may do everything."""
+
+    url: str
+    storage: Path
+    admin: str
+
+
+@pytest.fixture(scope="package")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClosedService]:
+    """A service that asks for tokens, in a process."""
+    folder = tmp_path_factory.mktemp("closed")
+    settings = {"PROTOSLICE_STORAGE": folder.as_uri(), "PROTOSLICE_SPACE_WATERMARK_BYTES": "0"}
+    with service_process(settings=settings | {"PROTOSLICE_AUTH": "tokens"}) as service:
+        assert service.running.stdout is not None
+        yield ClosedService(service.url, folder, service.running.stdout.readline().strip().rpartition(" ")[2])
 
 
 @pytest.fixture(scope="module")

@@ -157,10 +157,11 @@ def shell_for(section: Section, request: pytest.FixtureRequest, folder: Path) ->
         space = f"section-{next(_SPACES)}"
         url, token = request.getfixturevalue("service" if service == ["open"] else "closed"), ""
         if service == ["tokens"]:
+            names[url.storage.as_uri()] = "file:///storage"
             url, token = url.url, url.admin
         headers = {"authorization": f"Bearer {token}"} if token else {}
         httpx.put(f"{url}/v1/spaces/{space}", headers=headers).raise_for_status()
-        environment |= {"PROTOSLICE_URL": f"{url}/spaces/{space}", "PROTOSLICE_TOKEN": token}
+        environment |= {"PROTOSLICE_URL": f"{url}/spaces/{space}", "PROTOSLICE_TOKEN": token, "ADMIN": token}
         team = f"{ADDRESS}/spaces/team" if token else ADDRESS
         names |= {f"{url}/spaces/{space}": team, url: ADDRESS} | ({space: "team"} if token else {})
     return Shell(here, environment, names)

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 from protoslice.cli import app as program
 
-_TIME = re.compile(r"20\d\d-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?Z)?")
+_TIME = re.compile(r"20\d\d-\d\d-\d\d[ T]\d\d:\d\d(:\d\d(\.\d+)?Z?)?")
 _LINES: Final = r"(?:.*\n)*?"
 _STEP = re.compile(r"^\$ ", re.MULTILINE)
 _MARKED = re.compile(r"^(?=\$ |# |\\)", re.MULTILINE)
