@@ -26,14 +26,14 @@ INPUTS := pyproject.toml constraints.txt
 SERVING := server,client,cloud,otel,numpy
 
 .venv/serving: $(INPUTS)
-	@sh tests/house/needs.sh $(PYTHON) run
+	@sh tools/needs.sh $(PYTHON) run
 	@if [ -e .venv/ready ]; then $(MAKE) --no-print-directory .venv/ready && touch -r .venv/ready $@; \
 		else echo "make: installing packages and building the core, which takes some minutes (Rust)"; set -x; \
 		$(PYTHON) -m venv .venv && $(LOUD_PIP) install --constraint constraints.txt --editable '.[$(SERVING)]' \
 		&& touch $@ .venv/core; fi
 
 .venv/ready: $(INPUTS)
-	@sh tests/house/needs.sh $(PYTHON) test
+	@sh tools/needs.sh $(PYTHON) test
 	$(PYTHON) -m venv .venv
 	$(PIP) install --constraint constraints.txt --editable '.[dev]'
 	@touch .venv/serving .venv/core $@
@@ -181,7 +181,7 @@ docs: .venv/ready .venv/core ## write the OpenAPI document, the reference pages 
 	@mkdir -p .make
 	$(BIN)/python -m tools.openapi > .make/openapi.json && mv .make/openapi.json openapi/openapi.json
 	$(BIN)/python -m tools.reference docs
-	$(BIN)/python -m tests.house.module_map
+	$(BIN)/python -m tools.module_map
 
 # Compile protos/ into the descriptor set that the package carries.
 protos: .venv/ready

@@ -1,7 +1,7 @@
 """Faults that are planted one by one in a copy of the sources, and the tests that have to fail with each.
 
-`make long` plants all. To plant some: `.venv/bin/python -m pytest -m long tests/house/test_mutants.py -k WORDS`, with
-words of the first column. Numbers there are those of the rules of the catalogue's design.
+`make long` plants all. To plant some: `.venv/bin/python -m pytest -m long tests/repository/test_mutants.py -k WORDS`,
+with words of the first column. Numbers there are those of the rules of the catalogue's design.
 """
 
 from __future__ import annotations

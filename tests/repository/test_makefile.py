@@ -35,12 +35,12 @@ mkdir -p service/protoslice/server/pages/built && touch service/protoslice/serve
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with a core of one file, and a `python3` that installs nothing."""
-    for name in ("core/src", "protos", "tests/house", "tools", "bin"):
+    for name in ("core/src", "protos", "tools", "bin"):
         (tmp_path / name).mkdir(parents=True)
     for name in (
         "Makefile",
         "core/Cargo.toml",
-        "tests/house/needs.sh",
+        "tools/needs.sh",
         "tools/programs.sh",
         "pyproject.toml",
         "constraints.txt",

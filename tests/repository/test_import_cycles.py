@@ -52,14 +52,14 @@ def test_no_module_comes_back_to_itself() -> None:
 @pytest.mark.parametrize(
     ("back", "circle"),
     [
-        ("from house.a import x", True),
-        ("def f():\n    from house import a", True),
-        ("if TYPE_CHECKING:\n    import house.a", True),
-        ("from house.c import x", False),
+        ("from sample.a import x", True),
+        ("def f():\n    from sample import a", True),
+        ("if TYPE_CHECKING:\n    import sample.a", True),
+        ("from sample.c import x", False),
     ],
 )
 def test_a_circle_is_found(tmp_path: Path, back: str, circle: bool) -> None:
-    for name, text in {"__init__": "import house.a", "a": "from house.b import y", "b": back, "c": ""}.items():
-        (tmp_path / "house").mkdir(exist_ok=True)
-        (tmp_path / f"house/{name}.py").write_text(text)
-    assert (_circle(imports_in(tmp_path / "house")) != []) is circle
+    for name, text in {"__init__": "import sample.a", "a": "from sample.b import y", "b": back, "c": ""}.items():
+        (tmp_path / "sample").mkdir(exist_ok=True)
+        (tmp_path / f"sample/{name}.py").write_text(text)
+    assert (_circle(imports_in(tmp_path / "sample")) != []) is circle

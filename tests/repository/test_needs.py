@@ -29,7 +29,7 @@ def needs(folder: Path, purpose: str, **programs: str | None) -> list[str]:
         if script is not None:
             (folder / name).write_text(f"#!/bin/sh\n{script}\n")
             (folder / name).chmod(0o755)
-    command = ["sh", "tests/house/needs.sh", "python3", purpose]
+    command = ["sh", "tools/needs.sh", "python3", purpose]
     done = subprocess.run(
         command, cwd=ROOT, env={"PATH": str(folder)}, capture_output=True, text=True, timeout=60, check=False
     )
