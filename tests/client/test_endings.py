@@ -345,7 +345,11 @@ def test_a_pull_that_fails_leaves_no_thread(
             raise ValueError("no more")
 
     store = client.push(versions.old, filename="a.pb", type="tensorflow.GraphDef")
-    for name, value in {"PART": 200_000, "ALONE": (200_000, 200_000), "FAST": 1 << 60}.items():
+    for name, value in {
+        "PART": 200_000,
+        "SINGLE_STREAM_STEPS": (200_000, 200_000),
+        "SINGLE_STREAM_RATE": 1 << 60,
+    }.items():
         monkeypatch.setattr(remote, name, value)
     with pytest.raises(ValueError, match="no more") as caught:
         client.download(store.store.id, tmp_path / "a", progress=refuse)

@@ -43,7 +43,12 @@ def broken(proxy: FaultyProxy) -> Iterator[Client]:
 def small_requests() -> Iterator[None]:
     """Downloads of many requests, after the first of them two at a time: no line is fast enough for one."""
     with ExitStack() as stack:
-        for name, value in {"PART": 200_000, "ALONE": (200_000, 200_000), "FAST": 1 << 60, "DIGESTED": 100_000}.items():
+        for name, value in {
+            "PART": 200_000,
+            "SINGLE_STREAM_STEPS": (200_000, 200_000),
+            "SINGLE_STREAM_RATE": 1 << 60,
+            "DIGESTED": 100_000,
+        }.items():
             stack.enter_context(patch.object(remote, name, value))
         yield
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tests.support.serve import LiveServer
 import protoslice
 from protoslice import schema
 from protoslice.client import AsyncClient, Client
-from protoslice.client.http.decoding import read_json
+from protoslice.client.http.decoding import decode
 from protoslice.errors import Conflict, IntegrityError, InvalidInput, NotFound
 from protoslice.facts import Store, Tag
 
@@ -47,7 +48,7 @@ def test_times_are_datetimes_with_a_zone(client: Client, store: Store, time: Any
             with pytest.raises(InvalidInput, match=f"Invalid {name}.*use a datetime"):
                 list(call(**{name: time}))
     with pytest.raises(IntegrityError, match="updated"):
-        read_json(Tag, {"name": "a", "store": store.id, "updated": "2026-01-01T00:00:00"})
+        decode(Tag, {"name": "a", "store": store.id, "updated": "2026-01-01T00:00:00"})
 
 
 def test_long_lists_come_page_by_page(client: Client, store: Store) -> None:
@@ -190,6 +191,24 @@ async def test_a_transfer_whose_task_is_cancelled_ends(service: LiveServer, clie
             await push
     assert ended.wait(20)
     assert "endless.pb" not in {each.root for each in client.stores()}
+
+
+async def test_parts_that_are_left_early_give_their_connection_back(
+    service: LiveServer, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[Any] = []
+    parts = Client.parts
+
+    def noted(self: Client, ref: str, views: Any) -> Any:
+        begun.append(parts(self, ref, views))
+        return begun[-1]
+
+    monkeypatch.setattr(Client, "parts", noted)
+    async with AsyncClient(service.url) as ours, aclosing(ours.parts(store.id, ["chunks/0", "chunks/1"])) as some:
+        async for part in some:
+            assert part.view == "chunks/0"
+            break
+    assert begun[0].gi_frame is None, "its end closes the response"
 
 
 def test_it_imports_without_the_web_framework_and_without_numpy() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar, Unpack
 
 from protoslice.client.http.connection import Connection, Params, given_params, url_path
-from protoslice.client.http.decoding import paginated, read_json
+from protoslice.client.http.decoding import decode, paginated
 from protoslice.client.options import ChangeSearch, search_params
 from protoslice.errors import IntegrityError, NotFound, named_options
 from protoslice.facts import AccessToken, AuditEntry, EventLetter, Redelivered, SignInTerms, Space, WebhookFacts
@@ -48,7 +48,7 @@ class Administration:
     ) -> Space:
         """Set the quota of a space, created unless it exists; 0 is no limit, None that of the service."""
         said = _limits(stored_bytes, stores, open_uploads, requests)
-        return read_json(Space, self._connection.call("PUT", url_path("v1", "spaces", space), json=said).json())
+        return decode(Space, self._connection.call("PUT", url_path("v1", "spaces", space), json=said).json())
 
     def change_quota(
         self,
@@ -62,7 +62,7 @@ class Administration:
         """Change limits of a space, which must exist; 0 is no limit, None leaves a limit unchanged."""
         limits = _limits(stored_bytes, stores, open_uploads, requests)
         said = {name: value for name, value in limits.items() if value is not None}
-        return read_json(Space, self._connection.call("PATCH", url_path("v1", "spaces", space), json=said).json())
+        return decode(Space, self._connection.call("PATCH", url_path("v1", "spaces", space), json=said).json())
 
     def changes(self, *, every_space: bool = False, **search: Unpack[ChangeSearch]) -> Iterator[AuditEntry]:
         """Return changes of the space and who made them, newest first; needs an admin token.
@@ -103,7 +103,7 @@ class Administration:
         """Make a token for the space of this client's URL; only the result holds it, and only this once."""
         said = {"name": name, "scopes": list(scopes), "tags": list(tags), "every_space": every_space}
         said |= {} if expires_seconds is None else {"expires_seconds": expires_seconds}
-        return read_json(AccessToken, self._connection.call("POST", "/v1/tokens", json=said, again=False).json())
+        return decode(AccessToken, self._connection.call("POST", "/v1/tokens", json=said, again=False).json())
 
     def tokens(self, *, every_space: bool = False) -> Iterator[AccessToken]:
         """The tokens of the space, or those for every space."""
@@ -118,7 +118,7 @@ class Administration:
         """Create or replace a webhook of the space; only the result holds its secret, and only this once."""
         said = {"url": url, "events": list(events)}
         path = url_path("v1", "webhooks", name)
-        return read_json(WebhookFacts, self._connection.call("PUT", path, json=said, again=False).json())
+        return decode(WebhookFacts, self._connection.call("PUT", path, json=said, again=False).json())
 
     def webhooks(self) -> Iterator[WebhookFacts]:
         """The webhooks of the space."""
@@ -132,7 +132,7 @@ class Administration:
     def redeliver(self, webhook: str) -> int:
         """Deliver the dead letters of a webhook again; the number of them."""
         path = url_path("v1", "webhooks", webhook) + "/redeliver"
-        return read_json(Redelivered, self._connection.call("POST", path, again=False).json()).letters
+        return decode(Redelivered, self._connection.call("POST", path, again=False).json()).letters
 
     def remove_webhook(self, name: str) -> None:
         """Remove a webhook, and the events that it has not taken."""

@@ -5,7 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial, wraps
@@ -141,7 +151,7 @@ class AsyncClient:
         """See `Client.merge`."""
         return await self._run(partial(self._client.merge, ref, path, **options))
 
-    async def parts(self, ref: str, views: Iterable[str]) -> AsyncIterator[StorePart]:
+    async def parts(self, ref: str, views: Iterable[str]) -> AsyncGenerator[StorePart, None]:
         """See `Client.parts`; each part is read whole."""
         found = self._client.parts(ref, views)
 

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 from protoslice.client.administration import Administration
 from protoslice.client.download.cache import Cache
-from protoslice.client.download.files import Downloaded, Progress, read_whole, with_fresh_remote
+from protoslice.client.download.files import Downloaded, Progress, read_whole, retry_if_changed
 from protoslice.client.download.remote import Remote
 from protoslice.client.download.stores import (
     ONNX,
@@ -20,7 +20,7 @@ from protoslice.client.download.stores import (
     SAFETENSORS,
     SHARD_INDEX,
     WHOLE_SHARD,
-    DownloadTerms,
+    DownloadOptions,
     PiecesByFile,
     StoreFiles,
     download_view,
@@ -30,7 +30,7 @@ from protoslice.client.download.stores import (
     target_of,
 )
 from protoslice.client.http.connection import Connection, Params, RetryPolicy, given_params, url_path
-from protoslice.client.http.decoding import read_json, verified_store
+from protoslice.client.http.decoding import decode, verified_store
 from protoslice.client.http.digests import digest_of
 from protoslice.client.options import ClientOptions, GraphOptions, StoreSearch, search_params
 from protoslice.client.parts import PartReader, StorePart
@@ -139,7 +139,7 @@ class Client(Administration, ClosedAtEnd):
         wanted |= {"report": True, "strict": options.get("strict", False)}
         answer = self._connection.call("POST", "/v1/stores/register", json=wanted, slow=True)
         said = answer.json()
-        return Pushed(read_json(Store, said), answer.status == 201, 0, 0, read_json(Reported, said).report)
+        return Pushed(decode(Store, said), answer.status == 201, 0, 0, decode(Reported, said).report)
 
     def stores(self, **search: Unpack[StoreSearch]) -> Iterator[Store]:
         """Return stores, newest first: all, or those that a search finds.
@@ -156,7 +156,7 @@ class Client(Administration, ClosedAtEnd):
         """
         params = given_params(names=None if names else "false")
         answer = self._connection.call("GET", url_path("v1", "stores", ref), params=params)
-        return verified_store(read_json(Store, answer.json()), ref)
+        return verified_store(decode(Store, answer.json()), ref)
 
     def repositories(self, prefix: str = "") -> Iterator[RepositorySummary]:
         """Repositories of model registries whose names begin with `prefix`, with the stores of their heads.
@@ -178,7 +178,7 @@ class Client(Administration, ClosedAtEnd):
         """
         params = [("force", name) for name in force]
         answer = self._connection.call("DELETE", url_path("v1", "stores", id), params=params, again=False)
-        return read_json(Removed, answer.json())
+        return decode(Removed, answer.json())
 
     def restore(self, id: str) -> Restored:
         """Revert the removal of the store with this id, with an id that begins so, or that had this tag.
@@ -187,12 +187,12 @@ class Client(Administration, ClosedAtEnd):
         restore; `Conflict` when needed objects have been collected.
         """
         said = self._connection.call("POST", url_path("v1", "stores", id, "restore"), again=False).json()
-        return Restored(read_json(Store, said), read_json(_TagsTaken, said).tags_taken)
+        return Restored(decode(Store, said), decode(_TagsTaken, said).tags_taken)
 
     def describe(self, ref: str, description: str) -> Store:
         """Set the description of a store; an empty one removes it."""
         body = {"description": description}
-        return read_json(Store, self._connection.call("PATCH", url_path("v1", "stores", ref), json=body).json())
+        return decode(Store, self._connection.call("PATCH", url_path("v1", "stores", ref), json=body).json())
 
     # Views
 
@@ -316,7 +316,7 @@ class Client(Administration, ClosedAtEnd):
 
     def summary(self, ref: str) -> ModelReport:
         """Tensors, elements and bytes by data type, missing files and duplicate names of a store."""
-        return read_json(ModelReport, self._connection.call("GET", self._view(ref, "summary"), slow=True).json())
+        return decode(ModelReport, self._connection.call("GET", self._view(ref, "summary"), slow=True).json())
 
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
         """Return the signatures of a SavedModel, or of its meta graph with exactly `tags`; one of other models."""
@@ -326,7 +326,7 @@ class Client(Administration, ClosedAtEnd):
         """Nodes within some hops of the one with the path or name `around`; without one, some to begin with."""
         params = given_params(around=around, **{name: str(value) for name, value in options.items()})
         said = self._connection.call("GET", self._view(ref, "graph"), params=params)
-        return read_json(Neighbourhood, said.json())
+        return decode(Neighbourhood, said.json())
 
     def tensor(
         self,
@@ -351,7 +351,7 @@ class Client(Administration, ClosedAtEnd):
         )
         make = lambda: self.source(ref, f"tensors/{name}", [*params, ("format", "raw")])  # noqa: E731
         try:
-            return with_fresh_remote(make, self._array)
+            return retry_if_changed(make, self._array)
         except Unsupported as error:
             # Only the service knows that a tensor has strings; an error found here says what is missing here.
             strings = None if error.request_id is None else self._strings(ref, name, params)
@@ -380,7 +380,7 @@ class Client(Administration, ClosedAtEnd):
             tags=_comma(tags),
         )
         said = self._connection.call("GET", self._view(ref, "tensors", name), params=params, slow=True)
-        return read_json(TensorStatistics, said.json())
+        return decode(TensorStatistics, said.json())
 
     def diff(self, before: str, after: str) -> Iterator[Difference]:
         """Differences of the store `after` from the store `before`, compared by the service: at most 10 000."""
@@ -396,7 +396,7 @@ class Client(Administration, ClosedAtEnd):
         """
         params = given_params(before=before, was=was, sample=None if sample is None else str(sample))
         said = self._connection.call("GET", self._view(after, "diff", name), params=params, slow=True)
-        return read_json(TensorDelta, said.json())
+        return decode(TensorDelta, said.json())
 
     def records(
         self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None
@@ -412,7 +412,7 @@ class Client(Administration, ClosedAtEnd):
             return self._whole(lambda: self.source(id, "records", [*params, *more]))
 
         again = partial(_records_of, self.url, self._options, id, file, framing, type)
-        return RemoteRecords(read_json(RecordsSummary, said.json()), ask, again, self._parallel)
+        return RemoteRecords(decode(RecordsSummary, said.json()), ask, again, self._parallel)
 
     def source(self, ref: str, view: str, params: Params = (), *, lean: bool = False) -> Remote:
         """View as a source of verified range reads; `protoslice.open` takes it too.
@@ -439,7 +439,7 @@ class Client(Administration, ClosedAtEnd):
         that ends with a slash. An existing file with the same content is not fetched. A download that broke off resumes
         where it was. With a cache, pieces of other versions are not fetched again.
         """
-        terms = DownloadTerms(self._retries, self._parallel, self.cache, progress)
+        terms = DownloadOptions(self._retries, self._parallel, self.cache, progress)
         if view is not None and is_folder(view, params):
             id = self.store(ref, names=False).id  # a tag may move between two files
             made, names = folder_of(target), ONNX_FILES if view == ONNX else self._shards(id, params)
@@ -467,11 +467,11 @@ class Client(Administration, ClosedAtEnd):
         headers = {"if-none-match": "*"} if create else {}
         if expected is not None:
             current = self._connection.call("GET", path)
-            if read_json(Tag, current.json()).store != expected:
+            if decode(Tag, current.json()).store != expected:
                 raise Conflict(f"The tag {name!r} does not point at the expected store")
             headers["if-match"] = current.headers.get("etag", "")
         answer = self._connection.call("PUT", path, json={"store": ref}, headers=headers, again=not headers)
-        return read_json(Tag, answer.json())
+        return decode(Tag, answer.json())
 
     def untag(self, name: str) -> None:
         """Remove a tag; its store stays."""
@@ -485,7 +485,7 @@ class Client(Administration, ClosedAtEnd):
         """
         path = self._path(ref, view, params)
         said = self._connection.call("POST", "/v1/sign", json={"path": path, "expires_seconds": expires_seconds})
-        return read_json(SignedUrl, said.json()).url
+        return decode(SignedUrl, said.json()).url
 
     def url_of(self, ref: str, view: str = "", params: Params = ()) -> str:
         """The URL of a `view`, or of the store; `view` and `params` are as for `source`."""
@@ -503,7 +503,7 @@ class Client(Administration, ClosedAtEnd):
         """Upload a serialized `FileDescriptorSet`, whose message types may be named from then on."""
         headers = {"content-type": "application/protobuf"}
         answer = self._connection.call("PUT", url_path("v1", "schemas", name), body=descriptor_set, headers=headers)
-        return read_json(Schema, answer.json())
+        return decode(Schema, answer.json())
 
     def delete_schema(self, name: str) -> None:
         """Remove a descriptor set; stores that were made with it stay readable."""
@@ -535,7 +535,7 @@ class Client(Administration, ClosedAtEnd):
 
     def _whole(self, make: Callable[[], Remote]) -> bytes:
         """All bytes of a view, verified."""
-        return with_fresh_remote(make, lambda remote: read_whole(remote, self._parallel).getvalue())
+        return retry_if_changed(make, lambda remote: read_whole(remote, self._parallel).getvalue())
 
     def _array(self, remote: Remote) -> np.ndarray[Any, Any]:
         data, headers = read_whole(remote, self._parallel).getbuffer(), remote.facts.headers

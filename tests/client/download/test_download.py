@@ -11,6 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from tests.support.serve import LiveServer
 from tests.support.wire import Fault, FaultyProxy, in_a_thread
 
 from protoslice.client import Cache, Client, Downloaded
@@ -18,7 +19,8 @@ from protoslice.client.download import remote
 from protoslice.client.download.files import same_file
 from protoslice.client.download.partial import PartialFile
 from protoslice.client.http.digests import digest_of
-from protoslice.client.http.ranges import RemoteFacts, validated_range
+from protoslice.client.http.ranges import ObjectInfo, check_range
+from protoslice.client.threads import in_order
 from protoslice.errors import Conflict, IntegrityError, NotFound, StorageDenied, StorageError, StorageUnavailable
 from protoslice.facts import Store
 
@@ -70,12 +72,16 @@ def test_a_file_comes_by_as_many_connections_as_it_needs(
 ) -> None:
     proxy.done.clear()
     seen: list[tuple[int, int | None]] = []
-    judging = patch.object(remote, "validated_range", wraps=validated_range)
-    with patch.object(remote, "FAST", fast), patch.object(remote, "ALONE", (MIB, 4 * MIB)), judging as validated:
+    judging = patch.object(remote, "check_range", wraps=check_range)
+    with (
+        patch.object(remote, "SINGLE_STREAM_RATE", fast),
+        patch.object(remote, "SINGLE_STREAM_STEPS", (MIB, 4 * MIB)),
+        judging as validated,
+    ):
         (done,) = ours.download("down:1", tmp_path / "a", progress=lambda *now: seen.append(now))
     assert done == Downloaded(tmp_path / "a", len(versions.old), len(versions.old))
     assert (tmp_path / "a").read_bytes() == versions.old
-    assert not any("/pieces" in path for _, path, _ in proxy.done), "nothing was to be mended"
+    assert not any("/pieces" in path for _, path, _ in proxy.done), "no cache needs them"
     asked = [end - start for _, _, start, end, _ in (call.args for call in validated.call_args_list)]
     assert sorted(asked) == sorted([remote.DIGESTED, *lengths(len(versions.old) - remote.DIGESTED)])
     assert [at for at, _ in seen] == sorted(at for at, _ in seen)
@@ -85,11 +91,23 @@ def test_a_file_comes_by_as_many_connections_as_it_needs(
 
 def test_what_has_arrived_is_what_there_was_when_it_was_asked_for(tmp_path: Path) -> None:
     """Pieces are digested in a thread while more is written."""
-    with PartialFile(tmp_path / "a", RemoteFacts(size=10, etag='"a"', sha256=None, headers={})) as partial:
+    with PartialFile(tmp_path / "a", ObjectInfo(size=10, etag='"a"', sha256=None, headers={})) as partial:
         partial.write(b"12345")
         pieces = partial.pieces()
         partial.write(b"67890")
         assert b"".join(pieces) == b"12345"
+
+
+@pytest.mark.parametrize("parallel", [1, 3])
+def test_source_reads_by_as_many_requests_as_its_client_has(
+    parallel: int, service: LiveServer, stores: tuple[Store, Store], versions: Any
+) -> None:
+    with (
+        Client(service.url, parallel=parallel) as client,
+        patch.object(remote, "in_order", wraps=in_order) as used,
+    ):
+        assert client.source("down:1", "merge").read(1, 3 * MIB) == versions.old[1 : 1 + 3 * MIB]
+    assert [call.args[1] for call in used.call_args_list] == [parallel]
 
 
 def test_what_is_there_is_not_fetched(ours: Client, stores: tuple[Store, Store], tmp_path: Path) -> None:
@@ -130,7 +148,7 @@ def test_what_another_version_left_is_not_gone_on_with(
 def test_what_was_left_may_have_been_damaged(
     ours: Client, proxy: FaultyProxy, stores: tuple[Store, Store], versions: Any, tmp_path: Path
 ) -> None:
-    """Only the pieces that are wrong are fetched again."""
+    """The file is downloaded again then."""
     proxy.script[:] = [Fault(), Fault(), Fault(), *[Fault("reset")] * 40]
     with pytest.raises(StorageUnavailable):
         ours.download("down:1", tmp_path / "a")
@@ -141,7 +159,8 @@ def test_what_was_left_may_have_been_damaged(
     part.write_bytes(kept)
     (done,) = ours.download("down:1", tmp_path / "a")
     assert (tmp_path / "a").read_bytes() == versions.old
-    assert done.fetched <= len(versions.old) - len(kept) + (1 << 20) + (4 << 20)
+    assert done.fetched == len(versions.old)
+    assert part_files(tmp_path) == []
 
 
 def test_a_proxy_that_knows_no_ranges(
@@ -189,7 +208,7 @@ def test_the_cache_and_a_download_that_broke_off(
 ) -> None:
     """The download goes on in the middle of a piece."""
     with Client(proxy.url, cache=tmp_path / "cache", attempts=2, backoff_seconds=0.001) as ours:
-        facts = RemoteFacts(stores[0].size, f'"sha256-{stores[0].files[0].sha256}"', None, {})
+        facts = ObjectInfo(stores[0].size, f'"sha256-{stores[0].files[0].sha256}"', None, {})
         with PartialFile(tmp_path / "a", facts) as partial:
             partial.write(versions.old[:1_000_001])
         ours.download("down:1", tmp_path / "a")
@@ -238,10 +257,10 @@ def test_a_folder_that_may_not_be_written(client: Client, stores: tuple[Store, S
 
 @pytest.mark.parametrize("path", ["../up", "/abs", "a//b", "a/../../b", "", ".", "a\\b", "a\0b"])
 def test_a_service_cannot_write_elsewhere(path: str, tmp_path: Path) -> None:
-    from protoslice.client.download.stores import places_below
+    from protoslice.client.download.stores import paths_in
 
     with pytest.raises(IntegrityError):
-        places_below(tmp_path, [path])
+        paths_in(tmp_path, [path])
 
 
 def test_parts_of_one_entity_tag_and_two_digests_are_not_combined() -> None:
@@ -275,7 +294,7 @@ def test_parts_of_one_entity_tag_and_two_digests_are_not_combined() -> None:
 
 
 def test_two_downloads_of_the_same_at_once(tmp_path: Path) -> None:
-    facts = RemoteFacts(4, '"tag"', None, {})
+    facts = ObjectInfo(4, '"tag"', None, {})
     with PartialFile(tmp_path / "a", facts) as first, PartialFile(tmp_path / "a", facts) as second:
         first.write(b"1234")
         second.write(b"1234")
@@ -286,7 +305,7 @@ def test_two_downloads_of_the_same_at_once(tmp_path: Path) -> None:
 
 
 def test_more_than_there_should_be_is_begun_anew(tmp_path: Path) -> None:
-    with PartialFile(tmp_path / "a", RemoteFacts(4, '"tag"', None, {})) as first:
+    with PartialFile(tmp_path / "a", ObjectInfo(4, '"tag"', None, {})) as first:
         first.write(b"123456")
-    with PartialFile(tmp_path / "a", RemoteFacts(4, '"tag"', None, {})) as second:
+    with PartialFile(tmp_path / "a", ObjectInfo(4, '"tag"', None, {})) as second:
         assert second.size == 0

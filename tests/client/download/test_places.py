@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from protoslice.client import Client
-from protoslice.client.download.stores import places_below
+from protoslice.client.download.stores import paths_in
 from protoslice.errors import Conflict, StorageError
 
 
@@ -28,13 +28,13 @@ def folds(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("one", "other"), [("A", "a"), ("B.bin", "b.bin"), ("\u00e9", "e\u0301")])
 def test_no_file_overwrites_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, other: str) -> None:
     places = {path: tmp_path / "here" / path for path in ("x", one, other)}
-    assert places_below(tmp_path / "here", ["x", one, other]) == places, "this disk tells them apart"
+    assert paths_in(tmp_path / "here", ["x", one, other]) == places, "this disk tells them apart"
     folds(monkeypatch)
     with pytest.raises(Conflict) as caught:
-        places_below(tmp_path / "here", ["x", one, other])
+        paths_in(tmp_path / "here", ["x", one, other])
     assert repr(one) in caught.value.message
     assert repr(other) in caught.value.message
-    assert places_below(tmp_path / "here", ["x", one, "y"]).keys() == {"x", one, "y"}
+    assert paths_in(tmp_path / "here", ["x", one, "y"]).keys() == {"x", one, "y"}
     assert os.listdir(tmp_path / "here") == []
 
 
@@ -56,4 +56,4 @@ def test_a_pull_is_refused_before_anything_is_fetched(
 def test_a_disk_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError, match="Cannot write "):
-        places_below(tmp_path / "file", ["A", "a"])
+        paths_in(tmp_path / "file", ["A", "a"])

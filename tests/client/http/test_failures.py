@@ -15,7 +15,7 @@ from tests.support.wire import Fault, FaultyProxy
 from protoslice import errors
 from protoslice.client import Client
 from protoslice.client.http.connection import FailuresInRow, RetryPolicy
-from protoslice.client.http.decoding import read_json
+from protoslice.client.http.decoding import decode
 from protoslice.client.http.errors import error_of_answer, error_of_transport, is_transient
 from protoslice.facts import ChunkEntry, Node, Store
 from protoslice.server.problems import BY_SLUG, PROBLEMS, HttpProblem, problem_response
@@ -157,7 +157,7 @@ GOOD = {
 
 
 def test_json_is_read() -> None:
-    store = read_json(Store, json.loads(json.dumps(GOOD)))
+    store = decode(Store, json.loads(json.dumps(GOOD)))
     assert store.files[0].sha256 is None
     assert store.created == datetime(2026, 11, 21, 10, tzinfo=UTC)
 
@@ -171,15 +171,15 @@ def test_json_is_read() -> None:
 )  # fmt: skip
 def test_json_that_is_not_as_agreed(wrong: dict[str, Any]) -> None:
     with pytest.raises(errors.IntegrityError):
-        read_json(Store, GOOD | wrong)
+        decode(Store, GOOD | wrong)
 
 
 def test_json_that_is_something_else() -> None:
     others: tuple[object, ...] = ([], None, {}, "store")
     for data in others:
         with pytest.raises(errors.IntegrityError):
-            read_json(ChunkEntry, data)
+            decode(ChunkEntry, data)
     node = {"path": "a", "field": 1, "name": None, "kind": "message", "type": None, "count": None, "size": 0}
     more = {"deeper": True, "text": None, "children": [node | {"deeper": False, "text": "x"}], "more": 2}
-    read = read_json(Node, node | more)
+    read = decode(Node, node | more)
     assert (read.children[0].text, read.more) == ("x", 2)

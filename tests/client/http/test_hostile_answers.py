@@ -17,7 +17,7 @@ from tests.support.wire import in_a_thread
 
 from protoslice import facts
 from protoslice.client import Client
-from protoslice.client.http.decoding import read_json
+from protoslice.client.http.decoding import decode
 from protoslice.errors import IntegrityError, ProtosliceError
 
 DEEP: Final = b'{"a":' * 100_000
@@ -131,7 +131,7 @@ def test_facts_of_other_values_are_refused(kind: type[Any]) -> None:
     for field in fields(kind):
         for value in VALUES:
             with suppress(IntegrityError):
-                read_json(kind, {each.name: value if each is field else "x" for each in fields(kind)})
+                decode(kind, {each.name: value if each is field else "x" for each in fields(kind)})
 
 
 @pytest.mark.parametrize("body", [DEEP, b'{"id": "\\ud800"}', b'{"detail": "\\ud800\\u001b[2J"}', NESTED])

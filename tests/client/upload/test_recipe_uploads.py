@@ -26,7 +26,7 @@ def ours(proxy: FaultyProxy) -> Iterator[Client]:
     """A client for which a mebibyte is large, and a part."""
     with (
         Client(proxy.url, timeout_seconds=5.0, attempts=2, backoff_seconds=0.001) as client,
-        patch.object(push, "WORTH_RESUMING", MIB),
+        patch.object(push, "RESUME_MIN_BYTES", MIB),
         patch.object(resumable, "FIRST_PART", MIB),
         patch.object(resumable, "MOST_PART", MIB),
     ):

@@ -27,7 +27,7 @@ PART = 4 << 20
 @pytest.fixture
 def small_parts() -> Iterator[None]:
     with (
-        patch.object(push, "WORTH_RESUMING", 1 << 20),
+        patch.object(push, "RESUME_MIN_BYTES", 1 << 20),
         patch.object(resumable, "FIRST_PART", PART),
         patch.object(resumable, "MOST_PART", PART),
     ):
@@ -173,7 +173,7 @@ def test_a_line_that_breaks_again_and_again(
     service: LiveServer, tmp_path: Path, resumed_from: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Failures count in a row, and progress ends the row: also for a push that begins as one request."""
-    monkeypatch.setattr(push, "WORTH_RESUMING", resumed_from)
+    monkeypatch.setattr(push, "RESUME_MIN_BYTES", resumed_from)
     for name, size in {"FIRST_PART": 1 << 18, "LEAST_PART": 1 << 16, "MOST_PART": 1 << 21}.items():
         monkeypatch.setattr(resumable, name, size)
     data = os.urandom(24 << 20)

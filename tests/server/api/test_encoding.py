@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from protoslice import facts
-from protoslice.client.http.decoding import read_json
+from protoslice.client.http.decoding import decode
 from protoslice.facts import (
     AccessToken,
     AuditEntry,
@@ -174,7 +174,7 @@ def all_of(store: Store) -> dict[str, Any]:
 
 @pytest.mark.parametrize("fact", CASES, ids=NAMES)
 def test_fact_is_read_by_the_client_as_it_was_encoded(fact: Any) -> None:
-    assert read_json(type(fact), json.loads(encode_fact(fact))) == fact
+    assert decode(type(fact), json.loads(encode_fact(fact))) == fact
 
 
 @pytest.mark.parametrize("fact", CASES, ids=NAMES)

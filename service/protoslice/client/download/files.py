@@ -22,7 +22,7 @@ from protoslice.tensors.omitted import HEADER, Omitted
 
 Progress = Callable[[int, int | None], None]
 """Receives the number of bytes done, and the total or None. An exception ends the transfer."""
-_ROUNDS: Final = 2
+_AGAIN: Final = 2
 _TAR: Final = "application/x-tar"
 
 T = TypeVar("T")
@@ -59,19 +59,15 @@ class Download:
         with PartialFile(self.target, facts) as partial:
             try:
                 digest = self._fill(partial, self._parts(partial.size))
-                for _ in range(_ROUNDS):
-                    if facts.sha256 is None or digest == facts.sha256.hex():
-                        partial.finish()
-                        what = "file" if facts.headers.get("content-type") == _TAR else "tensor"
-                        omitted = Omitted.parse(facts.headers.get(HEADER), what=what)
-                        return Downloaded(self.target, facts.size, self.remote.received, omitted)
-                    digest = self._mend(partial)
-                raise IntegrityError(
-                    f"{self.target.name} does not match the service's checksum, even after downloading it again"
-                )
+                if facts.sha256 is not None and digest != facts.sha256.hex():
+                    raise IntegrityError(f"{self.target.name} does not match the service's checksum")
+                partial.finish()
             except (IntegrityError, Conflict):
                 partial.drop()  # correct parts cannot be told from others
                 raise
+        what = "file" if facts.headers.get("content-type") == _TAR else "tensor"
+        omitted = Omitted.parse(facts.headers.get(HEADER), what=what)
+        return Downloaded(self.target, facts.size, self.remote.received, omitted)
 
     def _fill(self, partial: PartialFile, parts: Generator[bytes, None, None]) -> str:
         """Append the parts; returns the digest of the whole file."""
@@ -117,7 +113,7 @@ class Download:
 
         return read
 
-    def _fetch(self, group: Sequence[Piece], cache: Cache | None) -> bytes:
+    def _fetch(self, group: Sequence[Piece], cache: Cache) -> bytes:
         """Fetch neighbouring pieces in one request and compare each with its digest."""
         first = group[0].offset
         data = self.remote.read_unverified(first, group[-1].end - first)
@@ -125,19 +121,8 @@ class Download:
             part = memoryview(data)[piece.offset - first : piece.end - first]
             if hashlib.sha256(part).hexdigest() != piece.sha256:
                 raise IntegrityError("A part of the file does not match its checksum", piece.offset)
-            if cache is not None:
-                cache.put(piece.sha256, part)
+            cache.put(piece.sha256, part)
         return data
-
-    def _mend(self, partial: PartialFile) -> str:
-        """Fetch damaged pieces again, or the whole file without digests; returns the new digest of the file."""
-        if self.pieces is None:
-            partial.restart()
-            return self._fill(partial, self.remote.parts(0, self.parallel))
-        for piece in self._table(self.pieces):
-            if hashlib.sha256(partial.read(piece.offset, piece.size)).hexdigest() != piece.sha256:
-                partial.write_at(piece.offset, self.retries.run(lambda piece=piece: self._fetch([piece], None)))  # type: ignore[misc]
-        return self._fill(partial, self._parts(partial.size))
 
     def _table(self, pieces: Callable[[], Sequence[Piece]]) -> Sequence[Piece]:
         """Pieces of the file; `IntegrityError` unless they cover the file without gaps."""
@@ -147,13 +132,13 @@ class Download:
                 raise IntegrityError("The parts listed by the service do not cover the file", at)
             at = piece.end
         if at != self.remote.size:
-            raise IntegrityError("the parts listed by the service do not add up to the file", at)
+            raise IntegrityError("The parts listed by the service do not add up to the file", at)
         return table
 
 
-def with_fresh_remote(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
-    """Result of `work` on a new `Remote`; repeated with another when the client finds an inconsistency."""
-    for _ in range(_ROUNDS):
+def retry_if_changed(make: Callable[[], Remote], work: Callable[[Remote], T]) -> T:
+    """Result of `work` on a new `Remote`; up to twice repeated with another when the client finds an inconsistency."""
+    for _ in range(_AGAIN):
         try:
             return work(make())
         except (IntegrityError, Conflict) as error:
@@ -165,14 +150,12 @@ def with_fresh_remote(make: Callable[[], Remote], work: Callable[[Remote], T]) -
 def read_whole(remote: Remote, parallel: int) -> BytesIO:
     """Return all bytes of a representation, verified, in memory that is allocated once."""
     facts = remote.facts
-    for _ in range(1 + _ROUNDS):
-        buffer = _buffer(facts.size)
-        for part in remote.parts(0, parallel):
-            buffer.write(part)
-        if facts.sha256 is None or hashlib.sha256(buffer.getbuffer()).digest() == facts.sha256:
-            return buffer
-        del buffer  # before the next one
-    raise IntegrityError("The received bytes do not match the service's checksum")
+    buffer = _buffer(facts.size)
+    for part in remote.parts(0, parallel):
+        buffer.write(part)
+    if facts.sha256 is not None and hashlib.sha256(buffer.getbuffer()).digest() != facts.sha256:
+        raise IntegrityError("The received bytes do not match the service's checksum")
+    return buffer
 
 
 def _buffer(size: int) -> BytesIO:

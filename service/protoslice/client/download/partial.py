@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from protoslice.client.http.ranges import RemoteFacts
+from protoslice.client.http.ranges import ObjectInfo
 from protoslice.errors import ProtosliceError, StorageDenied, StorageError, StorageFull
 from protoslice.local_files import lock, replace_durably
 from protoslice.sources.source import ClosedAtEnd
@@ -31,7 +31,7 @@ class PartialFile(ClosedAtEnd):
     holds the file, a new one is begun.
     """
 
-    def __init__(self, target: Path, facts: RemoteFacts) -> None:
+    def __init__(self, target: Path, facts: ObjectInfo) -> None:
         self.target = target
         mark = hashlib.sha256(f"{facts.etag} {facts.size}".encode()).hexdigest()[:16]
         self._path = target.with_name(f".{target.name[:200]}.{mark}.part")
@@ -41,7 +41,8 @@ class PartialFile(ClosedAtEnd):
             self._fd = self._open()
             self.size = os.fstat(self._fd).st_size
             if self.size > facts.size:
-                self.restart()
+                os.ftruncate(self._fd, 0)
+                self.size = 0
         except OSError as error:
             self.close()
             raise write_failure(target, error) from error
@@ -59,32 +60,18 @@ class PartialFile(ClosedAtEnd):
 
     def write(self, data: bytes | memoryview) -> None:
         """Append `data`."""
-        self.write_at(self.size, data)
-        self.size += len(data)
-
-    def write_at(self, offset: int, data: bytes | memoryview) -> None:
-        """Write `data` at `offset`."""
         left = memoryview(data)
         try:
             while left:
-                written = os.pwrite(self._fd, left[:_WRITTEN], offset)
-                offset, left = offset + written, left[written:]
+                written = os.pwrite(self._fd, left[:_WRITTEN], self.size)
+                self.size, left = self.size + written, left[written:]
         except OSError as error:
             raise write_failure(self.target, error) from error
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Bytes at `offset`, fewer at the end of the file."""
-        return os.pread(self._fd, length, offset)
 
     def pieces(self) -> Iterator[bytes]:
         """Pieces of the current content, up to the size at the time of the call."""
         size = self.size
-        return (self.read(at, min(_STEP, size - at)) for at in range(0, size, _STEP))
-
-    def restart(self) -> None:
-        """Discard all content, which was found to be wrong."""
-        os.ftruncate(self._fd, 0)
-        self.size = 0
+        return (os.pread(self._fd, min(_STEP, size - at), at) for at in range(0, size, _STEP))
 
     def finish(self) -> None:
         """Rename the complete, verified file to its final name, durably."""

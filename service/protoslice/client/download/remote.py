@@ -17,16 +17,16 @@ from typing import Final
 import httpx
 
 from protoslice.client.http.connection import Connection, FailuresInRow, Params
-from protoslice.client.http.ranges import ReceivedRange, RemoteFacts, validated_range
+from protoslice.client.http.ranges import ObjectInfo, RangeResponse, check_range
 from protoslice.client.threads import Transfer, in_order
 from protoslice.defaults import CONNECTIONS
 from protoslice.errors import IntegrityError, InvalidInput, ProtosliceError, StorageUnavailable
 
 PART: Final = 8 << 20
 """Bytes in one of several concurrent requests."""
-FAST: Final = 256 << 20
+SINGLE_STREAM_RATE: Final = 256 << 20
 """Bytes per second at which one connection suffices; more would only cost processor time at both ends."""
-ALONE: Final = (4 << 20, 64 << 20)
+SINGLE_STREAM_STEPS: Final = (4 << 20, 64 << 20)
 """Bytes in the first and in the longest request of a transfer while one connection is fast enough."""
 DIGESTED: Final = 1 << 20
 """Longest response in bytes with a Content-Digest."""
@@ -59,7 +59,7 @@ class Remote:
         self._lock = threading.Lock()
         self._counting = threading.Lock()
         self._head = b""
-        self._facts: RemoteFacts | None = None
+        self._facts: ObjectInfo | None = None
         self._ranged = True
 
     def __reduce__(self) -> tuple[Callable[[], Remote], tuple[()]]:
@@ -69,7 +69,7 @@ class Remote:
         return partial(again, size=size, sha256=sha256), ()
 
     @property
-    def facts(self) -> RemoteFacts:
+    def facts(self) -> ObjectInfo:
         """Facts about the representation; the first use requests the first mebibyte, or HEAD when `lean`."""
         with self._lock:
             if self._facts is None:
@@ -125,14 +125,14 @@ class Remote:
 
     def _while_fast(self, start: int) -> Generator[bytes, None, int]:
         """Bytes from `start` over one connection, while it is fast; returns the offset reached."""
-        at, (step, longest) = start, ALONE
+        at, (step, longest) = start, SINGLE_STREAM_STEPS
         while at < self.size:
             end, waited, asked = min(self.size, at + step), 0.0, perf_counter()
             for piece in self._transfer(at, end, False, threading.Event()):
                 waited += perf_counter() - asked
                 yield piece
                 asked = perf_counter()  # the consumer's time does not count
-            if end - at < FAST * waited:
+            if end - at < SINGLE_STREAM_RATE * waited:
                 return end
             at, step = end, min(2 * step, longest)
         return at
@@ -171,16 +171,16 @@ class Remote:
 
     @contextmanager
     def _answer(
-        self, start: int, end: int, known: RemoteFacts | None, digested: bool
-    ) -> Iterator[tuple[ReceivedRange, Iterator[bytes]]]:
+        self, start: int, end: int, known: ObjectInfo | None, digested: bool
+    ) -> Iterator[tuple[RangeResponse, Iterator[bytes]]]:
         headers = {"range": f"bytes={start}-{end - 1}"}
         if digested:
             headers["want-content-digest"] = "sha-256=1"
         with self._connection.stream("GET", self._path, params=self._params, headers=headers) as answer:
-            validated = validated_range(answer.status_code, answer.headers, start, end, known)
+            validated = check_range(answer.status_code, answer.headers, start, end, known)
             yield validated, self._wanted(answer, validated, start, end)
 
-    def _wanted(self, answer: httpx.Response, validated: ReceivedRange, start: int, end: int) -> Iterator[bytes]:
+    def _wanted(self, answer: httpx.Response, validated: RangeResponse, start: int, end: int) -> Iterator[bytes]:
         """Part of the response's body between `start` and `end`; the response may hold more."""
         at, due = validated.start, min(end, validated.facts.size)
         for piece in answer.iter_raw():
@@ -195,13 +195,13 @@ class Remote:
         if at < due:
             raise StorageUnavailable("The service closed the connection in the middle of a response")
 
-    def _look(self) -> RemoteFacts:
+    def _look(self) -> ObjectInfo:
         with self._connection.stream("HEAD", self._path, params=self._params) as answer:
-            facts = validated_range(answer.status_code, answer.headers, 0, 0, None).facts
+            facts = check_range(answer.status_code, answer.headers, 0, 0, None).facts
         self._check(facts)
         return facts
 
-    def _read_head(self) -> RemoteFacts:
+    def _read_head(self) -> ObjectInfo:
         with self._answer(0, DIGESTED, None, True) as (validated, pieces):
             head, facts = b"".join(pieces), validated.facts
         self._check(facts)
@@ -215,7 +215,7 @@ class Remote:
             )
         return facts
 
-    def _check(self, facts: RemoteFacts) -> None:
+    def _check(self, facts: ObjectInfo) -> None:
         """`IntegrityError` when the facts contradict the expected size or digest."""
         size, sha256 = self._expected
         if size is not None and facts.size != size:

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, TypeVar
 
 from protoslice.client.download.cache import Cache
-from protoslice.client.download.files import Download, Downloaded, Progress, same_file, with_fresh_remote
+from protoslice.client.download.files import Download, Downloaded, Progress, retry_if_changed, same_file
 from protoslice.client.download.partial import write_failure
 from protoslice.client.download.remote import DIGESTED, Remote
 from protoslice.client.http.connection import Connection, RetryPolicy, url_path
@@ -47,7 +47,7 @@ Fetch = Callable[[File, Progress | None], T]
 
 
 @dataclass(frozen=True, slots=True)
-class DownloadTerms:
+class DownloadOptions:
     """Terms of downloads: retries, concurrent requests, cache of pieces, receiver of progress."""
 
     retries: RetryPolicy
@@ -88,11 +88,11 @@ def folder_of(target: str | os.PathLike[str]) -> Path:
 def download_view(
     make: Callable[[], Remote],
     target: Path,
-    terms: DownloadTerms,
+    terms: DownloadOptions,
     pieces: Callable[[], Sequence[Piece]] | None = None,
 ) -> Downloaded:
     """Write a view to `target`; `make` opens the view, and again when it has changed meanwhile."""
-    return with_fresh_remote(
+    return retry_if_changed(
         make,
         lambda remote: Download(
             remote=remote,
@@ -109,7 +109,7 @@ def download_view(
 class StoreFiles:
     """Files of one store, to be downloaded."""
 
-    def __init__(self, connection: Connection, store: Store, pieces: PiecesByFile, terms: DownloadTerms) -> None:
+    def __init__(self, connection: Connection, store: Store, pieces: PiecesByFile, terms: DownloadOptions) -> None:
         self._connection = connection
         self._store = store
         self._pieces = pieces
@@ -135,7 +135,7 @@ class StoreFiles:
         alone = len(paths) == len(self._store.files) == 1 and not target.is_dir()
         if alone:
             check_folders(target.parent, [target.name])
-        places = {paths[0]: target} if alone else places_below(target, paths)
+        places = {paths[0]: target} if alone else paths_in(target, paths)
 
         def fetch(file: File, progress: Progress | None) -> Downloaded:
             return self._fetch(file, places[file.path], replace(self._terms, progress=progress))
@@ -143,7 +143,7 @@ class StoreFiles:
         files = [file for file in self._store.files if file.path in places]
         return each_file(files, fetch, self._terms.parallel, self._terms.progress)
 
-    def _fetch(self, file: File, target: Path, terms: DownloadTerms) -> Downloaded:
+    def _fetch(self, file: File, target: Path, terms: DownloadOptions) -> Downloaded:
         if same_file(target, file.size, file.sha256):
             if terms.progress is not None:
                 terms.progress(file.size, file.size)
@@ -220,7 +220,7 @@ class _Total:
         return told
 
 
-def places_below(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
+def paths_in(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
     """Place below `folder` of each of `paths`; `Conflict` for two that the disk takes for one file.
 
     Raise `Conflict` as well if a link in `folder` leads somewhere else, or git would take a folder for a repository:
@@ -228,7 +228,7 @@ def places_below(folder: Path, paths: Iterable[str]) -> dict[str, Path]:
     """
     places = {path: _inside(folder, path) for path in paths}
     check_folders(folder, places)
-    if alike := list(_alike(places)):
+    if alike := list(_case_collisions(places)):
         _check(folder, alike)
     return places
 
@@ -283,7 +283,7 @@ def _inside(folder: Path, path: str) -> Path:
     return folder.joinpath(*steps)
 
 
-def _alike(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _case_collisions(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Pairs of paths that differ in case, or in the composition of characters, alone."""
     met: dict[str, str] = {}
     for path in paths:

@@ -24,7 +24,7 @@ Read = Callable[[Any], Any]
 _WORDS: Final = re.compile("(?<=[a-z])(?=[A-Z])")
 
 
-def read_json(kind: type[T], data: object) -> T:
+def decode(kind: type[T], data: object) -> T:
     """Return the fact of class `kind` in `data`, without unknown members; `IntegrityError` for other data."""
     if not isinstance(data, Mapping):
         raise IntegrityError(f"The service's response is not a valid {_words(kind)}")
@@ -65,7 +65,7 @@ def _reader(hint: Any) -> Read:
     if get_origin(hint) is Literal:
         return _text  # a later service may have more values
     assert isinstance(hint, type), hint
-    return partial(read_json, hint)
+    return partial(decode, hint)
 
 
 def _text(value: Any) -> str:
@@ -138,7 +138,7 @@ def paginated(
         if not isinstance(page, dict) or not isinstance(page.get("items"), list):
             raise IntegrityError("The service's response is not a page of a list")
         for item in page["items"]:
-            yield read_json(kind, item)
+            yield decode(kind, item)
         following = page.get("next")
         if following is None:
             return

@@ -70,7 +70,7 @@ def is_transient(error: errors.ProtosliceError) -> bool:
     return isinstance(error, errors.StorageUnavailable | errors.TooMany | errors.ChecksumMismatch)
 
 
-def retried_if_blamed(attempt: Callable[[], T]) -> T:
+def retry_once(attempt: Callable[[], T]) -> T:
     """Result of `attempt`, tried once more after a response that blames the request.
 
     A flipped bit on the way may be the cause; for small requests only.

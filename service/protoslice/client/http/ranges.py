@@ -16,7 +16,7 @@ _STRONG: Final = re.compile(r'"[\x21\x23-\x7e]*"', re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteFacts:
+class ObjectInfo:
     """Facts about a representation: size, entity tag, digest, headers."""
 
     size: int
@@ -25,25 +25,25 @@ class RemoteFacts:
     headers: Mapping[str, str]
     """Headers of the first response: type, dtype, shape."""
 
-    def is_same(self, other: RemoteFacts) -> bool:
+    def is_same(self, other: ObjectInfo) -> bool:
         """True when parts of both representations may be combined."""
         return (self.size, self.etag, self.sha256) == (other.size, other.etag, other.sha256)
 
 
 @dataclass(frozen=True, slots=True)
-class ReceivedRange:
+class RangeResponse:
     """Range that a response holds: bytes from `start` up to `end` of a representation, and its facts."""
 
-    facts: RemoteFacts
+    facts: ObjectInfo
     start: int
     end: int
     digest: bytes | None
     """SHA-256 of exactly these bytes, or None."""
 
 
-def validated_range(
-    status: int, headers: Mapping[str, str], start: int, end: int, known: RemoteFacts | None
-) -> ReceivedRange:
+def check_range(
+    status: int, headers: Mapping[str, str], start: int, end: int, known: ObjectInfo | None
+) -> RangeResponse:
     """Validated range of the response to a request for bytes `start` to `end`.
 
     `IntegrityError` for a response that contradicts the request or itself, `Conflict` for a representation other than
@@ -69,10 +69,10 @@ def validated_range(
         raise IntegrityError(
             "The response has no strong ETag, so parts of the file cannot be combined safely: check the proxy"
         )
-    facts = RemoteFacts(size, etag, digest_in(headers.get("repr-digest")), headers)
+    facts = ObjectInfo(size, etag, digest_in(headers.get("repr-digest")), headers)
     if known is not None and not facts.is_same(known):
         raise Conflict("The file changed on the service during the download: start again")
-    return ReceivedRange(facts, first, last + 1, digest_in(headers.get("content-digest")))
+    return RangeResponse(facts, first, last + 1, digest_in(headers.get("content-digest")))
 
 
 def _content_range(headers: Mapping[str, str]) -> tuple[int, int, int]:

@@ -46,7 +46,7 @@ class FileChanged(StorageError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stamp:
+class FileStamp:
     """Size, modification time and inode of a file; writing to the file changes at least one."""
 
     size: int
@@ -54,13 +54,13 @@ class Stamp:
     inode: int
 
     @classmethod
-    def of(cls, stat: os.stat_result) -> Stamp:
-        """Stamp from a file's `os.stat_result`."""
+    def of(cls, stat: os.stat_result) -> FileStamp:
+        """FileStamp from a file's `os.stat_result`."""
         return cls(stat.st_size, stat.st_mtime_ns, stat.st_ino)
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class UploadFile:
     """File to be pushed."""
 
     path: str
@@ -71,13 +71,13 @@ class Item:
     """Yields `length` bytes from an offset, or all for None, in pieces."""
     local: Path | None = None
     """Path on the local disk, or None."""
-    stamp: Stamp | None = None
-    """Stamp of a local file when it was found, or None."""
+    stamp: FileStamp | None = None
+    """FileStamp of a local file when it was found, or None."""
     again: bool = True
     """True when the content can be read more than once."""
 
 
-def items_of(what: Pushable, filename: str | None) -> list[Item]:
+def items_of(what: Pushable, filename: str | None) -> list[UploadFile]:
     """Files to push; `InvalidInput` for an unsupported value, `NotFound` for a missing path."""
     if isinstance(what, str | os.PathLike):
         return _files(Path(what), filename)
@@ -88,9 +88,9 @@ def items_of(what: Pushable, filename: str | None) -> list[Item]:
         return [_memory(name, memoryview(what).cast("B"))]
     given: object = what
     if isinstance(given, Mapping):
-        return [Item(path, source.size, partial(_ranges, source)) for path, source in given.items()]
+        return [UploadFile(path, source.size, partial(_ranges, source)) for path, source in given.items()]
     if hasattr(given, "read"):
-        return [Item(name, None, _once(_reads(cast(BinaryIO, given))), again=False)]
+        return [UploadFile(name, None, _once(_reads(cast(BinaryIO, given))), again=False)]
     if isinstance(given, Iterable):
         return [_stream(iter(given), filename)]
     due = (
@@ -100,7 +100,7 @@ def items_of(what: Pushable, filename: str | None) -> list[Item]:
     raise InvalidInput(f"Cannot push {type(what).__name__}: pass {due}")
 
 
-def _files(path: Path, filename: str | None) -> list[Item]:
+def _files(path: Path, filename: str | None) -> list[UploadFile]:
     if not path.exists():
         raise NotFound(f"{path} does not exist")
     if not path.is_dir():
@@ -131,16 +131,16 @@ def _below(folder: Path, above: frozenset[tuple[int, int]]) -> Iterator[Path]:
             yield folder / entry.name
 
 
-def _file(name: str, path: Path) -> Item:
+def _file(name: str, path: Path) -> UploadFile:
     if not path.is_file():
         raise InvalidInput(f"Cannot push {path}: it is a device, a pipe or a broken link")
     if not _is_text(name):
         raise InvalidInput(f"The file name {name!r} is not UTF-8: rename the file")
-    stamp = Stamp.of(path.stat())
-    return Item(name, stamp.size, partial(_read, path, stamp), local=path, stamp=stamp)
+    stamp = FileStamp.of(path.stat())
+    return UploadFile(name, stamp.size, partial(_read, path, stamp), local=path, stamp=stamp)
 
 
-def _read(path: Path, stamp: Stamp, offset: int, length: int | None) -> Iterator[bytes]:
+def _read(path: Path, stamp: FileStamp, offset: int, length: int | None) -> Iterator[bytes]:
     left = stamp.size - offset if length is None else length
     try:
         with path.open("rb", buffering=0) as file:
@@ -163,13 +163,13 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _memory(name: str, data: memoryview) -> Item:
+def _memory(name: str, data: memoryview) -> UploadFile:
     def read(offset: int, length: int | None) -> Iterator[bytes]:
         end = data.nbytes if length is None else offset + length
         for at in range(offset, end, STEP):
             yield bytes(data[at : min(at + STEP, end)])
 
-    return Item(name, data.nbytes, read)
+    return UploadFile(name, data.nbytes, read)
 
 
 def _ranges(source: RangeSource, offset: int, length: int | None) -> Iterator[bytes]:
@@ -178,13 +178,13 @@ def _ranges(source: RangeSource, offset: int, length: int | None) -> Iterator[by
         yield source.read(at, min(STEP, end - at))
 
 
-def _stream(given: Iterator[object], filename: str | None) -> Item:
+def _stream(given: Iterator[object], filename: str | None) -> UploadFile:
     """Pieces of a file, or messages: records of a stream, each behind its length."""
     first = list(islice(given, 1))
     whole = chain(first, given)
     if first and isinstance(first[0], SerializableMessage):
-        return Item(filename or "records.delimited", None, _once(_delimited(whole)), again=False)
-    return Item(filename or "model.pb", None, _once(whole), again=False)
+        return UploadFile(filename or "records.delimited", None, _once(_delimited(whole)), again=False)
+    return UploadFile(filename or "model.pb", None, _once(whole), again=False)
 
 
 def _delimited(messages: Iterable[object]) -> Iterator[bytes]:

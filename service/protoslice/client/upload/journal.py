@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from protoslice.client.upload.bodies import Item, Stamp
+from protoslice.client.upload.bodies import FileStamp, UploadFile
 from protoslice.local_files import lock, private_folder
 from protoslice.sources.source import ClosedAtEnd
 
@@ -27,7 +27,7 @@ _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 class JournalEntry:
     """Upload begun for a file, with the file's stamp at that time."""
 
-    stamp: Stamp
+    stamp: FileStamp
     upload: str
     """Last segment of the upload's URL."""
 
@@ -65,7 +65,7 @@ class Journal(ClosedAtEnd):
         """True when another process will find the entries."""
         return self._fd >= 0
 
-    def note(self, item: Item, upload: str) -> None:
+    def note(self, item: UploadFile, upload: str) -> None:
         """Record that an upload has begun for a file."""
         if item.stamp is None or not self.lasting:
             return
@@ -122,7 +122,7 @@ def _entry(said: Mapping[str, Any]) -> tuple[str, JournalEntry]:
     path, upload = said["file"], said["upload"]
     if not (isinstance(path, str) and isinstance(upload, str) and _NAME.fullmatch(upload)):
         raise ValueError
-    return path, JournalEntry(Stamp(said["size"], said["mtime_ns"], said["inode"]), upload)
+    return path, JournalEntry(FileStamp(said["size"], said["mtime_ns"], said["inode"]), upload)
 
 
 def _sweep(folder: Path) -> None:

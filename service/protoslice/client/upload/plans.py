@@ -15,7 +15,7 @@ from pathlib import Path
 
 from protoslice.client.download.files import Progress
 from protoslice.client.http.digests import BackgroundHash
-from protoslice.client.upload.bodies import Item, Stamp
+from protoslice.client.upload.bodies import FileStamp, UploadFile
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import ProtosliceError
 from protoslice.library.opening import open_proto
@@ -35,14 +35,14 @@ class LocalBytes:
 class FilePlan:
     """Plan of one file."""
 
-    item: Item
+    item: UploadFile
     steps: Sequence[LocalBytes | Copy] | None = None
     """Sequence of local and copied bytes; None for a file of unknown size, sent in pieces as they come."""
     sha256: str | None = None
     """Set when deduplication already hashed the file, else None."""
 
     @classmethod
-    def whole(cls, item: Item) -> FilePlan:
+    def whole(cls, item: UploadFile) -> FilePlan:
         """Plan that sends the whole file."""
         if item.size is None:
             return cls(item)
@@ -65,7 +65,7 @@ class FilePlan:
 class PieceHashes:
     """File with the digests of its pieces."""
 
-    item: Item
+    item: UploadFile
     pieces: Sequence[tuple[int, int, str]]
     """Offset, length and SHA-256 of each piece."""
     sha256: str | None
@@ -98,7 +98,7 @@ class SplitOptions:
     rules: tuple[str, ...] = ()
 
 
-def hash_pieces(item: Item, options: SplitOptions, *, up_to: int | None = None) -> PieceHashes:
+def hash_pieces(item: UploadFile, options: SplitOptions, *, up_to: int | None = None) -> PieceHashes:
     """Pieces of a local file, cut like those of stores at the service; `up_to` so many bytes, or all."""
     assert item.local is not None
     assert item.size is not None
@@ -142,12 +142,12 @@ def recipe_of(plans: Sequence[FilePlan], progress: Progress | None) -> Iterator[
     yield writer.done()
 
 
-def recipe_item(plans: Sequence[FilePlan]) -> Item:
+def recipe_item(plans: Sequence[FilePlan]) -> UploadFile:
     """The recipe as an item, readable from any offset, repeatedly and in other processes.
 
     Files without a known digest are hashed first.
     """
-    writer, parts = RecipeWriter(), list[bytes | tuple[Item, LocalBytes]]()
+    writer, parts = RecipeWriter(), list[bytes | tuple[UploadFile, LocalBytes]]()
     for plan in plans:
         parts.append(writer.file(plan.item.path))
         for step in plan.steps or ():
@@ -157,12 +157,12 @@ def recipe_item(plans: Sequence[FilePlan]) -> Item:
     parts.append(last)
     starts = [0, *accumulate(len(part) if isinstance(part, bytes) else part[1].length for part in parts)]
     # The last line is a digest of all other lines, which hold the digests of the files.
-    stamp = Stamp(starts[-1], int.from_bytes(hashlib.sha256(last).digest()[:8]), 0)
-    return Item("", starts[-1], partial(_read_parts, parts, starts), stamp=stamp)
+    stamp = FileStamp(starts[-1], int.from_bytes(hashlib.sha256(last).digest()[:8]), 0)
+    return UploadFile("", starts[-1], partial(_read_parts, parts, starts), stamp=stamp)
 
 
 def _read_parts(
-    parts: Sequence[bytes | tuple[Item, LocalBytes]], starts: Sequence[int], offset: int, length: int | None
+    parts: Sequence[bytes | tuple[UploadFile, LocalBytes]], starts: Sequence[int], offset: int, length: int | None
 ) -> Iterator[bytes]:
     end = starts[-1] if length is None else offset + length
     for number in range(bisect_right(starts, offset) - 1, len(parts)):
@@ -178,7 +178,7 @@ def _read_parts(
             yield from item.read(literal.offset + low, high - low)
 
 
-def _digest(item: Item) -> str:
+def _digest(item: UploadFile) -> str:
     sha = hashlib.sha256()
     for piece in item.read(0, None):
         sha.update(piece)

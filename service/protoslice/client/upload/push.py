@@ -10,8 +10,8 @@ from typing import Final, TypedDict
 
 from protoslice.client.download.files import Progress
 from protoslice.client.http.connection import Connection, Params, ServiceAnswer
-from protoslice.client.http.decoding import read_json, verified_store
-from protoslice.client.http.errors import is_transient, retried_if_blamed
+from protoslice.client.http.decoding import decode, verified_store
+from protoslice.client.http.errors import is_transient, retry_once
 from protoslice.client.upload import resumable
 from protoslice.client.upload.bodies import Pushable, items_of
 from protoslice.client.upload.journal import Journal
@@ -24,14 +24,14 @@ from protoslice.client.upload.plans import (
     recipe_item,
     recipe_of,
 )
-from protoslice.client.upload.resumable import MOST_FILES, WORTH_RESUMING, ResumableUploads
+from protoslice.client.upload.resumable import MOST_FILES, RESUME_MIN_BYTES, ResumableUploads
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
 from protoslice.errors import Conflict, IntegrityError, ProtosliceError, StorageDenied, UnknownCaller
 from protoslice.facts import MissingPieces, ModelReport, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
 
-WORTH_A_LOOK: Final = 8 << 20
+DEDUP_MIN_BYTES: Final = 8 << 20
 """Smaller files are sent whole: a comparison with the service's pieces would cost as much."""
 ASKED_AT_ONCE: Final = 4000
 MOST_BASES: Final = 16
@@ -140,7 +140,7 @@ class Push:
 
     def _plans(self) -> list[FilePlan]:
         """Plans of the files; large local files are sent in part where the service has pieces of them."""
-        looked = [item for item in self._items if item.local is not None and (item.size or 0) >= WORTH_A_LOOK]
+        looked = [item for item in self._items if item.local is not None and (item.size or 0) >= DEDUP_MIN_BYTES]
         named = self._options.get("base")
         if not looked or named == []:
             return self._whole()
@@ -171,7 +171,7 @@ class Push:
         for at in range(0, len(pairs), ASKED_AT_ONCE):
             chunks = [{"sha256": sha256, "size": size} for sha256, size in pairs[at : at + ASKED_AT_ONCE]]
             answer = self._connection.call("POST", "/v1/chunks/missing", json={"chunks": chunks, **stores}, slow=True)
-            said = read_json(MissingPieces, answer.json())
+            said = decode(MissingPieces, answer.json())
             has_base = has_base or bool(said.bases)
             for place in said.found:
                 if sizes.get(place.sha256) == place.size:
@@ -180,17 +180,17 @@ class Push:
 
     def _send(self, plans: Sequence[FilePlan]) -> Pushed:
         answer = self._sent(plans)
-        store = read_json(Store, answer.json())
+        store = decode(Store, answer.json())
         self._check(store, plans)
         copied = sum(plan.copied for plan in plans)
-        report = read_json(Reported, answer.json()).report
+        report = decode(Reported, answer.json()).report
         return Pushed(store, answer.status == 201, store.size - copied, copied, report)
 
     def _sent(self, plans: Sequence[FilePlan]) -> ServiceAnswer:
         """Answer to the content: sent in parts when it is large, or after a request with several parts of it broke."""
         known = all(plan.item.again and plan.sent is not None for plan in plans)
         size = sum(plan.sent or 0 for plan in plans) if known else 0
-        if size >= WORTH_RESUMING:
+        if size >= RESUME_MIN_BYTES:
             return self._upload(plans)
         in_parts = size > resumable.FIRST_PART
         try:
@@ -234,8 +234,8 @@ class Push:
                 slow=True,
             )
 
-        is_small = length is not None and length < WORTH_RESUMING and len(plans) <= MOST_FILES
-        return retried_if_blamed(attempt) if again and is_small else attempt()
+        is_small = length is not None and length < RESUME_MIN_BYTES and len(plans) <= MOST_FILES
+        return retry_once(attempt) if again and is_small else attempt()
 
     def _params(self) -> Params:
         chunks = ((name, self._options.get(name)) for name in ("min_chunk", "max_chunk", "plan"))

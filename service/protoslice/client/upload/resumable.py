@@ -13,13 +13,13 @@ from typing import Any, Final
 from protoslice import _core
 from protoslice.client.download.files import Progress
 from protoslice.client.http.connection import Connection, FailuresInRow, ServiceAnswer, url_path
-from protoslice.client.http.errors import MISTAKES, is_transient, retried_if_blamed
+from protoslice.client.http.errors import MISTAKES, is_transient, retry_once
 from protoslice.client.threads import DaemonPool
-from protoslice.client.upload.bodies import FileChanged, Item
+from protoslice.client.upload.bodies import FileChanged, UploadFile
 from protoslice.client.upload.journal import Journal
 from protoslice.errors import Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
-WORTH_RESUMING: Final = 64 << 20
+RESUME_MIN_BYTES: Final = 64 << 20
 """Pushes of fewer bytes are sent in one request, and in parts after that broke."""
 MOST_FILES: Final = 200
 """Most files with uploads of their own, each two requests and a place within the client's limit."""
@@ -35,7 +35,7 @@ _TUS: Final = {"tus-resumable": "1.0.0"}
 class _Upload:
     """Upload of one file."""
 
-    item: Item
+    item: UploadFile
     place: str
     offset: int = 0
     """Number of bytes at the service."""
@@ -73,7 +73,7 @@ class _FileReader:
     The digest covers the file on the disk from its first byte, whatever an earlier process sent.
     """
 
-    def __init__(self, item: Item) -> None:
+    def __init__(self, item: UploadFile) -> None:
         self._item = item
         self._sha = hashlib.sha256()
 
@@ -112,7 +112,7 @@ class ResumableUploads:
     def __init__(
         self,
         connection: Connection,
-        items: Sequence[Item],
+        items: Sequence[UploadFile],
         *,
         type: str | None,
         progress: Progress | None,
@@ -154,7 +154,7 @@ class ResumableUploads:
             places[item.path], digests[item.path] = upload.place, self._send(upload)
         is_recipe = "" in places
         said = wanted | ({"recipe": places[""]} if is_recipe else {"uploads": places, "sha256": digests})
-        return retried_if_blamed(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
+        return retry_once(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
 
     def _end(self) -> None:
         """Delete the uploads and the journal."""
@@ -183,7 +183,7 @@ class ResumableUploads:
             self._progress(self._there, self._total)
         return found
 
-    def _found(self, item: Item, place: str) -> _Upload | None:
+    def _found(self, item: UploadFile, place: str) -> _Upload | None:
         try:
             answer = self._connection.call("HEAD", place, headers=_TUS)
         except ProtosliceError as error:
@@ -193,7 +193,7 @@ class ResumableUploads:
         same = answer.headers.get("upload-length") == str(item.size)
         return _Upload(item, place, _offset(answer)) if same else None
 
-    def _begin(self, item: Item) -> _Upload:
+    def _begin(self, item: UploadFile) -> _Upload:
         words = {"filename": item.path, "type": self._type if item.path else None}
         told = ",".join(f"{name} {base64.b64encode(word.encode()).decode()}" for name, word in words.items() if word)
         headers = {**_TUS, "upload-length": str(item.size), "upload-concat": "partial"}
