@@ -641,4 +641,31 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "given.append(_SAME_ORIGIN if is_page else _NO_REFERRER)", "pass",
         "tests/server/http/test_safe_headers.py",
     ),
+    Mutant(
+        "cli: pieces of a local file are not fetched", "cli/models/compared.py",
+        "return self._fetched(start, end) if local is None else local", "return self._fetched(start, end)",
+        "tests/cli/verbs/test_diff.py -k not_fetched",
+    ),
+    Mutant(
+        "cli: fetched blocks are kept", "cli/models/compared.py",
+        "found = {number: blocks.get((self, number)) for number", "found = {number: None for number",
+        "tests/cli/verbs/test_diff.py -k not_fetched",
+    ),
+    Mutant(
+        "cli: a chunk is digested with what is not in the root", "cli/commands/verify.py",
+        "hashes[extent.chunk].update(extent.before)", "pass", "tests/cli/verbs/test_verify.py -k sound_store",
+    ),
+    Mutant(
+        "cli: the root is read once", "cli/commands/verify.py", "            digests[number] = digest.hexdigest()",
+        "            del digest", "tests/cli/verbs/test_verify.py -k read_once",
+    ),
+    Mutant(
+        "http: a proxy that names no client is found", "server/request/clients.py",
+        'return "silent" if client_of(headers, self._is_trusted) is None else "trusted"', 'return "trusted"',
+        "tests/server/request/test_forwarded.py",
+    ),
+    Mutant(
+        "doctor: links that lead elsewhere are found", "cli/commands/probes.py", "if same_origin(url, target.url):",
+        "if url:", "tests/cli/verbs/test_doctor.py -k rename",
+    ),
 )  # fmt: skip
