@@ -1,30 +1,38 @@
-"""The committed document is the application's, and the live service keeps to it."""
+"""The OpenAPI document, what calls declare once for it and the routes, and the media types that it names."""
 
 from __future__ import annotations
 
 import ast
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
-from typing import Any
+from typing import Any, Final
 
 import httpx
 import pytest
 import schemathesis
+from fastapi import Request
 from hypothesis import HealthCheck, Phase, settings
 from schemathesis.checks import CHECKS as CHECKS_BY_NAME
 from schemathesis.checks import load_all_checks
 from schemathesis.transport.serialization import Binary
-from tests.support.calls import RULES
-from tests.support.serve import LiveServer
+from starlette.responses import Response
+from tests.server.api.test_preconditions import filled, rows
+from tests.support.calls import CALLS, RULES
+from tests.support.serve import LiveServer, ask, open_app
 
 import protoslice
+from protoslice.facts import Tag
 from protoslice.server import app as app_module
+from protoslice.server.app import create_app
+from protoslice.server.auth.permissions import READ, READ_SIGNED, Rule
 from protoslice.server.request.middleware import OPERATING
+from protoslice.server.routing import RouteGroup, endpoint, routes_of
 from protoslice.server.settings import Settings
 
 COMMITTED = Path(__file__).parents[3] / "openapi" / "openapi.json"
@@ -205,3 +213,147 @@ def test_threads_make_the_document_once(monkeypatch: pytest.MonkeyPatch) -> None
     with ThreadPoolExecutor(2) as threads:
         assert [each.result() for each in [threads.submit(app.openapi) for _ in range(2)]] == [{}, {}]
     assert len(made) == 1
+
+
+def test_endpoint_declares_route_rule_and_answers() -> None:
+    router = RouteGroup()
+
+    @endpoint(router, "POST /v1/new/{name}", READ, answer=Tag, status=201, fails=(404,), cached=True)
+    async def make_new(request: Request, name: str) -> Response:
+        """Make one."""
+        return Response()
+
+    ((row, route),) = routes_of(router.routes)
+    assert (row, route.rule) == ("POST /v1/new/{name}", READ)
+    assert (route.operation_id, route.description, dict(route.answers)) == ("make_new", "Make one.", {201: Tag})
+    assert (sorted(route.fails), route.cached) == ([404], True)
+
+
+def test_routes_of_one_call_have_one_rule() -> None:
+    rules = defaultdict[str, list[Rule]](list)
+    for row, route in routes_of(create_app(Settings(storage="memory://")).router.routes):
+        rules[row].append(route.rule)
+    shared = {row: found for row, found in rules.items() if len(found) > 1}
+    assert shared == {"GET /v1/stores/{ref}/files/{path:path}": [READ_SIGNED, READ_SIGNED]}, (
+        "a file, and the index of a folder"
+    )
+
+
+def declared(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
+    for path, found in document["paths"].items():
+        for method, said in found.items():
+            yield method.upper(), path, said
+
+
+@pytest.mark.anyio
+async def test_answers_of_deprecated_operations_name_the_date_and_a_successor() -> None:
+    async with open_app() as app:
+        document = app.openapi()
+        deprecated = [(method, path) for method, path, said in declared(document) if said.get("deprecated")]
+        assert deprecated == [("PUT", "/v1/stores")]
+        assert all("x-deprecated" in document["paths"][path][method.lower()] for method, path in deprecated)
+        for space in ("", "/spaces/default"):
+            for method, target in (("PUT", "/v1/stores?filename=m"), ("POST", "/v1/stores?filename=m")):
+                got = await ask(app, method, space + target, b"content")
+                assert got.status in {200, 201}, got
+                assert got.headers.get("deprecation") == ("@1795910400" if method == "PUT" else None)
+                link = f'<{space}/v1/stores>; rel="successor-version"' if method == "PUT" else None
+                assert got.headers.get("link") == link
+                assert document["paths"]["/v1/stores"]["post"].get("deprecated") is None
+
+
+def test_operations_are_promised_experimental_or_deprecated() -> None:
+    """The page on versions lists each operation once, and the document has the mark of those that may change."""
+    page = Path(__file__).parents[3].joinpath("docs/versions.md").read_text()
+    parts = dict(re.findall(r"## What (is promised|may change|is deprecated)\n(.*?)(?=\n## )", page, re.DOTALL))
+    listed = {kind: set(re.findall(r"^\| `(\w+ /v1/[^`]+)`", text, re.MULTILINE)) for kind, text in parts.items()}
+    for method, path, said in declared(create_app(Settings(storage="memory://")).openapi()):
+        if path.startswith("/v1/") and method != "HEAD":
+            stability = said.get("x-stability")
+            assert stability in {None, "experimental"}
+            kind = "is deprecated" if said.get("deprecated") else "may change" if stability else "is promised"
+            assert [each for each in listed if f"{method} {path}" in listed[each]] == [kind], path
+            listed[kind].remove(f"{method} {path}")
+    assert not any(listed.values()), listed
+
+
+BROWSER: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
+
+
+def documented(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Responses of each operation below `/v1`, by method and path."""
+    return {
+        f"{method.upper()} {path}": operation["responses"]
+        for path, operations in document["paths"].items()
+        if path.startswith("/v1/")
+        for method, operation in operations.items()
+    }
+
+
+@pytest.mark.anyio
+async def test_a_type_that_is_not_offered_is_refused_with_those_that_are() -> None:
+    asked = set()
+    async with filled() as (app, caller, things):
+        said = documented(app.openapi())
+        before = None
+        for call in CALLS:
+            row = call.route.replace(":path}", "}")
+            method, target, body, headers = call.filled(things, "")
+            if method == "HEAD" or call.refused or row not in said:
+                continue
+            if method == "GET":  # what is computed upon the first read is there then
+                plain = await ask(app, method, target, body, {**headers, **caller})
+                assert plain.status == 200, (target, plain)
+                if "content-type" in plain.headers:
+                    for accept in (BROWSER, "*/*", "", plain.headers["content-type"], "image/png, */*;q=0.1"):
+                        got = await ask(app, method, target, body, {**headers, **caller, "accept": accept})
+                        assert got.status == 200, (target, accept, got)
+                before = await rows(app)
+            offered = any("content" in each for status, each in said[row].items() if status < "3")
+            assert ("406" in said[row]) == offered, row
+            if offered:
+                got = await ask(app, method, target, body, {**headers, **caller, "accept": "image/png, text/x;q=0.5"})
+                problem = json.loads(got.body)
+                assert (got.status, problem["type"]) == (406, "/problems/not-acceptable"), (target, got)
+                assert problem["offers"], target
+                assert got.headers["content-type"] == "application/problem+json"
+                assert before is None or await rows(app) == before, target
+            asked.add(row)
+        for row in said.keys() - asked:  # refused before anything else is looked at
+            method, _, path = row.partition(" ")
+            if method != "HEAD" and "406" in said[row]:
+                got = await ask(app, method, re.sub("[{}]", "", path), b"", {**caller, "accept": "image/png"})
+                assert got.status == 406, (row, got)
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream", ""])
+async def test_a_body_that_is_not_said_to_be_json_is_refused_in_our_words(kind: str) -> None:
+    taken = 0
+    async with open_app() as app:
+        for row, route in routes_of(app.router.routes):
+            method, _, path = row.partition(" ")
+            if route.body_field is None or not path.startswith(("/v1/", "/session")):
+                continue
+            given = {"content-type": kind} if kind else {}
+            for sized in (True, False):
+                chunked = {} if sized else {"transfer-encoding": "chunked"}
+                got = await ask(app, method, re.sub("[{}]", "", path), b"{}", {**given, **chunked}, sized=sized)
+                problem = json.loads(got.body)
+                assert (got.status, problem.get("offers")) == (415, ["application/json"]), (row, got)
+                assert "Content-Type: application/json" in problem["detail"]
+            got = await ask(app, method, re.sub("[{}]", "", path), b"{}", {"content-type": "application/json; x=y"})
+            assert got.status != 415, (row, got)
+            taken += 1
+    assert taken > 10
+
+
+@pytest.mark.anyio
+async def test_an_open_service_says_that_it_has_no_tokens() -> None:
+    async with open_app() as app:
+        made = b'{"name": "t", "scopes": ["read"]}'
+        for method, path, body in (("GET", "", b""), ("POST", "", made), ("DELETE", "/x", b"")):
+            got = await ask(
+                app, method, f"/v1/tokens{path}", body, {"content-type": "application/json"} if body else {}
+            )
+            assert (got.status, "tokens exist only on a closed" in got.text) == (404, True), got

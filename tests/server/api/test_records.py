@@ -1,4 +1,4 @@
-"""Records over a real socket: bytes and ranges of them, forms, summaries, refusals."""
+"""Records of a store over a real socket: whole, by path and mask, by key and in samples."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from typing import Any
 import httpx
 import pytest
 from google.protobuf import descriptor_pb2, json_format, message_factory
+from google.protobuf.message import Message
 from tests.support.serve import assert_problem
 from tests.support.streams import FRAMED, example
 
+from protoslice import schema
 from protoslice.riegeli import RecordWriter
 from protoslice.schema.rendering import render
+from protoslice.streams import open_records
 
 pytestmark = pytest.mark.contract
 
@@ -198,3 +201,90 @@ def test_choices_of_records_share_one_budget(client: httpx.Client, query: str) -
     answer = client.get(f"{url}?{query}")
     assert "ask for fewer" in problem(answer, 413, "limit-exceeded")
     assert client.get(f"{url}?range=0:2").status_code == 200
+
+
+LABELLED = [example(n % 40) for n in range(100)]
+LABEL = 'features.feature["label"].int64_list.value[0]'
+
+
+@pytest.fixture(scope="module", params=["tfrecord", "u32be"])
+def parts(client: httpx.Client, request: pytest.FixtureRequest) -> str:
+    """The records of a store of one stream."""
+    stream = FRAMED[request.param]([*LABELLED, b""])
+    answer = client.put(f"/v1/stores?filename={request.param}.parts", content=stream)
+    assert answer.status_code in {200, 201}, answer.text
+    return f"/v1/stores/{answer.json()['id']}/records?type=tensorflow.Example"
+
+
+def asked(parts: str, **params: object) -> httpx.URL:
+    """The URL with more parameters; a list gives one several times."""
+    return httpx.URL(parts).copy_merge_params(params)  # type: ignore[arg-type]
+
+
+def got(client: httpx.Client, parts: str, framing: str = "delimited", **params: object) -> list[bytes]:
+    answer = client.get(asked(parts, format=framing, **params))
+    assert answer.status_code == 200, answer.text
+    return list(open_records(answer.content, "any", framing=framing))
+
+
+def masked(record: bytes) -> Message:
+    message = schema.bundled().message_class("tensorflow.Example").FromString(record)
+    for name in ("image", "weights"):
+        del message.features.feature[name]  # type: ignore[attr-defined]
+    return message
+
+
+def test_a_mask_is_kept_of_each_record(client: httpx.Client, parts: str) -> None:
+    kept = got(client, parts, fields='features.feature["label"]', range="3:50")
+    assert [masked(each).SerializeToString(deterministic=True) for each in LABELLED[3:50]] == kept
+    small = got(client, parts, omit_larger_than="8", range="30:31")
+    assert 0 < len(small[0]) < len(LABELLED[30])
+
+
+def test_a_path_leads_into_each_record(client: httpx.Client, parts: str) -> None:
+    labels = [str(n % 40).encode() for n in range(100)]
+    for framing in ("delimited", "u64le"):
+        assert got(client, parts, framing, path=LABEL, range=":100") == labels
+    assert got(client, parts, path=LABEL, range="99:101") == [b"19", b""]
+    shown = client.get(
+        f"{parts}&range=7:9&path=features.feature%5B%22label%22%5D", headers={"accept": "application/jsonl"}
+    )
+    assert shown.text == '{"int64_list": {"value": ["7"]}}\n{"int64_list": {"value": ["8"]}}\n'
+    whole, part = (client.get(f"{parts}&range=7:9{more}").headers["etag"] for more in ("", "&fields=features"))
+    assert whole != part
+
+
+def test_records_are_found_by_key(client: httpx.Client, parts: str) -> None:
+    assert got(client, parts, key=LABEL, value="7") == [LABELLED[7], LABELLED[47], LABELLED[87]]
+    assert got(client, parts, key=LABEL, value="39", path=LABEL) == [b"39", b"39"]
+    both = got(client, parts, key=LABEL, value=["39", "0"], range=":1")
+    assert both == [LABELLED[n] for n in (0, 39, 79, 0, 40, 80)]
+    for value, status, slug in (("41", 404, "not-found"), ("", 404, "not-found")):
+        refused = client.get(asked(parts, key=LABEL, value=value))
+        assert_problem(refused.status_code, refused.headers, refused.content, expected=status, slug=slug)
+
+
+def test_a_sample_is_decided_by_its_seed(client: httpx.Client, parts: str) -> None:
+    first, again, other = (got(client, parts, sample=20, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert len(first) == 20
+    assert set(first) <= {*LABELLED, b""}
+    assert len(got(client, parts, sample=5000)) == 101
+
+
+@pytest.mark.parametrize(
+    ("query", "status"),
+    [
+        ("path=nothing.here", 404),
+        ("path=a[", 400),
+        ("key=features", 400),
+        ("value=7", 400),
+        ("key=nothing&value=7", 404),
+        ("sample=10001", 400),
+        ("sample=x", 400),
+        ("fields=a[", 400),
+    ],
+)
+def test_parts_that_cannot_be_given_are_refused(client: httpx.Client, parts: str, query: str, status: int) -> None:
+    answer = client.get(f"{parts}&{query}")
+    assert answer.status_code == status, answer.text
