@@ -668,4 +668,26 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "doctor: links that lead elsewhere are found", "cli/commands/probes.py", "if same_origin(url, target.url):",
         "if url:", "tests/cli/verbs/test_doctor.py -k rename",
     ),
+    Mutant(
+        "cli: what is not found has an exit code", "cli/errors.py", "NotFound: ExitCode.NOT_FOUND,",
+        "NotFound: ExitCode.FAILED,", "tests/cli/test_transcripts.py -k errors:",
+    ),
+    Mutant(
+        "cli: a list of tensors has a column of shapes", "cli/commands/tensors.py",
+        '        "shape": lambda row: shape_text(row.shape),\n        "size"', '        "size"',
+        "tests/cli/test_transcripts.py -k tensors:",
+    ),
+    Mutant(
+        "cli: JSON names the tags that were not restored", "cli/commands/stores.py",
+        '| {"tags_taken": restored.tags_taken}', '| {"taken": restored.tags_taken}',
+        "tests/cli/test_transcripts.py -k stores:",
+    ),
+    Mutant(
+        "cli: the removal of a tag says what becomes of its store", "cli/commands/stores.py",
+        'note(f"store {removal.store.id[:12]} is kept; {named}")', "pass", "tests/cli/test_transcripts.py -k stores:",
+    ),
+    Mutant(
+        "cli: a sample has a seed", "cli/commands/records.py", "tuple(value or ()), sample, seed)",
+        "tuple(value or ()), sample, 0)", "tests/cli/test_transcripts.py -k records:",
+    ),
 )  # fmt: skip
