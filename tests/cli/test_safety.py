@@ -9,13 +9,15 @@ import signal
 import subprocess
 import sys
 import unicodedata
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from protoslice import schema
-from protoslice.cli.tables import escaped, print_table
+from protoslice.cli.tables import escaped, print_items, print_json, print_table
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
 STEERING = "\x1b]0;title\x07\x1b[31m\x9b2J\x7f\u202eevil\u2028\r"
@@ -124,6 +126,55 @@ def test_escapes_are_those_of_json() -> None:
     assert escaped("a\x1b\n\u202e\U000e0001é") == "a\\u001b\\n\\u202e\\udb40\\udc01é"
     assert escaped("a\n\tb", keep="\n\t") == "a\n\tb"
     assert json.loads(f'"{escaped(STEERING)}"') == STEERING
+
+
+@dataclass(frozen=True)
+class Listed:
+    name: str
+    tags: tuple[str, ...]
+    updated: datetime | None
+    inner: Listed | None = None
+
+
+MOMENT = datetime(2026, 11, 30, 1, 2, 3, 456_789, UTC)
+LISTED = [Listed("one", ("a", "b"), MOMENT), Listed("two", (), None)]
+COLUMNS: dict[str, Any] = {
+    "name": lambda each: each.name,
+    "tags": lambda each: each.tags,
+    "updated": lambda each: each.updated,
+    "": lambda each: 7,
+}
+
+
+def test_print_json_writes_dataclasses_and_times_as_the_service_does(capsys: pytest.CaptureFixture[str]) -> None:
+    print_json({"found": Listed("out", (), None, LISTED[0])})
+    assert json.loads(capsys.readouterr().out)["found"] == {
+        "name": "out", "tags": [], "updated": None,
+        "inner": {"name": "one", "tags": ["a", "b"], "updated": "2026-11-30T01:02:03Z", "inner": None},
+    }  # fmt: skip
+    with pytest.raises(TypeError, match="Path has no JSON form"):
+        print_json(Path())
+
+
+def test_print_items_writes_one_list_as_table_or_json(capsys: pytest.CaptureFixture[str]) -> None:
+    print_items(iter(LISTED), COLUMNS, as_json=False)
+    assert capsys.readouterr().out.splitlines() == [
+        "name  tags  updated",
+        "one   a b   2026-11-30 01:02  7",
+        "two                           7",
+    ]
+    print_items(iter(LISTED), COLUMNS, as_json=True)
+    assert [each["updated"] for each in json.loads(capsys.readouterr().out)] == ["2026-11-30T01:02:03Z", None]
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_print_items_notes_that_a_limit_left_some_out(capsys: pytest.CaptureFixture[str], as_json: bool) -> None:
+    for limit, shown, note in ((0, 2, ""), (2, 2, ""), (1, 1, "protoslice: only the first 1 are shown")):
+        print_items(iter(LISTED), COLUMNS, as_json=as_json, limit=limit)
+        said = capsys.readouterr()
+        assert len(json.loads(said.out) if as_json else said.out.splitlines()[1:]) == shown
+        assert said.err.startswith(note)
+        assert bool(said.err) == bool(note)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, -15), (signal.SIGHUP, -1), (signal.SIGINT, 130)])
