@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 import sys
@@ -15,8 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.environments import ROOT
 
 from protoslice import schema
+from protoslice.cli.errors import ExitCode
 from protoslice.cli.tables import escaped, print_items, print_json, print_table
 
 PROGRAM = [sys.executable, "-m", "protoslice.cli"]
@@ -126,6 +129,12 @@ def test_escapes_are_those_of_json() -> None:
     assert escaped("a\x1b\n\u202e\U000e0001é") == "a\\u001b\\n\\u202e\\udb40\\udc01é"
     assert escaped("a\n\tb", keep="\n\t") == "a\n\tb"
     assert json.loads(f'"{escaped(STEERING)}"') == STEERING
+
+
+def test_exit_codes_are_those_of_the_page() -> None:
+    page = (ROOT / "docs/command-line.md").read_text()
+    documented = {int(each) for row in re.findall(r"^\| ([0-9, ]+) \|", page, re.MULTILINE) for each in row.split(",")}
+    assert documented == {0, 1, 129, 143, 141, *ExitCode}
 
 
 @dataclass(frozen=True)

@@ -115,15 +115,6 @@ def service_settings(**given: Any) -> Settings:
     return read_settings({name: value for name, value in given.items() if value is not None})
 
 
-def check_environment() -> None:
-    """Raise for variables that look like settings but are none, if the server is installed."""
-    try:
-        from protoslice.server import settings
-    except ImportError:
-        return
-    settings.check_environment()
-
-
 @asynccontextmanager
 async def open_service(settings: Settings, *, audited: bool = False) -> AsyncIterator[tuple[Storage, Database]]:
     """Open the storage and the database of a service, which must exist and belong together.

@@ -14,7 +14,7 @@ from protoslice import varints
 from protoslice.cli.commands.probes import CHECKS, Check, Inconclusive, Target
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.remote import connect
-from protoslice.cli.options import Json, check_environment
+from protoslice.cli.options import Json
 from protoslice.cli.tables import coloured, print_json, print_wrapped, say
 from protoslice.errors import InvalidInput
 from protoslice.references import ref_on, service_url
@@ -41,7 +41,12 @@ def doctor(
 
     Example: protoslice doctor https://models.example.org
     """
-    check_environment()
+    try:
+        from protoslice.server.settings import check_environment
+    except ImportError:
+        pass  # the server need not be installed
+    else:
+        check_environment()
     with _target(service_url(url), store) as target:
         checks = [_run(check, target, quiet=as_json) for check in CHECKS]
     bad = sum(check["found"] is not None for check in checks)
