@@ -226,7 +226,7 @@ TOLD_APART = "clients are distinguished"
         (
             "127.0.0.2",
             "elsewhere",
-            {"found": "the proxy does not name the client: all clients share the limits of 127.0.0.2", "untold": None},
+            {"found": "the proxy does not name the client: all clients share the limits of one", "untold": None},
         ),
         (
             "127.0.0.3",
@@ -253,6 +253,37 @@ def test_doctor_tells_if_clients_are_told_apart(trusted: str, meddling: str, exp
         except probes.Inconclusive as error:
             found, untold = None, str(error)
     assert {"found": found, "untold": untold} == expected
+
+
+class _Reached(BaseHTTPRequestHandler):
+    """Says that the service was reached from `client`, without a proxy."""
+
+    client: str | None = None
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def do_GET(self) -> None:
+        body = json.dumps({"url": "", "client": self.client, "proxy": None}).encode()
+        self.send_response(200)
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+@pytest.mark.parametrize(
+    ("client", "expected"),
+    [
+        ("::ffff:127.0.0.1", None),
+        (None, "the proxy does not name the client: all clients share the limits of one"),
+    ],
+    ids=["a mapped address", "a Unix socket"],
+)
+def test_doctor_knows_addresses_of_other_kinds(client: str | None, expected: str | None) -> None:
+    (check,) = (each for each in probes.CHECKS if each.title == TOLD_APART)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Reached", (_Reached,), {"client": client}))
+    with in_a_thread(server) as address:
+        assert check.fault(probes.Target(f"http://{address}", "", "", 0, None, None)) == expected
 
 
 class _Quiet(_Proxy):

@@ -1,4 +1,4 @@
-"""The verb `diff`: in what two models differ."""
+"""The command `diff`: how two models differ."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from protoslice.tensors.listing import Tensors, single
 from protoslice.tensors.reading import resolve
 
 _SAMPLE: Final = 4096
-"""Elements of a tensor that its distances are made of."""
+"""Elements of a tensor that are sampled for its distances."""
 _RUNS: Final = 4
 _FARTHEST: Final = 15
 _MOST_SUMMED: Final = 2000
@@ -40,7 +40,7 @@ COLOURS: Final[Mapping[str, Colour]] = {"added": "green", "removed": "red", "cha
 
 
 class What(StrEnum):
-    """A kind of differences."""
+    """Kind of a difference."""
 
     FILE = "file"
     TENSOR = "tensor"

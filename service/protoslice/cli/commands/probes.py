@@ -393,9 +393,9 @@ def _clients_are_known(target: Target) -> str | None:
     client, here = reached["client"], target.local_address()
     if reached["proxy"] == "untrusted":
         return "the service does not trust the proxy: all clients share the limits of one"
-    if reached["proxy"] == "silent":
-        return f"the proxy does not name the client: all clients share the limits of {client}"
-    if reached["proxy"] is None and client != here:
+    if reached["proxy"] == "silent" or client is None:
+        return "the proxy does not name the client: all clients share the limits of one"
+    if reached["proxy"] is None and str(client).removeprefix("::ffff:") != here:
         raise Inconclusive(
             f"the service sees {client} instead of {here}: a proxy does not name the client, or the network "
             "translates addresses"

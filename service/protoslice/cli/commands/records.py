@@ -1,4 +1,4 @@
-"""The verb `records`: a stream of protos, record by record."""
+"""The command `records`: a stream of protos, record by record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verb `verify`: a model read whole, and compared with every digest there is of it."""
+"""The command `verify`: read a whole model and compare it with all its digests."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Check:
     name: str
     size: int
     digest: bool
-    """True when there was a digest to compare with."""
+    """True if there was a digest to compare with."""
     error: str | None
 
 
@@ -66,7 +66,7 @@ def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile =
     if as_json:
         print_json({"sound": not bad, "checks": [asdict(check) for check in checks]})
     else:
-        say(_told(checks))
+        say(_summary(checks))
         for check in bad:
             say(f"bad: {check.what} {check.name}: {check.error}", sys.stderr)
     if bad:
@@ -74,10 +74,10 @@ def verify(file: FileName, type_name: TypeName = None, schema_file: SchemaFile =
 
 
 _NAMED: Final = {"records": "chunked file"}
-"Kinds of checks that people know by another name."
+"""Names of checks in messages, if they differ from those in JSON."""
 
 
-def _told(checks: list[Check]) -> str:
+def _summary(checks: list[Check]) -> str:
     counts = Counter(_NAMED.get(check.what, check.what) for check in checks if check.digest and check.error is None)
     # Chunks are parts of the root file, whose bytes are counted already.
     size = sum(check.size for check in checks if check.digest and check.error is None and check.what != "chunk")
@@ -179,7 +179,7 @@ def _of_chunk(client: Any, store: Any, chunk: Any, sha256: str | None, progress:
 
 
 def _digested(what: str, name: str, listed: Any, parts: Iterable[bytes | memoryview], progress: Progress) -> Check:
-    """Check of the bytes of `parts` against the size and SHA-256 of `listed`."""
+    """Check the bytes of `parts` against the size and SHA-256 of `listed`."""
 
     def compare() -> None:
         digest, size = hashlib.sha256(), 0
