@@ -21,7 +21,7 @@ def python_of(*packages: str) -> Path:
         if folder.is_symlink():
             folder.unlink()  # the folder behind a link belongs to another checkout, and --clear would empty it
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        command = [python, "-m", "pip", "install", "--quiet", *packages]
+        command: list[str | Path] = [python, "-m", "pip", "install", "--quiet", *packages]
         subprocess.run(command, check=True, env=_OF_THE_MACHINE)
         (folder / "ready").write_text(" ".join(packages))
     return python
