@@ -181,6 +181,17 @@ class SignInTerms:
 
 
 @dataclass(frozen=True, slots=True)
+class S3Keys:
+    """Keys of S3 for a caller; they end with its token or JWT."""
+
+    access_key_id: str
+    secret_access_key: str
+    session_token: str | None
+    """Sent with keys that were made of a JWT; None for those of a token."""
+    expires: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class SignedUrl:
     """A signed URL, which needs no token."""
 

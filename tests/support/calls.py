@@ -141,6 +141,9 @@ READING: Final = [
     GET /readyz
     GET /openapi.json
     GET /.well-known/oauth-protected-resource 404
+    GET /s3 404
+    GET /s3/bucket 404
+    GET /s3/bucket/key 404
     GET /session
     DELETE /session
     GET /session/login 404
@@ -389,6 +392,19 @@ WRITING: Final = [
     _json("PUT", "/v1/tags/moved", store="{store}"),
     _json("PUT", "/v1/tags/{word}", store="mine"),
     _json("PUT", "/v1/tags/moved", store="team/{word}@main"),
+    # A bucket is a space, and stands in no other path: `tests/server/registries/s3` has its calls.
+    *_plain("""
+    PUT /s3 404
+    PUT /s3/bucket 404
+    PUT /s3/bucket/key 404
+    POST /s3 404
+    POST /s3/bucket 404
+    POST /s3/bucket/key 404
+    DELETE /s3 404
+    DELETE /s3/bucket 404
+    DELETE /s3/bucket/key 404
+    """),
+    Call("POST", "/v1/s3-keys", timed=True),
     _json("POST", "/v1/sign", path="/v1/stores/{store}/files/m.onnx"),
     _json("POST", "/v1/sign", path="/v1/stores/../../other/v1/stores/{word}"),
     _json("POST", "/v1/tokens", name="{word}", scopes=["read"]),

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from secrets import token_hex
 from typing import Any, TypeVar
 
-import boto3  # type: ignore[import-untyped]
-from botocore.config import Config  # type: ignore[import-untyped]
+import boto3
+from botocore.config import Config
 from tests.support.wire import in_a_thread
 
 from protoslice.storage.keys import ObjectKey

@@ -57,6 +57,7 @@ _COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
         "ls": "access.ls_tokens",
         "rotate": "access.rotate_token",
         "revoke": "access.revoke_token",
+        "s3": "access.s3_keys",
     },
     "space": {
         "create": "access.create_space",

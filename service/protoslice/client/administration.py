@@ -9,7 +9,7 @@ from protoslice.client.http.connection import Connection, Params, given_params, 
 from protoslice.client.http.decoding import decode, paginated
 from protoslice.client.options import ChangeSearch, search_params
 from protoslice.errors import IntegrityError, NotFound, named_options
-from protoslice.facts import AccessToken, AuditEntry, EventLetter, Redelivered, SignInTerms, Space, WebhookFacts
+from protoslice.facts import AccessToken, AuditEntry, EventLetter, Redelivered, S3Keys, SignInTerms, Space, WebhookFacts
 
 T = TypeVar("T")
 
@@ -104,6 +104,13 @@ class Administration:
         said = {"name": name, "scopes": list(scopes), "tags": list(tags), "every_space": every_space}
         said |= {} if expires_seconds is None else {"expires_seconds": expires_seconds}
         return decode(AccessToken, self._connection.call("POST", "/v1/tokens", json=said, again=False).json())
+
+    def s3_keys(self) -> S3Keys:
+        """Return the S3 keys of the caller, which may read what its token may, and end with it.
+
+        `Unsupported` for an open service, which takes any keys.
+        """
+        return decode(S3Keys, self._connection.call("POST", "/v1/s3-keys").json())
 
     def tokens(self, *, every_space: bool = False) -> Iterator[AccessToken]:
         """The tokens of the space, or those for every space."""

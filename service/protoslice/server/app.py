@@ -47,7 +47,7 @@ from protoslice.server.context import context_of
 from protoslice.server.http.headers import read_fields
 from protoslice.server.http.security import OriginPolicy, answer_preflight
 from protoslice.server.pages.api_reference import ApiPage
-from protoslice.server.registries import hub, mlflow, oci
+from protoslice.server.registries import hub, mlflow, oci, s3
 from protoslice.server.request.body import check_framing
 from protoslice.server.request.failures import render_problem
 from protoslice.server.request.middleware import RequestMiddleware
@@ -65,7 +65,7 @@ _ROUTERS: Final = (
     tensors.router, graph.router, diff.router, tags.router, stores.repositories, schemas.router, admin.spaces_router,
     tokens.router, admin.audit_router, admin.webhooks_router, sessions.router, operations.router, pages.router,
     # The hub last: its repositories may have any name that the others do not take.
-    oci.router, mlflow.router, *hub.ROUTERS,
+    s3.keys_router, s3.router, oci.router, mlflow.router, *hub.ROUTERS,
 )  # fmt: skip
 
 
@@ -120,8 +120,9 @@ class Application(FastAPI):
         path, _, query = target.partition("?")
         scope: dict[str, Any] = {
             "type": "http", "method": "GET" if method == "HEAD" else method, "path": unquote(path), "headers": [],
-            "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+            "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "scheme": "http",
         }  # fmt: skip
+        s3.enter_s3(scope, self.services)
         place = resolve_space(scope)
         scope = dict(hub.spelled(scope))
         for row, route in routes_of(self.router.routes):
@@ -161,9 +162,10 @@ class _Front:
         if scope["type"] != "http":
             await self._framework(scope, receive, send)
             return
-        fields = read_fields(scope)
+        if not s3.enter_s3(scope, scope["app"].services):
+            self._policy.check(scope["method"], read_fields(scope), scope["http_version"])
         resolve_space(scope)
-        self._policy.check(scope["method"], fields, scope["http_version"])
+        fields = read_fields(scope)
         match, child = self._views.matches(scope)
         if match is Match.FULL:
             scope.update(child)

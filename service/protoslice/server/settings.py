@@ -248,6 +248,14 @@ class Settings(BaseSettings):
         description="URL at which clients reach the service through a proxy, such as `https://models.example/hub`. All "
         "URLs in answers begin with it. Default: scheme and host of each request.",
     )
+    s3_domain: HostName | Literal[""] = Field(
+        default="",
+        description="Host name that S3 clients use, such as `s3.models.example`: buckets are spaces, in paths or as "
+        "`SPACE.s3.models.example`. Without it, `/s3` serves clients that take a path in the endpoint.",
+    )
+    s3_region: OneLine = Field(
+        default="", max_length=64, description="Region that S3 clients must sign for. Default: any."
+    )
     trusted_proxies: ProxyNames = Field(
         default=(),
         description="Networks or addresses of trusted proxies (`10.0.0.0/8`, `unix`), whose `Forwarded` or "
@@ -548,6 +556,8 @@ _EXPECTED: Mapping[str, str] = {
     "split_rules": 'a JSON object of lists by type, such as {"onnx.ModelProto": ["graph.node: every 1000"]}',
     "cors_origins": "origins such as https://models.example.org, null, or *",
     "allowed_hosts": "host names such as models.example.org, or *",
+    "s3_domain": "a host name such as s3.models.example",
+    "s3_region": "a region such as eu-west-1, at most 64 characters",
     "public_url": "a URL without a query, such as https://models.example.org/hub",
     "otel_endpoint": "a URL such as http://collector:4318",
     "signing_secret": "secrets of at least 32 characters, one a line, without control characters or spaces around them",

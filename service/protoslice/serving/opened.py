@@ -17,6 +17,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.concurrency.results import Results, SingleFlight
 from protoslice.concurrency.shares import Shares
 from protoslice.errors import IntegrityError, NoRoot, NotFound, Unsupported
+from protoslice.facts import File
 from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema
 from protoslice.serving.cache import BlockCache
@@ -266,7 +267,7 @@ class OpenStore:
         return Representation(
             _core.Rope([(0, 0, stored.size)]),
             [stored],
-            f"sha256-{sha256}" if sha256 else self.etag("file", path),
+            file_etag(self.manifest, File(path, stored.size, sha256)),
             path.rpartition("/")[2],
             sha256=bytes.fromhex(sha256) if sha256 else None,
             message_type=self.manifest.type if is_root and self.is_serialized else None,
@@ -315,12 +316,22 @@ class OpenStore:
 
     def etag(self, *view: object) -> str:
         """Entity tag of a view: digest of store id, parameters, and the version of the code behind the view."""
-        return hashlib.sha256(repr((self.manifest.id, *view)).encode()).hexdigest()
+        return view_etag(self.manifest.id, *view)
 
     def close(self) -> None:
         """Close the objects that are held open."""
         for stored in self._objects:
             stored.close()
+
+
+def view_etag(store: str, *view: object) -> str:
+    """Return the entity tag of a view of a store; see `OpenStore.etag`."""
+    return hashlib.sha256(repr((store, *view)).encode()).hexdigest()
+
+
+def file_etag(manifest: Manifest, file: File) -> str:
+    """Return the entity tag of a file of a store."""
+    return f"sha256-{file.sha256}" if file.sha256 else view_etag(manifest.id, "file", file.path)
 
 
 async def records_of(

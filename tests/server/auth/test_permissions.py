@@ -149,6 +149,8 @@ async def test_every_route_for_every_caller_in_every_space(app: Application) -> 
     callers, wrong = await principals(app), list[str]()
     for row in RULES:
         rule = RULES[row]
+        if " /s3" in row:  # its buckets are spaces, and its refusals have codes: see tests of S3
+            continue
         method, _, template = row.partition(" ")
         named = template.replace("{name:repository}", "a/x").replace("{name:owned}", "a/x").replace("{kind}", "models")
         named = named.replace("{ref}", "0" * 64) if method == "DELETE" else named  # anything shorter needs `read` too

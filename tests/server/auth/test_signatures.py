@@ -144,6 +144,8 @@ SIGNED_ROWS = {
     for row in RULES
     if row.startswith("GET /v1/stores/{ref}") or row.startswith("GET /api/2.0/mlflow-artifacts/artifacts/{")
 } | {
+    "GET /s3/bucket",
+    "GET /s3/bucket/key",
     "GET /api/lfs-files/{kind}/{name:repository}/{oid}",
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
     "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}",

@@ -14,7 +14,7 @@ import typer
 from protoslice.cli.errors import ExitCode
 from protoslice.cli.models.remote import connect
 from protoslice.cli.options import DatabaseUrl, Json, SpaceUrl, StorageUri, open_service, service_settings
-from protoslice.cli.tables import agreed, counted, note, print_items, print_json, print_pairs, say
+from protoslice.cli.tables import agreed, counted, note, print_items, print_json, print_pairs, say, utc
 from protoslice.errors import InvalidInput, NotFound, Unsupported
 from protoslice.references import service_url, store_of
 from protoslice.sizes import format_size, parse_size
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from protoslice.server.settings import Settings
 
 _LONGEST_TOKEN: Final = 64 << 10
+_NO_BUCKET: Final = re.compile(r"^xn--|-$|--x-s3$|-s3alias$|--ol-s3$")
+"""Names of spaces that S3 clients refuse as buckets."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Everywhere = Annotated[
@@ -95,6 +97,37 @@ def sign(
                 raise
             print(client.url_of(address.ref, view))
             note("This service is open; share the URL directly. It does not expire.")
+
+
+def s3_keys(
+    credential_process: Annotated[
+        bool, typer.Option("--credential-process", help="Print the JSON that AWS's `credential_process` reads.")
+    ] = False,
+    url: SpaceUrl = None,
+    as_json: Json = False,
+) -> None:
+    """Print S3 keys that may read what your token may, and end with it.
+
+    Example: eval $(protoslice token s3 --url http://models.example)
+    """
+    with connect(service_url(url)) as client:
+        keys = client.s3_keys()
+    if as_json:
+        print_json(keys)
+        return
+    shown = {
+        "AWS_ACCESS_KEY_ID": keys.access_key_id,
+        "AWS_SECRET_ACCESS_KEY": keys.secret_access_key,
+        "AWS_SESSION_TOKEN": keys.session_token,
+    }
+    if not credential_process:
+        for name, value in shown.items():
+            if value is not None:
+                print(f"export {name}={value}")
+        return
+    members = dict(zip(("AccessKeyId", "SecretAccessKey", "SessionToken"), shown.values(), strict=True))
+    members["Expiration"] = None if keys.expires is None else utc(keys.expires)
+    print_json({"Version": 1, **{name: value for name, value in members.items() if value is not None}})
 
 
 def ls_tokens(every_space: Everywhere = False, url: SpaceUrl = None, as_json: Json = False) -> None:
@@ -173,6 +206,8 @@ def create_space(
     with connect(service_url(url)) as client:
         client.create_space(name)
         say(f"{client.url}/spaces/{name}")
+    if _NO_BUCKET.search(name) or len(name) < 3:
+        note("Some S3 clients refuse this name of a bucket: use three or more characters, and none of AWS's endings")
 
 
 def remove_space(

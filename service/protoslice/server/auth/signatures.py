@@ -19,7 +19,7 @@ import time
 from collections.abc import Sequence
 from enum import StrEnum
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 from starlette.types import Scope
 
@@ -44,6 +44,8 @@ _SKEW_SECONDS: Final = 30
 REMEMBERED_SECONDS: Final = 5.0
 """Time until the key is read again: all that it vouched for ends with it."""
 _BYTES: Final = 32
+SIGNATURE: Final = "protoslice.signature"
+"""Key in the scope of a signature that a facade has found."""
 
 
 class Purpose(StrEnum):
@@ -51,11 +53,12 @@ class Purpose(StrEnum):
 
     URL = "URL"
     SESSION = "session"
+    S3 = "S3"
 
     @property
     def seconds(self) -> int:
         """Longest validity of a signature, from the moment at which it is looked at."""
-        return URL_SECONDS if self is Purpose.URL else SESSION_SECONDS
+        return SESSION_SECONDS if self is Purpose.SESSION else URL_SECONDS
 
     def end(self, wanted: float) -> int:
         """Return the end of a signature that is made now, `wanted` at most; seconds since the epoch."""
@@ -78,7 +81,7 @@ class UrlSignature(NamedTuple):
 
     def proves(self, key: bytes) -> bool:
         """True when `key` made the proof and its end is valid; takes equally long for every wrong proof."""
-        return hmac.compare_digest(_proof(key, self.purpose, self.signed), self.proof) and self.is_valid
+        return hmac.compare_digest(proof(key, self.purpose, self.signed), self.proof) and self.is_valid
 
     @property
     def is_valid(self) -> bool:
@@ -108,7 +111,7 @@ class Signer(NamedTuple):
 
     def hmac(self, purpose: Purpose, said: str) -> str:
         """Return the HMAC of `said` under the key for a purpose."""
-        return _proof(self.key, purpose, said.encode())
+        return proof(self.key, purpose, said.encode())
 
 
 def signer_key(service_key: bytes, kind: str, known: bytes) -> bytes:
@@ -184,8 +187,10 @@ def signed_alone(target: bytes) -> tuple[bytes, UrlSignature] | None:
 def take_signature(scope: Scope) -> UrlSignature | None:
     """Take the signature off the query of a request, so that nothing behind shows it; None without one.
 
-    HEAD goes by the signature of GET.
+    HEAD goes by the signature of GET. A facade that knows other signatures has put one into the scope.
     """
+    if (given := scope.get(SIGNATURE)) is not None:
+        return cast(UrlSignature, given)
     query: bytes = scope["query_string"]
     found = _SIGNED.fullmatch(query) if b"psl-signature=" in query else None
     if found is None:
@@ -197,7 +202,7 @@ def take_signature(scope: Scope) -> UrlSignature | None:
     return UrlSignature(found[3].decode(), int(found[2]), signed, found[4].decode())
 
 
-def _proof(key: bytes, purpose: Purpose, signed: bytes) -> str:
+def proof(key: bytes, purpose: Purpose, signed: bytes) -> str:
     own = hmac.digest(key, f"protoslice signed {purpose}".encode(), sha256)
     return hmac.digest(own, signed, sha256).hex()
 

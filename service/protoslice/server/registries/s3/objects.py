@@ -1,0 +1,278 @@
+"""Objects of a bucket: files of stores by their names, and views of stores as folders that are computed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Final, NamedTuple
+
+from protoslice.catalog.manifest import Manifest
+from protoslice.catalog.syntax import is_id
+from protoslice.concurrency.gather import map_concurrently
+from protoslice.database.transactions import LAST
+from protoslice.errors import InvalidInput, NoRoot, NotFound, Unsupported
+from protoslice.facts import File
+from protoslice.formats.onnx_external import WEIGHTS
+from protoslice.repositories import ComputedFile
+from protoslice.server.registries.s3.names import HUB, OCI, STORES, TAGS, NamedStore, NamesInSpace
+from protoslice.server.registry_names import repositories_of
+from protoslice.serving import OpenStore, Representation
+from protoslice.serving.opened import file_etag
+from protoslice.stores import Stores
+from protoslice.views import tensors
+from protoslice.views.models import MODEL, onnx_file
+
+VIEWS: Final = ("@onnx/", "@safetensors/")
+_SECTIONS: Final = (HUB, OCI, STORES, TAGS)
+_WEIGHTS: Final = (
+    ".bin", ".data", ".ckpt", ".gguf", ".h5", ".index", ".keras", ".onnx", ".pb", ".pt", ".pth", ".safetensors",
+)  # fmt: skip
+_VISITED: Final = 400
+"""Names that a page of a listing visits at most."""
+_TOGETHER: Final = 16
+_SKIPPED: Final = 100
+"""Names below one common prefix that are read one after another."""
+_ALIGNMENT: Final = 4096
+
+
+class S3Object(NamedTuple):
+    """An object: its bytes, and when its name moved to them."""
+
+    representation: Representation
+    modified: datetime
+    store: str
+
+
+class Entry(NamedTuple):
+    """An object of a listing."""
+
+    key: str
+    size: int
+    etag: str
+    modified: datetime
+
+
+class Page:
+    """A page of a listing, in the order of keys."""
+
+    def __init__(self, after: str) -> None:
+        self.entries = list[Entry]()
+        self.prefixes = list[str]()
+        self.next: str | None = None
+        """The key or common prefix behind which the next page begins; None at the end."""
+        self.last = after
+        self.visited = 0
+        """Names that were looked at."""
+
+    def add(self, key: str, entry: Entry | None, most: int) -> bool:
+        """Add a key, or a common prefix, unless it has been listed; return False if the page is full."""
+        if key <= self.last:
+            return True
+        if len(self.entries) + len(self.prefixes) == most:
+            self.next = self.last
+            return False
+        self.last = key
+        if entry is None:
+            self.prefixes.append(key)
+        else:
+            self.entries.append(entry)
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """What a key names."""
+
+    section: str
+    repository: str
+    name: str
+    path: str
+
+    @classmethod
+    def of(cls, key: str) -> _Place:
+        """Parse a key; raise `NotFound` unless it may name an object."""
+        section = next((each for each in _SECTIONS if key.startswith(each)), None)
+        if section is None:
+            raise NotFound(f"No key {key[:200]!r}: keys begin with {', '.join(_SECTIONS)}")
+        rest, repository = key.removeprefix(section), ""
+        if section in {HUB, OCI}:
+            repository, _, rest = rest.partition("@" if section == HUB else ":")
+        name, _, path = rest.partition("/")
+        if not path or not name:
+            raise NotFound(f"No key {key[:200]!r}")
+        return cls(section, repository, name.replace("%2F", "/") if section == HUB else name, path)
+
+
+class Bucket:
+    """The objects of a space."""
+
+    def __init__(self, stores: Stores) -> None:
+        self._stores = stores
+
+    @cached_property
+    def _names(self) -> NamesInSpace:
+        return NamesInSpace(self._stores.database, self._stores.space)
+
+    async def get(self, key: str) -> S3Object:
+        """Return an object; raise `NotFound` if there is none."""
+        place = _Place.of(key)
+        if place.section == STORES and not is_id(place.name):
+            raise NotFound(f"No store {place.name[:100]!r}: keys have whole ids")
+        named = await self._names.find(place.section, place.repository, place.name)
+        if named is None and place.section == HUB:
+            return await self._of_revision(place)
+        if named is None:
+            raise NotFound(f"No key {key[:200]!r}")
+        opened = await self._stores.view(named.store)
+        if place.path in opened.files or not place.path.startswith(VIEWS):
+            return S3Object(opened.file(place.path), named.updated, named.store)
+        view, _, path = place.path.partition("/")
+        return S3Object(await _in_view(opened, f"{view}/", path), named.updated, named.store)
+
+    async def _of_revision(self, place: _Place) -> S3Object:
+        """Return a file of a commit, or of the view of one, which have no name in the catalogue."""
+        repository = await repositories_of(self._stores).find(place.repository)
+        shown = await repository.shown(place.name)
+        file, store = (await shown.files(self._stores)).get(place.path), shown.commit.store
+        if file is None or store is None:
+            raise NotFound(f"The revision has no file {place.path[:200]!r}")
+        if isinstance(file, ComputedFile):
+            return S3Object(file.content, shown.commit.time, store)
+        return S3Object((await self._stores.view(store)).file(place.path), shown.commit.time, store)
+
+    async def list(self, prefix: str, after: str, delimiter: str, most: int) -> Page:
+        """Return at most `most` objects and common prefixes behind `after`; it may be fewer, with more to come."""
+        page = Page(after)
+        for section in _SECTIONS if most else ():
+            # Stores are listed below their prefix alone: a copy of the bucket holds no file three times.
+            begins = prefix.startswith(section) or (section != STORES and section.startswith(prefix))
+            if begins and after < section + LAST:
+                async for key, entry in self._in_section(section, prefix, delimiter, page):
+                    if not page.add(key, entry, most):
+                        return page
+            if page.next is not None:
+                break
+        return page
+
+    async def _in_section(
+        self, section: str, prefix: str, delimiter: str, page: Page
+    ) -> AsyncIterator[tuple[str, Entry | None]]:
+        """Yield keys of a section in order, each with its entry; a common prefix has none."""
+        common = _common(section, prefix, delimiter)
+        async for chunk in self._chunks(section, prefix, delimiter, page.last):
+            if common is not None:
+                yield common, None
+                return
+            manifests = await self._manifests(chunk, prefix, delimiter)
+            for named in chunk:
+                for found in await self._keys(named, manifests.get(named.store), prefix, delimiter):
+                    yield found
+            page.visited += len(chunk)
+            if page.visited >= _VISITED:
+                page.next = max(page.last, chunk[-1].prefix + LAST)
+                return
+
+    async def _chunks(
+        self, section: str, prefix: str, delimiter: str, after: str
+    ) -> AsyncIterator[Sequence[NamedStore]]:
+        """Yield names that may have keys, some at a time; of those below one common prefix the first alone."""
+        at: str | None = after
+        while at is not None:
+            chunk, last, skipped = list[NamedStore](), "", 0
+            begin, at = at, None
+            async for named in self._names.listed(section, prefix, begin):
+                if not _overlap(prefix, named.prefix) or named.prefix + LAST <= begin:
+                    continue
+                common = _common(named.prefix, prefix, delimiter)
+                if common is not None and common == last:
+                    skipped += 1
+                    if skipped == _SKIPPED:  # the others are many: the next query begins behind them
+                        at = common + LAST
+                        break
+                    continue
+                last, skipped = common or "", 0
+                chunk.append(named)
+                if len(chunk) == _TOGETHER:
+                    yield chunk
+                    chunk = []
+            if chunk:
+                yield chunk
+
+    async def _manifests(self, names: Sequence[NamedStore], prefix: str, delimiter: str) -> Mapping[str, Manifest]:
+        """Return the manifests of those names whose files are listed."""
+        wanted = {each.store for each in names if _common(each.prefix, prefix, delimiter) is None}
+
+        async def manifest(store: str) -> tuple[str, Manifest] | None:
+            with suppress(NotFound):
+                return store, await self._stores.manifests.get(store)
+            return None
+
+        found = await map_concurrently(manifest, sorted(wanted))
+        return dict(each for each in found if each is not None)
+
+    async def _keys(
+        self, named: NamedStore, manifest: Manifest | None, prefix: str, delimiter: str
+    ) -> Sequence[tuple[str, Entry | None]]:
+        """Return the keys of a store in order."""
+        if (common := _common(named.prefix, prefix, delimiter)) is not None:
+            return [(common, None)]
+        if manifest is None:
+            return []
+        within = prefix.removeprefix(named.prefix) if prefix.startswith(named.prefix) else ""
+        if within.startswith(VIEWS):
+            listed = await self._view_entries(named, within)
+        else:
+            listed = [_entry(named, file, manifest) for file in manifest.files if file.path.startswith(within)]
+        commons = ((_common(entry.key, prefix, delimiter), entry) for entry in sorted(listed))
+        return [(entry.key, entry) if common is None else (common, None) for common, entry in commons]
+
+    async def _view_entries(self, named: NamedStore, within: str) -> Sequence[Entry]:
+        view = within[: within.find("/") + 1]
+        opened = await self._stores.view(named.store)
+        with suppress(NoRoot, Unsupported, NotFound, InvalidInput):
+            made = await _files_of_view(opened, view)
+            return [
+                Entry(f"{named.prefix}{view}{path}", each.size, each.etag, named.updated) for path, each in made.items()
+            ]
+        return []
+
+
+def _entry(named: NamedStore, file: File, manifest: Manifest) -> Entry:
+    return Entry(named.prefix + file.path, file.size, file_etag(manifest, file), named.updated)
+
+
+def _overlap(prefix: str, of_name: str) -> bool:
+    return prefix.startswith(of_name) or of_name.startswith(prefix)
+
+
+def _common(key: str, prefix: str, delimiter: str) -> str | None:
+    """Return the common prefix that a key, or all keys that begin with one, are listed as; None if they are not."""
+    if not delimiter or not key.startswith(prefix):
+        return None
+    found = key.find(delimiter, len(prefix))
+    return None if found < 0 else key[: found + len(delimiter)]
+
+
+async def _files_of_view(opened: OpenStore, view: str) -> Mapping[str, Representation]:
+    """Return the files of a view, and the store's other files that are no weights."""
+    if view == "@onnx/":
+        made: dict[str, Representation] = {
+            name: await onnx_file(opened, name, (), (), _ALIGNMENT) for name in (MODEL, WEIGHTS)
+        }
+    else:
+        made = {**await tensors.shards(opened)}
+    others = [path for path in opened.files if not path.lower().endswith(_WEIGHTS) and path != opened.manifest.root]
+    return {path: opened.file(path) for path in others} | made
+
+
+async def _in_view(opened: OpenStore, view: str, path: str) -> Representation:
+    try:
+        found = (await _files_of_view(opened, view)).get(path)
+    except (NoRoot, Unsupported) as error:
+        raise NotFound(f"The store has no view {view}: {error.message}") from None
+    if found is None:
+        raise NotFound(f"The view {view} has no file {path[:200]!r}")
+    return found

@@ -1,0 +1,370 @@
+"""Calls of S3 that read; those that write are refused before a byte of their body is read."""
+
+from __future__ import annotations
+
+import math
+import re
+from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from binascii import Error as BadBase64
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from email.utils import format_datetime, parsedate_to_datetime
+from functools import partial
+from typing import Annotated, Final
+from urllib.parse import quote
+from xml.etree.ElementTree import Element, SubElement
+
+from fastapi import Depends, Request
+from starlette.responses import Response
+from starlette.types import Message, Receive, Send
+from starlette.types import Scope as ScopeOfAsgi
+
+from protoslice.errors import NotFound, Unsupported
+from protoslice.facts import S3Keys
+from protoslice.server.api.json_answers import json_answer
+from protoslice.server.api.view_router import RepresentationResponse
+from protoslice.server.auth.authenticator import AuthContext
+from protoslice.server.auth.permissions import EVERY_SPACE, OPEN, READ, READ_SIGNED, Scope
+from protoslice.server.auth.signatures import SIGNATURE
+from protoslice.server.context import context_of
+from protoslice.server.http.headers import HeaderMap, Headers, read_fields
+from protoslice.server.problems import UNAUTHORIZED, HttpProblem
+from protoslice.server.registries.s3.errors import S3Error, amz_headers, render_s3, xml_response
+from protoslice.server.registries.s3.objects import Bucket, Page
+from protoslice.server.registries.s3.requests import S3Request
+from protoslice.server.registries.s3.signatures import keys_of, parse_query
+from protoslice.server.routing import RouteGroup, endpoint
+from protoslice.server.services import RequestServices, Services
+from protoslice.serving import Representation
+
+router = RouteGroup(render=render_s3, strict=False, include_in_schema=False)
+
+_NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
+_MOST: Final = 1000
+_VALUE: Final = re.compile(r"[\x20-\x7e]{1,1000}")
+_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_OVERRIDES: Final = {
+    "response-cache-control": b"cache-control",
+    "response-content-disposition": b"content-disposition",
+    "response-content-encoding": b"content-encoding",
+    "response-content-language": b"content-language",
+    "response-content-type": b"content-type",
+    "response-expires": b"expires",
+}
+_MISSING: Final[Mapping[str, str]] = {
+    "cors": "NoSuchCORSConfiguration",
+    "encryption": "ServerSideEncryptionConfigurationNotFoundError",
+    "lifecycle": "NoSuchLifecycleConfiguration",
+    "object-lock": "ObjectLockConfigurationNotFoundError",
+    "ownershipControls": "OwnershipControlsNotFoundError",
+    "policy": "NoSuchBucketPolicy",
+    "publicAccessBlock": "NoSuchPublicAccessBlockConfiguration",
+    "replication": "ReplicationConfigurationNotFoundError",
+    "website": "NoSuchWebsiteConfiguration",
+}
+"""Configurations that no bucket has here, and the code that says so."""
+_EMPTY: Final[Mapping[str, str]] = {
+    "accelerate": "AccelerateConfiguration",
+    "logging": "BucketLoggingStatus",
+    "notification": "NotificationConfiguration",
+    "versioning": "VersioningConfiguration",
+}
+_REFUSED: Final = frozenset(
+    {"analytics", "intelligent-tiering", "inventory", "metrics", "torrent", "uploads", "versions"}
+)
+
+
+def _asked(request: Request) -> S3Request:
+    found: S3Request | None = request.scope.get("s3")
+    if found is None:
+        raise NotFound("No such URL")
+    found.admitted = True
+    return found
+
+
+def _query(request: Request) -> dict[str, str]:
+    return dict(parse_query(request.scope["query_string"]))
+
+
+Asked = Annotated[S3Request, Depends(_asked)]
+Query = Annotated[dict[str, str], Depends(_query)]
+
+
+@endpoint(router, "GET /s3", OPEN)
+async def list_buckets(request: Request, services: Services, asked: Asked) -> Response:
+    """List the spaces that the caller may read in."""
+    caller = await _caller(request, services)
+    root = _root("ListAllMyBucketsResult")
+    _texts(SubElement(root, "Owner"), ID=caller.id or "protoslice", DisplayName=caller.name or "protoslice")
+    buckets = SubElement(root, "Buckets")
+    cursor = None
+    if services.state.spaces is not None:
+        while True:
+            page = await services.state.spaces.page(limit=_MOST, cursor=cursor)
+            for space in page.items:
+                if caller.may(Scope.READ, space.name):
+                    _texts(
+                        SubElement(buckets, "Bucket"),
+                        Name=space.name,
+                        CreationDate=_iso(datetime.fromtimestamp(0, UTC)),
+                    )
+            if (cursor := page.next) is None:
+                break
+    return xml_response(root, request.scope)
+
+
+async def _caller(request: Request, services: RequestServices) -> AuthContext:
+    """Return who asks for no bucket; raise `HttpProblem` unless a signature or a token names one."""
+    authenticator = services.state.authenticator
+    if not authenticator.closed:
+        return services.auth
+    signature = request.scope.get(SIGNATURE)
+    if signature is not None:
+        found = await authenticator.find_signer(signature)
+    else:
+        found = await authenticator.find(read_fields(request.scope).get(b"authorization", ""))
+    if found is None:
+        raise HttpProblem(UNAUTHORIZED, "Sign the request, or send a token")
+    context = AuthContext(EVERY_SPACE, found, authenticator.key)
+    context_of(request.scope).auth = context
+    return context
+
+
+@endpoint(router, "GET /s3/bucket", READ_SIGNED)
+async def get_bucket(request: Request, services: Services, asked: Asked, query: Query) -> Response:
+    """List objects, or tell about a bucket."""
+    if asked.method == "HEAD":
+        return Response(headers={name.decode(): value.decode() for name, value in amz_headers(request.scope)})
+    answer = _configuration(request, query)
+    if answer is not None:
+        return answer
+    return await _listed(request, services, asked, query)
+
+
+def _configuration(request: Request, query: Mapping[str, str]) -> Response | None:
+    """Return what is asked about the configuration of a bucket or an object; None where that is not asked."""
+    for name in query:
+        if name in _MISSING:
+            raise S3Error(_MISSING[name], f"The bucket has no configuration of {name}")
+        if name in _REFUSED:
+            raise S3Error("NotImplemented", f"{name} is not supported")
+    if "location" in query:
+        root = _root("LocationConstraint")
+        root.text = request.scope["s3"].region or None
+        return xml_response(root, request.scope)
+    if "tagging" in query:
+        root = _root("Tagging")
+        if not request.scope["s3"].key:
+            raise S3Error("NoSuchTagSet", "The bucket has no tags")
+        SubElement(root, "TagSet")
+        return xml_response(root, request.scope)
+    if "requestPayment" in query:
+        root = _root("RequestPaymentConfiguration")
+        _texts(root, Payer="BucketOwner")
+        return xml_response(root, request.scope)
+    if "acl" in query:
+        return xml_response(_acl(), request.scope)
+    empty = next((_EMPTY[name] for name in query if name in _EMPTY), None)
+    return None if empty is None else xml_response(_root(empty), request.scope)
+
+
+def _acl() -> Element:
+    root = _root("AccessControlPolicy")
+    _texts(SubElement(root, "Owner"), ID="protoslice")
+    grant = SubElement(SubElement(root, "AccessControlList"), "Grant")
+    xsi = "http://www.w3.org/2001/XMLSchema-instance"
+    grantee = SubElement(grant, "Grantee", {"xmlns:xsi": xsi, "xsi:type": "CanonicalUser"})
+    _texts(grantee, ID="protoslice")
+    _texts(grant, Permission="FULL_CONTROL")
+    return root
+
+
+async def _listed(request: Request, services: RequestServices, asked: S3Request, query: Mapping[str, str]) -> Response:
+    """Answer ListObjectsV2 and ListObjects."""
+    second, most, encoding = query.get("list-type") == "2", query.get("max-keys", ""), query.get("encoding-type", "")
+    if not second and "list-type" in query:
+        raise S3Error("InvalidArgument", "list-type is 2, or absent")
+    if not re.fullmatch(r"[0-9]{0,10}", most):
+        raise S3Error("InvalidArgument", "max-keys is a number from 0 on")
+    if encoding not in {"", "url"}:
+        raise S3Error("InvalidArgument", "encoding-type is url, or absent")
+    prefix, delimiter, limit = query.get("prefix", ""), query.get("delimiter", ""), min(int(most or _MOST), _MOST)
+    after = _after(query) if second else query.get("marker", "")
+    page = await Bucket(services.stores).list(prefix, after, delimiter, limit)
+    shown = partial(quote, safe="/") if encoding else _printable
+    root = _root("ListBucketResult")
+    facts: dict[str, str | None] = {"Name": asked.bucket, "Prefix": shown(prefix)}
+    if second:
+        facts |= {
+            "ContinuationToken": query.get("continuation-token"),
+            "StartAfter": shown(query["start-after"]) if "start-after" in query else None,
+            "KeyCount": str(len(page.entries) + len(page.prefixes)),
+            "NextContinuationToken": None if page.next is None else urlsafe_b64encode(page.next.encode()).decode(),
+        }
+    else:
+        facts |= {"Marker": shown(after), "NextMarker": None if page.next is None else shown(page.next)}
+    facts |= {"MaxKeys": str(limit), "Delimiter": shown(delimiter) or None, "EncodingType": encoding or None}
+    facts["IsTruncated"] = "false" if page.next is None else "true"
+    _texts(root, **{name: text for name, text in facts.items() if text is not None})
+    _fill(root, page, shown)
+    return xml_response(root, request.scope)
+
+
+def _after(query: Mapping[str, str]) -> str:
+    """Return the key behind which ListObjectsV2 begins."""
+    token = query.get("continuation-token")
+    if token is None:
+        return query.get("start-after", "")
+    try:
+        return urlsafe_b64decode(token.encode()).decode()
+    except (BadBase64, ValueError):
+        raise S3Error("InvalidArgument", "The continuation token is not of this service") from None
+
+
+def _fill(root: Element, page: Page, shown: Callable[[str], str]) -> None:
+    for entry in page.entries:
+        _texts(
+            SubElement(root, "Contents"),
+            Key=shown(entry.key),
+            LastModified=_iso(entry.modified),
+            ETag=f'"{entry.etag}"',
+            Size=str(entry.size),
+            StorageClass="STANDARD",
+        )
+    for prefix in page.prefixes:
+        _texts(SubElement(root, "CommonPrefixes"), Prefix=shown(prefix))
+
+
+@endpoint(router, "GET /s3/bucket/key", READ_SIGNED)
+async def get_object(request: Request, services: Services, asked: Asked, query: Query) -> Response:
+    """Serve an object."""
+    if query.get("versionId", "null") not in {"null", ""}:
+        raise S3Error("NoSuchVersion", "Objects have one version: null")
+    if "attributes" in query:
+        raise S3Error("NotImplemented", "Attributes are not supported: HEAD has size and digest")
+    if query.get("partNumber", "1") != "1":
+        raise S3Error("InvalidRange", "Objects have one part")
+    configuration = _configuration(request, query)
+    if configuration is not None:
+        return configuration
+    found = await Bucket(services.stores).get(asked.key)
+    context_of(request.scope).store = found.store
+    fields = read_fields(request.scope)
+    dated = format_datetime(found.modified.astimezone(UTC), usegmt=True)
+    headers: Headers = [*amz_headers(request.scope), (b"last-modified", dated.encode())]
+    if _is_unchanged(fields, found.modified.replace(microsecond=0)):
+        etag = f'"{found.representation.etag}"'.encode()
+        return Response(status_code=304, headers={k.decode(): v.decode() for k, v in [*headers, (b"etag", etag)]})
+    digest = None if fields.get(b"x-amz-checksum-mode", "").lower() != "enabled" else found.representation.sha256
+    checksum: Headers = []
+    if digest is not None:
+        checksum = [(b"x-amz-checksum-sha256", b64encode(digest)), (b"x-amz-checksum-type", b"FULL_OBJECT")]
+    return _ObjectResponse(found.representation, headers, checksum, _overrides(request, services, query))
+
+
+class _ObjectResponse(RepresentationResponse):
+    """An object, with the headers of S3 and those that the request chose."""
+
+    def __init__(self, representation: Representation, headers: Headers, checksum: Headers, overrides: Headers) -> None:
+        super().__init__(representation, headers, location="", max_ranges=1)
+        self._of_whole = checksum
+        self._replaced = dict(overrides)
+
+    async def __call__(self, scope: ScopeOfAsgi, receive: Receive, send: Send) -> None:
+        """Answer a GET or HEAD."""
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                gone = {b"content-location", *self._replaced}
+                kept = [each for each in message["headers"] if each[0] not in gone]
+                whole = self._of_whole if message["status"] == 200 else []
+                message["headers"] = [*kept, *self._replaced.items(), *whole]
+            await send(message)
+
+        await super().__call__(scope, receive, sending)
+
+
+def _is_unchanged(fields: HeaderMap, modified: datetime) -> bool:
+    """Return True for an object that the client has; raise `S3Error` for one that it does not want any more.
+
+    Entity tags go before dates, and are compared later.
+    """
+    since, until = _date(fields.get(b"if-modified-since")), _date(fields.get(b"if-unmodified-since"))
+    if until is not None and b"if-match" not in fields and modified > until:
+        raise S3Error("PreconditionFailed", "The object was modified since")
+    return since is not None and b"if-none-match" not in fields and modified <= since
+
+
+def _date(text: str | None) -> datetime | None:
+    try:
+        found = None if text is None else parsedate_to_datetime(text)
+    except ValueError:
+        return None  # as HTTP has it
+    return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _overrides(request: Request, services: RequestServices, query: Mapping[str, str]) -> Headers:
+    """Return the headers that the query chooses; what browsers would run stays an attachment."""
+    chosen = {name: query[name] for name in _OVERRIDES if name in query}
+    if not chosen:
+        return []
+    if services.state.authenticator.closed and request.scope.get(SIGNATURE) is None:
+        raise S3Error("InvalidRequest", "Parameters response-… need a signed request")
+    if bad := next((name for name, value in chosen.items() if not _VALUE.fullmatch(value)), None):
+        raise S3Error("InvalidArgument", f"Invalid {bad}: use printable ASCII characters")
+    if (said := chosen.get("response-content-disposition")) is not None:
+        chosen["response-content-disposition"] = "attachment" + "".join(said.partition(";")[1:])
+    return [(_OVERRIDES[name], value.encode()) for name, value in chosen.items()]
+
+
+async def _refuse(asked: Asked) -> Response:
+    raise S3Error("AccessDenied", "Buckets are read-only: push with `protoslice push` or the API of the service")
+
+
+for _path in ("/s3", "/s3/bucket", "/s3/bucket/key"):
+    for _method in ("PUT", "POST", "DELETE"):
+        endpoint(router, f"{_method} {_path}", OPEN, operation=f"refuse_{_method.lower()}")(_refuse)
+
+
+def _root(name: str) -> Element:
+    return Element(name, {"xmlns": _NAMESPACE})
+
+
+def _texts(parent: Element, **texts: str) -> None:
+    for name, text in texts.items():
+        SubElement(parent, name).text = text
+
+
+def _printable(text: str) -> str:
+    """Return a key as XML can hold it; clients that want every key send `encoding-type=url`."""
+    return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _iso(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+
+
+keys_router = RouteGroup(tags=["tokens"])
+
+
+@endpoint(
+    keys_router,
+    "POST /v1/s3-keys",
+    READ,
+    answer=S3Keys,
+    status=201,
+    fails=(422,),
+    experimental=True,
+    summary="Get S3 keys",
+)
+async def get_s3_keys(request: Request, services: Services) -> Response:
+    """Return the S3 access key and secret of the caller, which are made of its token and not stored.
+
+    They may do in `/s3` what the token may read, and end when it is revoked.
+    """
+    if services.auth.principal is None:
+        raise Unsupported("This service is open: S3 clients may send any keys")
+    signer = await services.auth.signer()
+    ends = None if math.isinf(signer.end) else datetime.fromtimestamp(signer.end, UTC)
+    found = S3Keys(*keys_of(signer), ends)
+    return json_answer(request, found, status=201, headers={"cache-control": "no-store"})

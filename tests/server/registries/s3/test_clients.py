@@ -1,0 +1,190 @@
+"""boto3 against a service: buckets, listings, ranges, conditions, and signatures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Any
+
+import boto3
+import httpx
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from tests.support.serve import serve
+from tests.support.stores import onnx
+
+from protoslice.server.app import create_app
+from protoslice.server.settings import Settings
+
+CLIENTS: list[Any] = []
+DATA = onnx(3000, 200, seed=3)
+
+
+class Closed:
+    """A closed service with a store, and the tokens of two callers."""
+
+    def __init__(self, url: str, admin: str) -> None:
+        self.url = url
+        self.http = httpx.Client(base_url=url, headers={"authorization": f"Bearer {admin}"})
+        self.http.put("/v1/spaces/other").raise_for_status()
+        self.store = self.upload("m.onnx", DATA, "llm:1", "llm-2")
+
+    def upload(self, path: str, data: bytes, *tags: str, space: str = "") -> str:
+        query = "".join(f"&tag={tag}" for tag in tags)
+        found = self.http.put(f"{space}/v1/stores?filename={path}{query}", content=data).raise_for_status()
+        return str(found.json()["id"])
+
+    def client(self, *, space: str = "", **options: Any) -> Any:
+        """Return a boto3 client of a new token that reads in one space."""
+        token = self.http.post(f"{space}/v1/tokens", json={"name": "reader", "scopes": ["read"]}).json()
+        self.token = token
+        headers = {"authorization": f"Bearer {token['token']}"}
+        keys = httpx.post(f"{self.url}{space}/v1/s3-keys", headers=headers).raise_for_status().json()
+        return client(self.url, keys["access_key_id"], keys["secret_access_key"], **options)
+
+
+def client(url: str, key: str = "any", secret: str = "any-secret", **options: Any) -> Any:
+    config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, **options)
+    made = boto3.client(
+        "s3",
+        endpoint_url=f"{url}/s3",
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        region_name="us-east-1",
+        config=config,
+    )
+    CLIENTS.append(made)
+    return made
+
+
+@pytest.fixture(scope="module")
+def closed() -> Iterator[Closed]:
+    app = create_app(Settings(storage="memory://", auth="tokens"))
+    with serve(app=app) as live:
+        token = app.services.initial_admin_token
+        assert token is not None
+        found = Closed(live.url, token.text)
+        yield found
+        found.http.close()
+    while CLIENTS:
+        CLIENTS.pop().close()
+
+
+def code_of(failed: pytest.ExceptionInfo[ClientError]) -> str:
+    return str(failed.value.response["Error"]["Code"])
+
+
+def test_object_is_read_whole_and_by_range(closed: Closed) -> None:
+    s3 = closed.client()
+    found = s3.get_object(Bucket="default", Key="tags/llm:1/m.onnx")
+    assert found["Body"].read() == DATA
+    head = s3.head_object(Bucket="default", Key="tags/llm:1/m.onnx")
+    assert (head["ContentLength"], head["ETag"]) == (len(DATA), found["ETag"])
+    part = s3.get_object(Bucket="default", Key=f"stores/{closed.store}/m.onnx", Range="bytes=10-29")
+    assert part["Body"].read() == DATA[10:30]
+    assert part["ContentRange"] == f"bytes 10-29/{len(DATA)}"
+
+
+def test_listing_is_in_order_of_keys(closed: Closed) -> None:
+    s3 = closed.client()
+    keys = [each["Key"] for each in s3.list_objects_v2(Bucket="default", Prefix="tags/")["Contents"]]
+    assert keys == ["tags/llm-2/m.onnx", "tags/llm:1/m.onnx"]
+    groups = s3.list_objects_v2(Bucket="default", Delimiter="/")["CommonPrefixes"]
+    assert groups == [{"Prefix": "tags/"}]
+    first = s3.list_objects_v2(Bucket="default", MaxKeys=1)
+    rest = s3.list_objects_v2(Bucket="default", ContinuationToken=first["NextContinuationToken"])
+    assert [each["Key"] for page in (first, rest) for each in page["Contents"]] == keys
+
+
+def test_sizes_times_and_tags_of_listings_and_objects_are_equal(closed: Closed) -> None:
+    s3 = closed.client()
+    (listed, _) = s3.list_objects(Bucket="default", Prefix="tags/")["Contents"]
+    head = s3.head_object(Bucket="default", Key=listed["Key"])
+    assert (head["ContentLength"], head["ETag"]) == (listed["Size"], listed["ETag"])
+    assert head["LastModified"] == listed["LastModified"]
+
+
+def test_conditions(closed: Closed) -> None:
+    s3 = closed.client()
+    key = {"Bucket": "default", "Key": "tags/llm:1/m.onnx"}
+    head = s3.head_object(**key)
+    second = timedelta(seconds=1)
+    for failing in ({"IfNoneMatch": head["ETag"]}, {"IfModifiedSince": head["LastModified"]}):
+        with pytest.raises(ClientError) as failed:
+            s3.get_object(**key, **failing)
+        assert code_of(failed) == "304"
+    for failing in ({"IfMatch": '"other"'}, {"IfUnmodifiedSince": head["LastModified"] - second}):
+        with pytest.raises(ClientError) as failed:
+            s3.get_object(**key, **failing)
+        assert code_of(failed) == "PreconditionFailed"
+    assert s3.get_object(**key, IfMatch=head["ETag"], IfModifiedSince=head["LastModified"] - second)["ETag"]
+
+
+def test_missing_things_have_the_codes_of_s3(closed: Closed) -> None:
+    s3 = closed.client()
+    for call, code in (
+        (lambda: s3.get_object(Bucket="default", Key="tags/none/m.onnx"), "NoSuchKey"),
+        (lambda: s3.get_object(Bucket="default", Key="tags/llm:1/m.onnx", VersionId="7"), "NoSuchVersion"),
+        (lambda: s3.get_object(Bucket="default", Key="tags/llm:1/m.onnx", Range="bytes=99999-"), "InvalidRange"),
+        (lambda: s3.list_objects_v2(Bucket="other"), "AccessDenied"),
+        (lambda: s3.list_objects_v2(Bucket="nowhere"), "AccessDenied"),
+        (lambda: s3.put_object(Bucket="default", Key="k", Body=b"x"), "AccessDenied"),
+        (lambda: s3.delete_object(Bucket="default", Key="tags/llm:1/m.onnx"), "AccessDenied"),
+        (lambda: s3.get_bucket_policy(Bucket="default"), "NoSuchBucketPolicy"),
+        (lambda: s3.get_bucket_encryption(Bucket="default"), "ServerSideEncryptionConfigurationNotFoundError"),
+    ):
+        with pytest.raises(ClientError) as failed:
+            call()  # type: ignore[no-untyped-call]
+        assert code_of(failed) == code
+
+
+def test_wrong_secret_unknown_key_and_revoked_token(closed: Closed) -> None:
+    s3 = closed.client()
+    keys = s3._request_signer._credentials
+    with pytest.raises(ClientError) as failed:
+        client(closed.url, keys.access_key, "0" * 64).list_objects_v2(Bucket="default")
+    assert code_of(failed) == "SignatureDoesNotMatch"
+    with pytest.raises(ClientError) as failed:
+        client(closed.url, f"PSLFFFF{keys.access_key[7:]}", keys.secret_key).list_objects_v2(Bucket="default")
+    assert code_of(failed) == "InvalidAccessKeyId"
+    with pytest.raises(ClientError) as failed:
+        client(closed.url, "AKIAIOSFODNN7EXAMPLE", keys.secret_key).list_objects_v2(Bucket="default")
+    assert code_of(failed) == "InvalidAccessKeyId"
+
+
+def test_buckets_are_the_spaces_of_the_caller(closed: Closed) -> None:
+    assert [each["Name"] for each in closed.client().list_buckets()["Buckets"]] == ["default"]
+    assert [each["Name"] for each in closed.client(space="/spaces/other").list_buckets()["Buckets"]] == ["other"]
+
+
+def test_presigned_url(closed: Closed) -> None:
+    s3 = closed.client(signature_version="s3v4")
+    parameters = {"Bucket": "default", "Key": "tags/llm:1/m.onnx", "ResponseContentType": "text/html"}
+    url = s3.generate_presigned_url("get_object", parameters, ExpiresIn=60)
+    found = httpx.get(url)
+    assert (found.status_code, found.content) == (200, DATA)
+    assert found.headers["content-type"] == "text/html"
+    assert found.headers["content-disposition"].startswith("attachment")
+    assert "sandbox" in found.headers["content-security-policy"]
+    altered = httpx.get(url.replace("text%2Fhtml", "text%2Fplain"))
+    assert (altered.status_code, "SignatureDoesNotMatch" in altered.text) == (403, True)
+    assert httpx.get(url.replace("X-Amz-Expires=60", "X-Amz-Expires=61")).status_code == 403
+
+
+def test_view_is_a_folder(closed: Closed) -> None:
+    s3 = closed.client()
+    (listed,) = s3.list_objects_v2(Bucket="default", Prefix="tags/llm:1/@safetensors/")["Contents"]
+    found = s3.get_object(Bucket="default", Key=listed["Key"])
+    assert listed["Key"] == "tags/llm:1/@safetensors/model.safetensors"
+    assert (len(found["Body"].read()), found["ETag"]) == (listed["Size"], listed["ETag"])
+
+
+def test_open_service_takes_any_signature() -> None:
+    with serve() as live:
+        httpx.put(f"{live.url}/v1/stores?filename=m.onnx&tag=m", content=DATA).raise_for_status()
+        s3 = client(live.url)
+        assert s3.get_object(Bucket="default", Key="tags/m/m.onnx")["Body"].read() == DATA
+        with pytest.raises(ClientError) as failed:
+            s3.list_objects_v2(Bucket="nowhere")
+        assert code_of(failed) == "NoSuchBucket"
