@@ -23,7 +23,7 @@ from tests.support.seeded import seed
 from tests.support.stores import onnx, opened, upload
 from tests.support.wire import Distance, far_away
 
-from protoslice.catalog.listing import StoreQuery
+from protoslice.catalog.store_lists import StoreQuery
 from protoslice.database import Database, Transaction, upgrade
 from protoslice.database.postgres import PostgresDatabase, PostgresTransaction
 from protoslice.database.sqlite import SqliteDatabase, SqliteTransaction

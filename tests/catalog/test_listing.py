@@ -11,13 +11,13 @@ from typing import Any, Final
 import pytest
 from tests.support.rows import history_of
 
-from protoslice.catalog import listing
+from protoslice.catalog import store_lists as listing
 from protoslice.catalog.histories import Commit, Ref
 from protoslice.catalog.kept_files import RepositoryFile
-from protoslice.catalog.listing import SORTS, StoreQuery
 from protoslice.catalog.mlflow import MlflowTable, folder_version
 from protoslice.catalog.objects import new_id
 from protoslice.catalog.spaces import SpaceTable, Usage
+from protoslice.catalog.store_lists import SORTS, StoreQuery
 from protoslice.catalog.stores import StoreDraft, StoreTable
 from protoslice.database import Database, Transaction, connect, upgrade
 from protoslice.database.transactions import ACTOR, Actor

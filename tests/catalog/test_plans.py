@@ -17,11 +17,11 @@ from protoslice.catalog.git_objects import GitCommitRow, GitObjectRow, GitObject
 from protoslice.catalog.histories import Commit, History, Ref
 from protoslice.catalog.kept_files import KeptFiles, RepositoryFile, purge_kept_files
 from protoslice.catalog.labels import HUB
-from protoslice.catalog.listing import SORTS, Sort, StoreQuery
 from protoslice.catalog.mlflow import ChangedFolders, MlflowTable, folder_version
 from protoslice.catalog.objects import ObjectTable
 from protoslice.catalog.repositories import NamesOfStores, RepositoryListing, RepositoryTable
 from protoslice.catalog.spaces import SpaceTable, Usage
+from protoslice.catalog.store_lists import SORTS, Sort, StoreQuery
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import Digest
 from protoslice.catalog.tags import TagTable

@@ -9,8 +9,8 @@ import pytest
 from tests.support.rows import ACCOUNT, held, own, put_store, reserved
 from tests.support.stores import collect_a_day_later, in_memory, read, upload
 
-from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.objects import Collected, new_id
+from protoslice.catalog.store_lists import StoreQuery
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.tags import TagTable
 from protoslice.database import Database

@@ -18,15 +18,16 @@ import pytest
 from tests.support.catalogues import make_earlier
 from tests.support.serve import service_process
 
+from protoslice import database as opening
 from protoslice.catalog.collector import CollectorTable
-from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.manifest import with_digest
 from protoslice.catalog.objects import UNFINISHED_SECONDS
 from protoslice.catalog.repositories import RepositoryListing
 from protoslice.catalog.spaces import Usage
+from protoslice.catalog.store_lists import StoreQuery
 from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.webhooks import DeliveryTable
-from protoslice.database import Transaction, connect, opening, postgres, schema, sqlite, upgrade
+from protoslice.database import Transaction, connect, postgres, schema, sqlite, upgrade
 from protoslice.database.transactions import SECOND, Outdated
 
 EARLIER: Final = 7

@@ -22,7 +22,7 @@ from tests.support.stores import (
 
 import protoslice
 from protoslice import schema
-from protoslice.catalog.listing import StoreQuery
+from protoslice.catalog.store_lists import StoreQuery
 from protoslice.errors import CorruptModel, InvalidInput, LimitExceeded, NotFound, ProtosliceError, Unsupported
 from protoslice.serving import StoreOptions
 from protoslice.storage import FileStorage, MemoryStorage

@@ -10,8 +10,8 @@ from tests.support.catalogues import catalogue_of
 from tests.support.seeded import Counting, seed
 from tests.support.stores import onnx, opened, read, upload
 
-from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.manifest import LARGEST_HELD
+from protoslice.catalog.store_lists import StoreQuery
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
 

@@ -9,8 +9,8 @@ from tests.support.catalogues import catalogue_of
 from tests.support.interrupted import InterruptedDatabase, Interruption, at_every_call
 from tests.support.stores import collect_garbage, onnx, opened, some, upload
 
-from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.paging import PageBudget
+from protoslice.catalog.store_lists import StoreQuery
 from protoslice.errors import (
     InvalidInput,
     NotFound,

@@ -26,7 +26,7 @@ from tests.support.stores import (
     visible,
 )
 
-from protoslice.catalog.listing import StoreQuery
+from protoslice.catalog.store_lists import StoreQuery
 from protoslice.errors import Conflict, NotFound
 from protoslice.facts import Removed
 from protoslice.storage import MemoryStorage

@@ -13,7 +13,7 @@ from tests.support.protos.writer import varint
 from tests.support.stores import assert_whole, field, in_files, in_memory, onnx, opened, read, upload
 from tests.support.streams import FRAMED
 
-from protoslice.catalog.listing import StoreQuery
+from protoslice.catalog.store_lists import StoreQuery
 from protoslice.errors import CorruptModel, NoRoot, NotFound, ProtosliceError, Unsupported
 from protoslice.riegeli import RecordWriter
 from protoslice.serving import StoreOptions

@@ -19,7 +19,7 @@ import protoslice.database.schema as schema
 from protoslice.catalog.audit import purge_audit
 from protoslice.catalog.webhooks import DeliveryTable
 from protoslice.concurrency.chores import background, run_all
-from protoslice.database.opening import EMPTY, FILE, connect, upgrade
+from protoslice.database import EMPTY, FILE, connect, upgrade
 from protoslice.database.processes import registered
 from protoslice.database.sqlite import SqliteDatabase
 from protoslice.database.transactions import Database, Transaction

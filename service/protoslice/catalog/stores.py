@@ -11,11 +11,11 @@ from typing import Any, Final
 
 from protoslice.catalog.audit import record
 from protoslice.catalog.labels import STORES, files_label
-from protoslice.catalog.listing import FoundStore, Key, StoreListing, StoreQuery, found_store
 from protoslice.catalog.live_stores import LIVE
 from protoslice.catalog.objects import Collected, OwnObject, new_id, publish_objects
 from protoslice.catalog.repositories import ensure_repository
 from protoslice.catalog.spaces import Usage
+from protoslice.catalog.store_lists import FoundStore, Key, StoreListing, StoreQuery, found_store
 from protoslice.catalog.tags import TAGS, set_tag, tag_names
 from protoslice.catalog.webhooks import emit
 from protoslice.database.transactions import (

@@ -32,7 +32,7 @@ from pydantic_settings import (
 
 from protoslice import defaults
 from protoslice.catalog.spaces import Quota
-from protoslice.database.opening import shown_url
+from protoslice.database import shown_url
 from protoslice.errors import InvalidInput
 from protoslice.sizes import parse_size
 from protoslice.storage.web_guard import Networks

@@ -14,10 +14,10 @@ from datetime import timedelta
 from itertools import takewhile
 from typing import Final
 
-from protoslice.catalog.listing import Key, StoreQuery
 from protoslice.catalog.manifest import Manifest, ObjectLocation
 from protoslice.catalog.paging import PAGE_BYTES, PageBudget, ResultPage
 from protoslice.catalog.spaces import Usage
+from protoslice.catalog.store_lists import Key, StoreQuery
 from protoslice.catalog.stores import ListedStore, StoreRow, StoreTable
 from protoslice.catalog.syntax import is_tag_prefix
 from protoslice.catalog.tags import StoredTag, TagTable

@@ -12,11 +12,11 @@ from datetime import timedelta
 from typing import Final
 from weakref import WeakValueDictionary
 
-from protoslice.catalog.listing import StoreQuery
 from protoslice.catalog.marker import check_storage
 from protoslice.catalog.paging import ResultPage
 from protoslice.catalog.requests import Created, IngestRequest
 from protoslice.catalog.spaces import DEFAULT_SPACE, Quota, Quotas, SpaceRow, SpaceTable
+from protoslice.catalog.store_lists import StoreQuery
 from protoslice.catalog.syntax import check_tag, is_id, is_id_prefix
 from protoslice.catalog.tags import TAGS_OF_A_STORE, StoredTag
 from protoslice.concurrency.gather import map_concurrently

@@ -9,7 +9,7 @@ from typing import Annotated, Final
 from fastapi import Query, Request
 from starlette.responses import Response
 
-from protoslice.catalog.listing import SORTS, Sort, StoreQuery
+from protoslice.catalog.store_lists import SORTS, Sort, StoreQuery
 from protoslice.catalog.syntax import is_id
 from protoslice.errors import InvalidInput, StillNamed
 from protoslice.facts import Removed, RepositorySummary, RepositoryVersion, Store
