@@ -51,7 +51,7 @@ def test_options_go_along(service: LiveServer, tmp_path: Path) -> None:
     for kind in (Client, AsyncClient):
         made: Any = kind(service.url, token="psl_secret", headers={"x": "y"}, parallel=3, cache=tmp_path)
         again = pickle.loads(pickle.dumps(made))
-        sync = again if kind is Client else again._client
+        sync = again if kind is Client else again._sync
         sent = sync._connection._client.headers
         assert (again.url, sent["authorization"], sent["x"]) == (service.url, "Bearer psl_secret", "y")
         assert (sync._parallel, sync.cache.folder) == (3, tmp_path)

@@ -9,7 +9,6 @@ from collections.abc import (
     AsyncGenerator,
     AsyncIterable,
     AsyncIterator,
-    Awaitable,
     Callable,
     Coroutine,
     Iterable,
@@ -20,14 +19,14 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import replace
 from functools import partial, wraps
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, Unpack, cast, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
 from protoslice.client.client import Client, M
 from protoslice.client.download.files import Downloaded, Progress
 from protoslice.client.http.connection import Params
 from protoslice.client.options import ClientOptions
 from protoslice.client.parts import StorePart
-from protoslice.client.records import WINDOW, RemoteRecords
+from protoslice.client.records import RemoteRecords
 from protoslice.client.threads import DaemonPool
 from protoslice.client.upload.bodies import Pushable
 from protoslice.client.upload.push import Pushed, PushOptions
@@ -35,8 +34,7 @@ from protoslice.errors import ProtosliceError, named_options
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Run = Callable[[Callable[[], list[bytes]]], Awaitable[list[bytes]]]
-Each = Callable[[Iterator[list[bytes]]], AsyncIterator[list[bytes]]]
+W = TypeVar("W")
 
 _THREADS: Final = 16
 _END: Final = object()
@@ -46,39 +44,52 @@ class _Cancelled(ProtosliceError):
     """Ends a transfer whose task was cancelled."""
 
 
+class _InThreads(Generic[W]):
+    """Asynchronous form of an object, whose calls run in threads of a client."""
+
+    _sync: W
+
+    async def _run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        raise NotImplementedError
+
+    async def _each(self, items: Iterator[T]) -> AsyncIterator[T]:
+        while (item := await self._run(next, items, _END)) is not _END:
+            yield cast(T, item)
+
+
 def _coroutine(
-    method: Callable[Concatenate[Client, P], T],
-) -> Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, T]]:
-    """The method of `Client` as a coroutine of `AsyncClient`, which runs the method in a thread."""
+    method: Callable[Concatenate[W, P], T],
+) -> Callable[Concatenate[_InThreads[W], P], Coroutine[Any, Any, T]]:
+    """The method as a coroutine, which runs it in a thread."""
 
     @wraps(method)
-    async def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await self._run(method, self._client, *args, **kwargs)
+    async def call(self: _InThreads[W], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._run(method, self._sync, *args, **kwargs)
 
     return call
 
 
 def _iterator(
-    method: Callable[Concatenate[Client, P], Iterator[T]],
-) -> Callable[Concatenate[AsyncClient, P], AsyncIterator[T]]:
-    """The method of `Client` as an async iterator of `AsyncClient`, which makes each item in a thread."""
+    method: Callable[Concatenate[W, P], Iterator[T]],
+) -> Callable[Concatenate[_InThreads[W], P], AsyncIterator[T]]:
+    """The method as an async iterator, which makes each item in a thread."""
 
     @wraps(method)
-    def call(self: AsyncClient, /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
-        return self._each(method(self._client, *args, **kwargs))
+    def call(self: _InThreads[W], /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+        return self._each(method(self._sync, *args, **kwargs))
 
     return call
 
 
 @named_options
-class AsyncClient:
+class AsyncClient(_InThreads[Client]):
     """Client of the service at `url`, with the methods of `Client` as coroutines and async iterators.
 
     At most 16 calls run at a time; others wait. A transfer whose task is cancelled ends with its next piece.
     """
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
-        self._client = Client(url, **options)
+        self._sync = Client(url, **options)
         self._options = options
         self._pool = DaemonPool(_THREADS, "protoslice-client")
         self._awaited: set[asyncio.Future[Any]] = set()
@@ -86,7 +97,7 @@ class AsyncClient:
     @property
     def url(self) -> str:
         """URL of the service."""
-        return self._client.url
+        return self._sync.url
 
     def __reduce__(self) -> tuple[Callable[[], AsyncClient], tuple[()]]:
         """See `Client.__reduce__`."""
@@ -94,7 +105,7 @@ class AsyncClient:
 
     def url_of(self, ref: str, view: str = "", params: Params = ()) -> str:
         """See `Client.url_of`."""
-        return self._client.url_of(ref, view, params)
+        return self._sync.url_of(ref, view, params)
 
     # Stores
 
@@ -104,7 +115,7 @@ class AsyncClient:
             options["progress"] = ending
             loop = asyncio.get_running_loop()
             pushed = _pieces(what, loop, ending) if isinstance(what, AsyncIterable) else what
-            return await self._run(self._client.push, pushed, **options)
+            return await self._run(self._sync.push, pushed, **options)
 
     register = _coroutine(Client.register)
     stores = _iterator(Client.stores)
@@ -149,11 +160,11 @@ class AsyncClient:
     @wraps(Client.merge)
     async def merge(self, ref: str, path: str = "", **options: Any) -> Any:
         """See `Client.merge`."""
-        return await self._run(partial(self._client.merge, ref, path, **options))
+        return await self._run(partial(self._sync.merge, ref, path, **options))
 
     async def parts(self, ref: str, views: Iterable[str]) -> AsyncGenerator[StorePart, None]:
         """See `Client.parts`; each part is read whole."""
-        found = self._client.parts(ref, views)
+        found = self._sync.parts(ref, views)
 
         def following() -> StorePart | None:
             part = next(found, None)
@@ -178,12 +189,12 @@ class AsyncClient:
         self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None
     ) -> AsyncRecords:
         """See `Client.records`."""
-        found = await self._run(partial(self._client.records, ref, file=file, framing=framing, type=type))
-        return AsyncRecords(found, self._run, self._each)
+        found = await self._run(partial(self._sync.records, ref, file=file, framing=framing, type=type))
+        return AsyncRecords(found, self)
 
     async def read(self, ref: str, view: str, offset: int, length: int, params: Params = ()) -> bytes:
         """Exactly the `length` bytes at `offset` of a view, verified; see `Client.source`."""
-        return await self._run(lambda: self._client.source(ref, view, params).read(offset, length))
+        return await self._run(lambda: self._sync.source(ref, view, params).read(offset, length))
 
     async def download(
         self,
@@ -196,7 +207,7 @@ class AsyncClient:
     ) -> list[Downloaded]:
         """See `Client.download`."""
         with _CancellingProgress(progress) as ending:
-            return await self._run(self._client.download, ref, target, view=view, params=params, progress=ending)
+            return await self._run(self._sync.download, ref, target, view=view, params=params, progress=ending)
 
     # Tags, schemas, spaces and tokens
 
@@ -238,7 +249,7 @@ class AsyncClient:
         if self._awaited:
             await asyncio.wait(self._awaited)
         await asyncio.to_thread(self._pool.close)
-        self._client.close()
+        self._sync.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -256,55 +267,34 @@ class AsyncClient:
         finally:
             self._awaited.discard(coming)
 
-    async def _each(self, items: Iterator[T]) -> AsyncIterator[T]:
-        while (item := await self._run(next, items, _END)) is not _END:
-            yield cast(T, item)
-
 
 @named_options
-class AsyncRecords:
+class AsyncRecords(_InThreads[RemoteRecords]):
     """Records of a store, with the calls of `RemoteRecords` as coroutines and async iterators of a client."""
 
-    def __init__(self, records: RemoteRecords, run: Run, each: Each) -> None:
-        """`run` runs a call in a thread of the client, `each` makes items of an iterator there."""
+    def __init__(self, records: RemoteRecords, client: AsyncClient) -> None:
+        """Calls run in threads of `client`."""
         self.summary = records.summary
         """Framing, type, count, size in bytes, and damage of the stream."""
         self.type = records.type
         """Full name of the records' message type; None when it is unknown."""
-        self._records = records
-        self._run = run
-        self._each = each
+        self._sync = records
+        self._run = client._run  # type: ignore[method-assign]
 
     def __len__(self) -> int:
-        return len(self._records)
-
-    async def read(self, numbers: Sequence[int]) -> list[bytes]:
-        """See `RemoteRecords.__getitems__`."""
-        return await self._run(lambda: self._records.__getitems__(numbers))
+        return len(self._sync)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """See `RemoteRecords.__iter__`."""
-        async for records in self._each(self._records.runs()):
+        async for records in self._each(self._sync.runs()):
             for record in records:
                 yield record
 
-    def batches(
-        self, size: int, *, shuffle: bool = False, seed: int = 0, window: int = WINDOW
-    ) -> AsyncIterator[list[bytes]]:
-        """See `RemoteRecords.batches`."""
-        return self._each(self._records.batches(size, shuffle=shuffle, seed=seed, window=window))
-
-    async def matching(self, key: str, *values: str) -> list[bytes]:
-        """See `RemoteRecords.matching`."""
-        return await self._run(lambda: self._records.matching(key, *values))
-
-    async def sample(self, count: int, seed: int = 0) -> list[bytes]:
-        """See `RemoteRecords.sample`."""
-        return await self._run(lambda: self._records.sample(count, seed))
-
-    async def parts(self, start: int, stop: int, path: str = "", fields: Sequence[str] = ()) -> list[bytes]:
-        """See `RemoteRecords.parts`."""
-        return await self._run(lambda: self._records.parts(start, stop, path, fields))
+    read = _coroutine(RemoteRecords.__getitems__)
+    batches = _iterator(RemoteRecords.batches)
+    matching = _coroutine(RemoteRecords.matching)
+    sample = _coroutine(RemoteRecords.sample)
+    parts = _coroutine(RemoteRecords.parts)
 
 
 class _CancellingProgress:
