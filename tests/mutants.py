@@ -459,6 +459,27 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "return None if digest is None else Checksum(hashlib.sha256(), digest)", "return None",
         "tests/server/bodies/resumable/test_tus.py",
     ),
+    Mutant(
+        "client: a checksum is that of the part that is sent", "client/upload/resumable.py",
+        "if (start, end) != (self.start, self.end):", "if False:", "tests/client/upload/test_resumable.py",
+    ),
+    Mutant(
+        "client: parts that are too long for a proxy stay shorter", "client/upload/resumable.py",
+        "self._most = self._longest if too_long else self._most", "pass", "tests/client/upload/test_resumable.py",
+    ),
+    Mutant(
+        "client: a base is used whatever the beginning of the file is", "client/upload/push.py",
+        "if not places and not has_base:", "if not places:", "tests/client/upload/test_push.py",
+    ),
+    Mutant(
+        "client: what was downloaded has the digest of the service", "client/download/files.py",
+        "if facts.sha256 is not None and digest != facts.sha256.hex():", "if False:",
+        "tests/client/download/test_download.py",
+    ),
+    Mutant(
+        "client: credentials stay at their origin", "client/http/connection.py",
+        "if _origin(following.url) != _origin(request.url):", "if False:", "tests/client/http/test_redirects.py",
+    ),
     _access("server/auth/permissions.py", "or Scope.ADMIN in self.scopes", "or Scope.READ in self.scopes"),
     _access("server/auth/permissions.py", "if not self.gives(scope):", "if False:"),
     _access("server/auth/permissions.py", "if not self.tags or scope is Scope.READ:", "if True:"),
