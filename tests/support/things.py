@@ -97,7 +97,14 @@ class Filling:
             "word": word, "repository": f"team/{word}", "image": f"box/{word}", "file": "m.onnx", "name": "weight-0",
             "field": "graph", "node": "a", "mine": "mine",
         }  # fmt: skip
-        for fill in (self._stores, self._repository, self._image, self._artifacts, self._administration):
+        for fill in (
+            self._stores,
+            self._repository,
+            self._image,
+            self._blob_upload,
+            self._artifacts,
+            self._administration,
+        ):
             await fill(word, found)
         await self.begin(found)
         if hook is not None:
@@ -107,7 +114,7 @@ class Filling:
 
     async def begin(self, found: Things) -> None:
         """Begin uploads of every kind that takes no scope but `write`, and put their names into `found`."""
-        for begin in (self._uploads, self._blob_upload, self._parts):
+        for begin in (self._uploads, self._parts):
             await begin(found["word"], found)
 
     async def add_names(self, word: str, name: str) -> None:
