@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,12 +13,16 @@ import onnx
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from tests.graphs.models import graph_def
 from tests.support.bundles import Variable, bundle
+from tests.support.catalogues import shared_catalogue
 from tests.support.golden import CHUNKED
 from tests.support.meta_graphs import write_meta_graphs
+from tests.support.stores import onnx as small_onnx
+from tests.support.stores import opened, upload
 from tests.support.streams import FRAMED, example
 
 from protoslice import schema
 from protoslice.riegeli import RecordWriter
+from protoslice.storage import FileStorage
 
 Maker = Callable[[Path], None]
 MAKERS: Final[dict[str, Maker]] = {}
@@ -265,6 +270,24 @@ def plain_records(folder: Path) -> None:
 
 THING: Final = b"\x0a\x05hello\x12\x02\x08\x2a\x1a\x03abc"
 """title: "hello" parts { weight: 42 } content: "abc"."""
+
+
+@maker
+def storage(folder: Path) -> None:
+    """Write `storage`, a directory with one store and another that was removed."""
+
+    async def fill() -> None:
+        root = folder / "storage"
+        async with (
+            FileStorage(str(root)) as files,
+            shared_catalogue(root / "catalog.sqlite") as database,
+            opened(files, database=database) as stores,
+        ):
+            await upload(stores, small_onnx(90_000))
+            await stores.delete((await upload(stores, small_onnx(70_000, seed=1))).store.id)
+
+    (folder / "storage").mkdir()
+    asyncio.run(fill())
 
 
 @maker

@@ -187,7 +187,7 @@ def test_nobody_who_is_no_terminal_sees_a_bar(graph: Path, tmp_path: Path) -> No
 def test_help_shows_an_example_for_every_verb() -> None:
     looking = ("info", "tree", "chunks", "cat", "split", "merge", "tensor", "verify", "diff")
     moving = ("push", "pull", "ls", "tag", "rm", "restore", "doctor")
-    for verb in (*looking, *moving, "serve", "config", "gc", "storage check", "storage schemes"):
+    for verb in (*looking, *moving, "serve", "config", "gc", "storage check", "storage usage", "storage schemes"):
         assert f"Example: protoslice {verb}" in CliRunner().invoke(app, [*verb.split(), "--help"]).output
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -54,51 +53,6 @@ def storage(tmp_path: Path) -> Path:
 
     asyncio.run(fill())
     return tmp_path
-
-
-def objects(storage: Path) -> list[Path]:
-    return sorted(path for path in (storage / "objects").rglob("*") if path.is_file())
-
-
-def make_due(storage: Path) -> None:
-    """Let the delay of what was collected be over."""
-    with closing(sqlite3.connect(storage / "catalog.sqlite")) as catalogue, catalogue:
-        catalogue.execute("UPDATE trash SET due = 0")
-
-
-def test_garbage_is_shown_then_removed_then_deleted(storage: Path) -> None:
-    uri, before = storage.as_uri(), objects(storage)
-    assert json.loads(call("gc", "--storage", uri, "--json").stdout)["objects"] == 0, "it can still be restored"
-    dry = json.loads(call("gc", "--storage", uri, "--grace-seconds", "0", "--dry-run", "--json").stdout)
-    assert dry == {"objects": 1, "bytes": dry["bytes"], "stores": 1, "deleted": 0, "leftovers": 0, "dry_run": True}
-    assert dry["bytes"] > 70_000
-    shown = call("gc", "--grace-seconds", "0", PROTOSLICE_STORAGE=uri).stdout
-    assert shown.startswith("removed: 1 object (")
-    assert "1 deleted store," in shown
-    assert "those of others follow after 10 minutes" in shown
-    assert objects(storage) == before, "a reader may have found the row"
-    make_due(storage)
-    told = json.loads(call("gc", "--storage", uri, "--json").stdout)
-    assert (told["objects"], told["deleted"]) == (0, 1)
-    assert len(objects(storage)) == len(before) - 1
-
-
-def test_storage_without_stores_is_not_made_one(tmp_path: Path) -> None:
-    done = call("gc", "--storage", tmp_path.as_uri(), code=4)
-    mended = "check PROTOSLICE_STORAGE or --storage"
-    assert done.stderr == f"protoslice: The storage {tmp_path} contains no stores: {mended}\n"
-    assert list(tmp_path.iterdir()) == []
-    call("gc", "--storage", "nothing://", code=2)
-
-
-def test_a_directory_keeps_its_promises(tmp_path: Path) -> None:
-    shown = call("storage", "check", tmp_path.as_uri()).stdout
-    assert "writing    safe" in shown
-    assert " kept, 0 broken" in shown
-    told = json.loads(call("storage", "check", "memory://", "--json").stdout)
-    assert told["kept"]
-    assert not told["abilities"]["shared"]
-    assert len(told["promises"]) > 50
 
 
 def test_broken_promises_are_named(
@@ -158,11 +112,6 @@ def test_storage_that_does_not_answer_is_asked_once(tmp_path: Path, monkeypatch:
     report = asyncio.run(check(tmp_path.as_uri()))
     assert (report.unsafe, report.outcomes, len(asked)) == ("it gave no answer", (), 1)
     assert not report.kept
-
-
-@pytest.mark.parametrize("verb", [("gc",), ("storage", "check"), ("storage", "usage")])
-def test_help_has_an_example(verb: tuple[str, ...]) -> None:
-    assert f"Example: protoslice {' '.join(verb)} " in call(*verb, "--help").stdout
 
 
 def test_usage_counts_shared_bytes_once(storage: Path) -> None:
