@@ -69,7 +69,7 @@ _COMMANDS: Final[Mapping[str, Mapping[str, str]]] = {
     "webhook": {
         "put": "webhooks.put",
         "ls": "webhooks.ls",
-        "letters": "webhooks.letters",
+        "letters": "webhooks.deliveries",
         "redeliver": "webhooks.redeliver",
         "rm": "webhooks.rm",
     },
@@ -102,7 +102,7 @@ class _Group(TyperGroup):
 
     @property
     def commands(self) -> Any:
-        """All commands and groups by name; imports every command."""
+        """Return all commands and groups by name; this imports every command."""
         for name in self.places:
             self._load(name)
         return self._loaded

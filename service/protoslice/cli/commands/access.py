@@ -365,7 +365,7 @@ def explain(
 
 
 def _of(used: str, most: str | int) -> str:
-    """Used amount, and its limit unless that is 0."""
+    """Return the used amount, and its limit unless that is 0."""
     return f"{used} of {most}" if most else used
 
 

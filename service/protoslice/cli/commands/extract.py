@@ -190,7 +190,7 @@ def split(  # noqa: PLR0913 - each is an option
             warnings.simplefilter("ignore", LargeChunkWarning)  # the note has said it
             rope: Rope = parts[0].rope if whole else parts.cpb(progress.advance)
             write_content(rope.pieces(), out, progress, force=force, source=file, quiet=True)
-        _drop_other(out_prefix + (".cpb" if whole else ".pb"), file)
+        _note_earlier(out_prefix + (".cpb" if whole else ".pb"), file)
         if proto.type == _SAVED_MODEL and not whole:
             note(f"note: TensorFlow cannot load {out}: keep saved_model.pb, or merge it again (protoslice merge)")
         if as_json:
@@ -211,8 +211,8 @@ def _name_external(file: str, root: RootType) -> None:
             note(f"note: tensors stay in {shown}{more}; keep these files next to the output")
 
 
-def _drop_other(other: str, file: str) -> None:
-    """Readers of a prefix take the `.cpb` first: an old one beside a new `.pb` would be read in its place."""
+def _note_earlier(other: str, file: str) -> None:
+    """Name a `.cpb` of an earlier split, which readers of the prefix would open instead of the new `.pb`."""
     if other.endswith(".cpb") and os.path.exists(other) and not (file != STDIO and os.path.samefile(other, file)):
         note(f"note: {other} is from an earlier split, and readers of this prefix open it first: delete it")
 
@@ -288,7 +288,7 @@ def extract(
 
 
 def _write_onnx(file: str, out: str, part: SubModel, align: int, force: bool) -> list[tuple[str, int]]:
-    """Write files of a local model; their paths and sizes."""
+    """Write files of a local model; return their paths and sizes."""
     with opened_model(file, root_type(None, None)) as model:
         proto = OnnxProto(model.model)
         chosen = part if part.inputs or part.outputs else None
@@ -308,7 +308,7 @@ def _write_onnx(file: str, out: str, part: SubModel, align: int, force: bool) ->
 
 
 def _pull_onnx(file: str, out: str, part: SubModel, align: int, force: bool) -> list[tuple[str, int]]:
-    """Download files of a store; their paths and sizes."""
+    """Download files of a store; return their paths and sizes."""
     address = address_of(file)
     params = [*(("inputs", name) for name in part.inputs), *(("outputs", name) for name in part.outputs)]
     params.append(("align", str(align)))

@@ -200,7 +200,7 @@ def _show_biggest(biggest: list[dict[str, Any]], proto_size: int) -> None:
 
 
 def _sizes(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """The size of all files; of several also that of the root, where there is one."""
+    """Return rows for the size of all files and, if there are several, of the root."""
     count = len(facts["files"])
     rows = [("size", f"{exact_size(facts['size'])}{'' if count == 1 else f' in {count} files'}")]
     if count > 1 and facts["root"] is not None:

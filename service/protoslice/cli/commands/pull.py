@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -175,7 +175,7 @@ def _target_of(
 
 
 def _named_after(store: Any, ref: str, view: str | None) -> str:
-    """Default target of a pull, in the current directory."""
+    """Return the default name of a target in the current directory."""
     stem = (store.root or "").rpartition("/")[2].rpartition(".")[0] or "model"
     if view is not None:
         last = view.rpartition("/")[2]
@@ -187,7 +187,7 @@ def _named_after(store: Any, ref: str, view: str | None) -> str:
 
 
 def _checked(name: str, force: bool) -> str:
-    """`name`, unless programs would treat a file of this name in a special way."""
+    """Return `name`; raise `InvalidInput` if programs would treat a file of this name in a special way."""
     if name in {"", ".", ".."} or "/" in name or "\0" in name or is_version_control(name):
         raise InvalidInput(f"{name!r} is not a usable file name: pass a file name as OUT")
     if not force and (name[0] in ".-~" or not name.isprintable()):
@@ -217,8 +217,8 @@ def _keep_others(target: Path, store: Any, view: str | None) -> None:
         )
 
 
-def _below(folder: Path) -> Any:
-    """Paths of everything below `folder` that is no folder."""
+def _below(folder: Path) -> Iterator[Path]:
+    """Yield the paths of everything below `folder` that is not a folder."""
     for above, folders, names in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(above, name))]
         for name in (*names, *links):
@@ -226,7 +226,7 @@ def _below(folder: Path) -> Any:
 
 
 def _is_of(folder: Path, path: Path, files: Mapping[str, Any]) -> bool:
-    """True for a file of the store, or what an interrupted pull has left of one."""
+    """Return True for a file of the store, or for what an interrupted pull has left of one."""
     from protoslice.client.download.files import same_file
 
     file = files.get(path.as_posix())
@@ -239,7 +239,7 @@ def _is_of(folder: Path, path: Path, files: Mapping[str, Any]) -> bool:
 
 
 def _pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path, *, force: bool) -> list[tuple[Path, int]]:
-    """Write `views` of a store into `folder`; paths and sizes of the files."""
+    """Write `views` of a store into `folder`; return the paths and sizes of the files."""
     folder.mkdir(parents=True, exist_ok=True)
     written, taken = list[tuple[Path, int]](), set[str]()
     store = client.store(ref, names=False).id  # a tag may move between two requests
@@ -255,7 +255,7 @@ def _pull_parts(client: Any, ref: str, views: Sequence[str], folder: Path, *, fo
 
 
 def _unused(disposition: str, taken: set[str]) -> str:
-    """A file name that no other part has, after the one that the service suggests."""
+    """Return the file name that the service suggests, with a number if another part has it."""
     found = _FILE_NAME.search(disposition)
     plain = _ODD.sub("_", found[1] if found else "part").lstrip(".-") or "part"
     name, number = plain, 1

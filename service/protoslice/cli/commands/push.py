@@ -79,7 +79,7 @@ def push(  # noqa: PLR0913 - each is an option
     options = {name: value for name, value in given.items() if value is not None}
     advice = _advice(name, url, tags)
     with (
-        _there(name) as (what, alone),
+        _files_at(name) as (what, alone),
         _advised(advice if alone else None),
         connect(service) as client,
         errors_about(name),
@@ -96,7 +96,7 @@ def push(  # noqa: PLR0913 - each is an option
 
 @contextmanager
 def _advised(advice: str | None) -> Iterator[None]:
-    """Errors inside say how to send the files that a model lacks."""
+    """Add `advice` to errors about files that a model lacks."""
     try:
         yield
     except UnsoundModel as error:
@@ -112,10 +112,10 @@ def _advice(name: str, url: str | None, tags: list[str] | None) -> str:
 
 
 @contextmanager
-def _there(name: str) -> Iterator[tuple[Any, bool]]:
-    """The file or directory to push, and True for a file alone.
+def _files_at(name: str) -> Iterator[tuple[Any, bool]]:
+    """Yield the file or directory to push, and True for a file alone.
 
-    `InvalidInput`, `Unsupported`, `NotFound` for anything else.
+    Raise `InvalidInput`, `Unsupported` or `NotFound` for anything else.
     """
     if is_address(name):
         raise InvalidInput(f"{name} is already a store: push takes a file or a directory")
@@ -133,9 +133,9 @@ def _there(name: str) -> Iterator[tuple[Any, bool]]:
 
 
 def _report(pushed: Any, advice: str | None) -> Iterator[str]:
-    """Type and tensors of the pushed model, a line for each trouble with it, and the bytes that were sent.
+    """Yield lines about a push: type and tensors of the model, what is wrong with it, and the bytes sent.
 
-    `advice` says how to send missing files; None when nothing can be said.
+    `advice` says how to send missing files; it is None for a folder.
     """
     if pushed.report is not None:
         yield from _about(pushed.store, pushed.report)

@@ -83,7 +83,7 @@ def records(  # noqa: PLR0913 - each is an option
     with open_stream(stream, file, framing, root) as found:
         summary = found.summary()
         part = RecordPart(path, tuple(fields or ()))
-        choice = RecordChoice(_normal(between, summary.count), (), key, tuple(value or ()), sample, seed)
+        choice = RecordChoice(_from_start(between, summary.count), (), key, tuple(value or ()), sample, seed)
         if count:
             print(summary.count)
         elif number is None and choice == RecordChoice() and part == WHOLE and not as_text:
@@ -101,8 +101,8 @@ def records(  # noqa: PLR0913 - each is an option
             raise CorruptModel(summary.fault)
 
 
-def _normal(between: str | None, count: int) -> str | None:
-    """A range without numbers below zero, which count from the end."""
+def _from_start(between: str | None, count: int) -> str | None:
+    """Return a range with all numbers counted from the start; raise `InvalidInput` for another text."""
     start, colon, stop = (between or "").partition(":")
     if between is None:
         return None

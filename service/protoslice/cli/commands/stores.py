@@ -149,11 +149,11 @@ class _Removal:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The same for two ways to name one thing."""
+        """A key that is equal for two ways to name one thing."""
         return self.client.url, self.store.id if self.is_store else self.ref
 
     def tags(self, named: Collection[str]) -> list[str]:
-        """The tags that go with it, but for those `named`."""
+        """Return the tags that go with it, except those `named`."""
         return [tag for tag in self.store.tags if tag not in named] if self.is_store else []
 
     def broken(self, forced: Collection[str]) -> list[Any]:
@@ -199,7 +199,7 @@ def rm(
         removals = sorted(found.values(), key=lambda removal: removal.is_store)  # a store would take the tags along
         forced = {*(force or ())}
         _check_unbroken(removals, forced)
-        if not yes and not _agreed(removals):
+        if not yes and not _confirmed(removals):
             note("nothing was removed")
             return
         done = []
@@ -238,8 +238,8 @@ def _check_unbroken(removals: Sequence[_Removal], forced: Collection[str]) -> No
             )
 
 
-def _agreed(removals: Sequence[_Removal]) -> bool:
-    """Permission for unnamed tags to go with their stores; a terminal is asked, anything else is refused."""
+def _confirmed(removals: Sequence[_Removal]) -> bool:
+    """Ask on a terminal if unnamed tags may go with their stores; raise `InvalidInput` without one."""
     named = {removal.ref for removal in removals}
     for removal in removals:
         tags = removal.tags(named)

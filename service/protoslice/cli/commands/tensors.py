@@ -263,7 +263,7 @@ def stats(  # noqa: PLR0913 - each is an option
 def _all_statistics(
     source: ModelSource, rows: Sequence[TensorEntry], slice_: str | None, sample: int | None
 ) -> tuple[list[TensorStatistics], Omitted | None]:
-    """Statistics of the tensors that have any; the others have strings, or cannot be read."""
+    """Return statistics of the tensors that have any; the others have strings, or cannot be read."""
     found, without = list[TensorStatistics](), list[str]()
     for row in rows:
         if row.size is None or row.problem is not None:

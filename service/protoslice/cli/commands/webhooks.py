@@ -52,7 +52,7 @@ def ls(url: SpaceUrl = None, as_json: Json = False) -> None:
         print_items(client.webhooks(), columns, as_json=as_json)
 
 
-def letters(
+def deliveries(
     name: Name,
     dead: Annotated[
         bool, typer.Option("--dead", help="List events that failed permanently, instead of pending ones.")
