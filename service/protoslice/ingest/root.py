@@ -19,8 +19,8 @@ from protoslice.ingest.file_writer import IngestedFile
 from protoslice.library.indexing import Decoded, Indexed, IndexingTerms, ProtoFile, Side, decode, index
 from protoslice.library.opening import open_proto
 from protoslice.schema.text_worker import serialized_apart
-from protoslice.serving.options import RulesByType
 from protoslice.serving.schemas import Types
+from protoslice.serving.store_options import RulesByType
 from protoslice.serving.stored import StoredObject, open_object
 from protoslice.sources.files import BytesSource
 from protoslice.sources.source import RangeSource

@@ -2,7 +2,7 @@
 
 from protoslice.serving.finding import FileRef, StoredPath
 from protoslice.serving.opened import OpenStore
-from protoslice.serving.options import StoreOptions
 from protoslice.serving.representation import Representation
+from protoslice.serving.store_options import StoreOptions
 
 __all__ = ["FileRef", "OpenStore", "Representation", "StoreOptions", "StoredPath"]

@@ -22,10 +22,10 @@ from protoslice.pieces import extents_of
 from protoslice.schema import TypeSchema
 from protoslice.serving.cache import BlockCache
 from protoslice.serving.finding import STALE_SECONDS, FileRef, refs_of
-from protoslice.serving.options import StoreOptions
 from protoslice.serving.prefetch import SavedReads
 from protoslice.serving.representation import Representation
 from protoslice.serving.schemas import Schemas
+from protoslice.serving.store_options import StoreOptions
 from protoslice.serving.stored import StoredFile, open_object, recorded
 from protoslice.storage import ObjectKey, Span, Storage
 from protoslice.tensors.model import Model, RootProto

@@ -35,8 +35,8 @@ from protoslice.serving.cache import BlockCache
 from protoslice.serving.finding import FilesByDigest, Manifests, StorePages, TagCache
 from protoslice.serving.joined import open_file_objects
 from protoslice.serving.opened import OpenStore, OpenStores, open_root, records_of
-from protoslice.serving.options import StoreOptions
 from protoslice.serving.schemas import Schemas
+from protoslice.serving.store_options import StoreOptions
 from protoslice.serving.stored import CHANGED, StoredFile, StoredObject, open_object
 from protoslice.storage import ObjectKey, Storage
 from protoslice.storage.sources import allowed, check_prefixes, open_source

@@ -29,8 +29,8 @@ from protoslice.ingest.external import register
 from protoslice.ingest.ingest import Ingest
 from protoslice.ingest.root import check_kept
 from protoslice.serving.finding import FileRef, StoredPath, refs_of
-from protoslice.serving.options import StoreOptions
 from protoslice.serving.shared import Shared, Space
+from protoslice.serving.store_options import StoreOptions
 from protoslice.storage import Storage, probe
 from protoslice.stores.collection import GRACE_SECONDS
 from protoslice.uploads import Uploads

@@ -1,7 +1,7 @@
 """Resumable uploads, without HTTP: begun, continued after interruptions, joined, made into stores."""
 
 from protoslice.catalog.uploads import Failure, State, Upload
-from protoslice.serving.options import UploadOptions
+from protoslice.serving.store_options import UploadOptions
 from protoslice.uploads.arriving import Arrived, ArrivingRequest
 from protoslice.uploads.body import Body, Checksum, Hash, Superseded
 from protoslice.uploads.uploads import NewUpload, Uploads
