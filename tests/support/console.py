@@ -2,7 +2,7 @@
 
 A transcript consists of steps. `$ COMMAND` begins one; the lines below it are what a terminal shows, then `[exit N]`
 if the exit code is not 0. `protoslice` runs in this process, and so do its pipes and redirections, as in
-`protoslice … | xxd > out`. Other commands, and lines with `&&`, `;`, `<` or `$(…)`, run in bash.
+`protoslice … | sort > out`. Other commands, and lines with `&&`, `;`, `<` or `$(…)`, run in bash.
 `NAME=$(protoslice …)` keeps an output for later commands, which use it as `$NAME`.
 
 Two marks in the expected text match what changes: `…` any characters within a line, and a line `[...]` any lines.
