@@ -477,6 +477,22 @@ CREATE INDEX store_objects_object""", SIMULATION,
         "tests/client/download/test_download.py",
     ),
     Mutant(
+        "command line: JSON has times as the service has them", "cli/tables.py",
+        "return utc(value)", "return value.isoformat()", "tests/cli/test_safety.py -k print",
+    ),
+    Mutant(
+        "command line: a list that is cut says so", "cli/tables.py",
+        "limit + 1 if limit else None", "limit or None", "tests/cli/test_safety.py -k print",
+    ),
+    Mutant(
+        "command line: an interrupted command leaves no temporary file", "local_files.py",
+        "            os.unlink(temporary)\n", "            pass\n", "tests/cli/test_safety.py -k half_written",
+    ),
+    Mutant(
+        "command line: changes in the database name the user", "cli/options.py",
+        "        if audited:\n", "        if False:\n", "tests/cli/test_transcripts.py -k access:",
+    ),
+    Mutant(
         "client: credentials stay at their origin", "client/http/connection.py",
         "if _origin(following.url) != _origin(request.url):", "if False:", "tests/client/http/test_redirects.py",
     ),
