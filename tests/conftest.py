@@ -76,12 +76,15 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+def catalogue(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
     """URL of a new catalogue, of each engine in turn."""
     if request.param == "sqlite":
-        return f"sqlite:///{tmp_path}/catalog.sqlite"
+        yield f"sqlite:///{tmp_path}/catalog.sqlite"
+        return
     server: TestServer = request.getfixturevalue("postgres")
-    return server.new_catalogue()
+    url = server.new_catalogue()
+    yield url
+    server.drop(url)
 
 
 @pytest.fixture(scope="module")

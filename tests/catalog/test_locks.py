@@ -470,7 +470,7 @@ def _in_turn(server: TestServer, race: Race, order: tuple[int, int]) -> Any:
         actor = Actor(url, NEVER, (race.first, race.second)[number])
         actor.start()
         results[number] = actor.join()
-    return _outcome(url, results)
+    return _outcome(server, url, results)
 
 
 def _at_once(server: TestServer, race: Race, stop: int, without: str | None) -> Any:
@@ -480,7 +480,7 @@ def _at_once(server: TestServer, race: Race, stop: int, without: str | None) -> 
     first.start()
     second.start()
     first.finish()
-    return _outcome(url, [first.join(), second.join()])
+    return _outcome(server, url, [first.join(), second.join()])
 
 
 def _prepared(server: TestServer, race: Race) -> str:
@@ -496,13 +496,15 @@ def _prepared(server: TestServer, race: Race) -> str:
     return url
 
 
-def _outcome(url: str, results: Sequence[Any]) -> Any:
+def _outcome(server: TestServer, url: str, results: Sequence[Any]) -> Any:
     async def read() -> list[list[str]]:
         async with open_database(url, "memory://") as database:
             return await database.read(lambda tx: [sorted(str(tuple(row)) for row in tx.all(sql)) for sql in FACTS])
 
     said = [type(each).__name__ if isinstance(each, Exception) else each for each in results]
-    return [each if isinstance(each, bool | int | str) else None for each in said], asyncio.run(read())
+    facts = asyncio.run(read())
+    server.drop(url)
+    return [each if isinstance(each, bool | int | str) else None for each in said], facts
 
 
 def _dropping(lock: str | None) -> Unlocked:

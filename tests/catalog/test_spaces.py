@@ -75,7 +75,7 @@ async def test_of_writers_at_once_none_exceeds_a_quota(
 
 
 async def test_quota_is_exact_whatever_isolation_level_the_server_defaults_to(postgres: TestServer) -> None:
-    level = "%20-cdefault_transaction_isolation%3Drepeatable%5C%20read"
+    level = "&options=-cdefault_transaction_isolation%3Drepeatable%5C%20read"
     async with open_database(postgres.new_catalogue() + level, "memory://") as database:
         usage = Usage(SPACE, 0, 10)
         await SpaceTable(database).create(SPACE)

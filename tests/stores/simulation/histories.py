@@ -49,7 +49,8 @@ class Report:
 def play(seed: int, report: Report, server: TestServer | None = None) -> None:
     """Play the history of a seed, on SQLite or a server of PostgreSQL, and add it to a report."""
     report.histories += 1
-    catalogue = empty_catalogue() if server is None else PostgresCatalogue(server.new_catalogue())
+    url = server and server.new_catalogue()
+    catalogue = PostgresCatalogue(url) if url else empty_catalogue()
     try:
         _run(seed, lambda: _history(seed, report, catalogue))
     except Violation as violation:
@@ -58,6 +59,8 @@ def play(seed: int, report: Report, server: TestServer | None = None) -> None:
         report.failed[seed] = f"unexpected {error!r}"
     finally:
         at_once(catalogue.close())
+        if server and url:
+            server.drop(url)
 
 
 async def _history(seed: int, report: Report, catalogue: InlineDatabase | PostgresCatalogue) -> None:

@@ -120,12 +120,9 @@ class PostgresCatalogue(Database):
         return self.run(work, "ROLLBACK")
 
     async def close(self) -> None:
-        """Close all connections, and drop the schema."""
-        (name,) = self._watch.execute("SELECT current_schema()").fetchall()[0]
-        for connection in self._free:
+        """Close all connections."""
+        for connection in (*self._free, self._watch):
             connection.close()
-        self._watch.execute(f"DROP SCHEMA {name} CASCADE".encode())
-        self._watch.close()
 
 
 _BLOCKERS: Final = b"""
