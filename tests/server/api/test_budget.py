@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import pytest
 from tests.support.serve import Asked, ask, open_app
-from tests.support.store_routes import ROUTES, every_answer
+from tests.support.views import ROUTES, every_answer
 
 from protoslice import _core, schema
 from protoslice.errors import ProtosliceError
@@ -128,7 +128,7 @@ async def test_a_sample_is_bounded_too() -> None:
     ],
 )
 async def test_no_route_works_on_a_vast_constant(route: str, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.support.store_routes.ROUTES", (route,))
+    monkeypatch.setattr("tests.support.views.ROUTES", (route,))
     found: list[tuple[str, Asked]] = []
     async with open_app() as app:
         ids = [await _store(app, each) for each in (model, model + b"\xfa\xff\xff\xff\x0f\x00")]

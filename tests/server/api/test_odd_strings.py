@@ -14,8 +14,8 @@ from tests.support.golden import MODELS, folder
 from tests.support.odd_strings import odd_message, root_types, with_odd_strings
 from tests.support.protos.writer import varint
 from tests.support.serve import Asked, ask, open_app
-from tests.support.store_routes import every_answer
 from tests.support.stores import field
+from tests.support.views import every_answer
 
 from protoslice import schema
 from protoslice.detection import detect

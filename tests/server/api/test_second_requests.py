@@ -12,7 +12,7 @@ import pytest
 from onnx import helper, numpy_helper
 from tests.support.serve import Asked, ask, open_app
 from tests.support.steps import Steps, counted_steps
-from tests.support.store_routes import ROUTES, targets
+from tests.support.views import ROUTES, targets
 
 from protoslice import schema
 from protoslice.server.api.views import PREFIX, VIEWS
