@@ -14,9 +14,9 @@ import typer
 from protoslice.cli.hints import command_line
 from protoslice.cli.models.files import opened, opened_model, rules_in
 from protoslice.cli.models.output import BINARY, STDIO, check_output, write_content
-from protoslice.cli.models.remote import connect
+from protoslice.cli.models.remote import connect, open_source
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.source import ModelSource, PathContent, RootType, open_source
+from protoslice.cli.models.source import ModelSource, PathContent, RootType
 from protoslice.cli.options import (
     FileName,
     Force,

@@ -11,8 +11,9 @@ import typer
 
 from protoslice import _core
 from protoslice.cli.models.files import rules_in
+from protoslice.cli.models.remote import open_source
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.source import ChunkPolicy, ModelSource, open_source
+from protoslice.cli.models.source import ChunkPolicy, ModelSource
 from protoslice.cli.options import FileName, Json, MaxChunk, MinChunk, RulesFile, SchemaFile, SplitterName, TypeName
 from protoslice.cli.tables import (
     counted,

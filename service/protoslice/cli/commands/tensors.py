@@ -14,8 +14,9 @@ import typer
 
 from protoslice.cli.arrays import array_lines, reader_of
 from protoslice.cli.models.output import BINARY, STDIO, write_content
+from protoslice.cli.models.remote import open_source
 from protoslice.cli.models.schema_files import root_type
-from protoslice.cli.models.source import Content, ModelSource, open_source
+from protoslice.cli.models.source import Content, ModelSource
 from protoslice.cli.options import FileName, Force, Json, Limit, MetaGraphTags, Out, SchemaFile, TypeName
 from protoslice.cli.progress import Progress
 from protoslice.cli.tables import note, print_items, print_json, print_pairs, print_table, say, shape_text

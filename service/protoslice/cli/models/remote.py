@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from protoslice.cli.models.source import ChunkPolicy, ModelSource, PathContent, TreeListing
+from protoslice.cli.models.source import ChunkPolicy, ModelSource, PathContent, RootType, TreeListing
 from protoslice.cli.tables import utc
 from protoslice.credentials import end_of
 from protoslice.defaults import CONNECTIONS
@@ -19,7 +19,7 @@ from protoslice.facts import ModelReport, Neighbourhood, Signature, TensorEntry,
 from protoslice.formats.registry import TYPES
 from protoslice.graphs import GraphQuery
 from protoslice.models import other_tag
-from protoslice.references import Address, address_of, authorization, is_trusted
+from protoslice.references import Address, address_of, authorization, is_address, is_trusted
 from protoslice.tensors.omitted import HEADER, Omitted
 
 
@@ -199,3 +199,22 @@ def _kind(headers: Any) -> str:
     """Return the kind of the value at a path by its headers: enough to decide if a terminal may show it."""
     media = headers.get("content-type", "")
     return "string" if media.startswith("text/") else "message" if "x-protobuf-message" in headers else "bytes"
+
+
+@contextmanager
+def open_source(
+    name: str, root: RootType, *, close_look: bool = False, tags: Sequence[str] | None = None
+) -> Iterator[ModelSource]:
+    """Open the model that `name` means; with `close_look`, small parts of small files are listed too.
+
+    With `tags`, its tensors are those of the meta graph with exactly these.
+    """
+    if is_address(name):
+        root.check_unused()
+        with RemoteModelSource.opened(name, tags) as remote:
+            yield remote
+        return
+    from protoslice.cli.models.local import LocalModelSource
+
+    with ExitStack() as held:
+        yield LocalModelSource(name, root, held, close_look=close_look, tags=tags)

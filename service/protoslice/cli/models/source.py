@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
 from protoslice.errors import Unsupported
 from protoslice.facts import ModelReport, Neighbourhood, Node, Signature, TensorEntry, TensorStatistics
 from protoslice.graphs import GraphQuery
-from protoslice.references import is_address
 from protoslice.schema import MessageTypes
 from protoslice.tensors.omitted import Omitted
 
@@ -134,24 +132,3 @@ class RootType:
     def descriptor_set(self, name: str) -> bytes:
         """Return the canonical descriptor set of a type; empty if the schema file does not declare it."""
         return self.types.canonical(name) if self.types is not None and name in self.types else b""
-
-
-@contextmanager
-def open_source(
-    name: str, root: RootType, *, close_look: bool = False, tags: Sequence[str] | None = None
-) -> Iterator[ModelSource]:
-    """Open the model that `name` means; with `close_look`, small parts of small files are listed too.
-
-    With `tags`, its tensors are those of the meta graph with exactly these.
-    """
-    if is_address(name):
-        from protoslice.cli.models.remote import RemoteModelSource
-
-        root.check_unused()
-        with RemoteModelSource.opened(name, tags) as remote:
-            yield remote
-        return
-    from protoslice.cli.models.local import LocalModelSource
-
-    with ExitStack() as held:
-        yield LocalModelSource(name, root, held, close_look=close_look, tags=tags)
