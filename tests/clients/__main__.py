@@ -32,6 +32,7 @@ from tests.clients import (
     openapi,
     oras,
     readme,
+    s3,
     transformers_js,
 )
 
@@ -60,6 +61,12 @@ GROUPS: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = {
         "merger": merger.run,
     },
     "engines": {name: partial(engines.run, name) for name in engines.ENGINES},
+    "s3": {
+        "aws": s3.run_aws,
+        "rclone": s3.run_rclone,
+        "dvc": s3.run_dvc,
+        **{f"s3-{name}": partial(s3.run_python, name) for name in s3.PYTHON_CLIENTS},
+    },
     "buckets": {name: partial(buckets.run, name) for name in ("versitygw", "minio", "azurite")},
 }
 CLIENTS: Final = {name: run for group in GROUPS.values() for name, run in group.items()}
