@@ -29,8 +29,14 @@ def obstore() -> None:
     import obstore
     from obstore.store import S3Store
 
-    keys = {"access_key_id": KEY, "secret_access_key": SECRET, "region": "auto"}
-    store = S3Store("default", endpoint=ENDPOINT, client_options={"allow_http": True}, **keys)
+    store = S3Store(
+        "default",
+        endpoint=ENDPOINT,
+        access_key_id=KEY,
+        secret_access_key=SECRET,
+        region="auto",
+        client_options={"allow_http": True},
+    )
     assert OBJECT in [each["path"] for page in store.list("tags/") for each in page]
     assert bytes(store.get_range(OBJECT, start=10, end=100)) == DATA[10:100]
     assert bytes(store.get(OBJECT).bytes()) == DATA
