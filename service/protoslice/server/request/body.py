@@ -60,7 +60,9 @@ class BodyLimits:
         limit = self.limit(settings)
         if not self.framed:
             return limit
-        media_type = upload_type(fields, next(iter(values_of(query_string, "format")), None))
+        # Reading the query costs as much as the names in it.
+        form = next(iter(values_of(query_string, "format")), None) if b"format" in query_string else None
+        media_type = upload_type(fields, form)
         return limit + max(1 << 20, limit // 8) if plain_media_type(media_type or "") in self.framed else limit
 
 
