@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import httpx
@@ -263,18 +264,19 @@ def test_a_base_by_tag_is_used_whatever_the_beginning_of_the_file_is(
 ) -> None:
     """The service finds the store that was tagged last among those of the same name."""
     monkeypatch.setattr(push, "BEGINNING", 1 << 20)
-    common, path = os.urandom(9_000_000), tmp_path / "model.bin"
+    drawn, path = Random(9).randbytes, tmp_path / "model.bin"
+    common = drawn(9_000_000)
     for number in (10, 9):
-        path.write_bytes(os.urandom(4 << 20) + (common if number == 9 else os.urandom(9_000_000)))
+        path.write_bytes(drawn(4 << 20) + (common if number == 9 else drawn(9_000_000)))
         client.push(path, tags=[f"family:{number}"], base=[])
-    path.write_bytes(os.urandom(4 << 20) + common)
+    path.write_bytes(drawn(4 << 20) + common)
     with Client(proxy.url) as counted:
         proxy.done.clear()
         pushed = counted.push(path, tags=["family:11"])
         assert [(method, target.partition("?")[0]) for method, target, _ in proxy.done] == [
             ("POST", "/v1/chunks/missing"), ("POST", "/v1/chunks/missing"), ("POST", "/v1/stores"),
         ]  # fmt: skip
-    assert pushed.copied > 4_500_000  # the first piece may begin before what is common
+    assert pushed.copied > 4_000_000  # the first pieces may begin before what is common
     assert files_of(client, pushed.store.id, tmp_path) == {"": path.read_bytes()}
 
 

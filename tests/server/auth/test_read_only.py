@@ -33,6 +33,7 @@ ACCEPTED: Final = frozenset(
     {
         # Views, searches, and what does not touch the content.
         "POST /v1/stores/{ref}/merge", "POST /v1/stores/{ref}/parts", "POST /v1/chunks/missing", "POST /v1/sign",
+        "POST /v1/s3-keys",
         "POST /api/validate-yaml", "POST /api/{kind}/{name:repository}/paths-info/{revision}",
         "POST /api/{kind}/{name:repository}/preupload/{revision}", "PUT /api/{kind}/{name:repository}/settings",
         "POST /api/2.0/mlflow-artifacts/mpu/create/{name:path}",

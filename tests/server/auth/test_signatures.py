@@ -146,6 +146,7 @@ SIGNED_ROWS = {
 } | {
     "GET /s3/bucket",
     "GET /s3/bucket/key",
+    *(f"{method} /s3{path}" for method in ("PUT", "POST", "DELETE") for path in ("", "/bucket", "/bucket/key")),
     "GET /api/lfs-files/{kind}/{name:repository}/{oid}",
     "PUT /api/lfs-uploads/{kind}/{name:repository}/{upload}",
     "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}",

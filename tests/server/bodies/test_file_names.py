@@ -215,6 +215,8 @@ NAMELESS: Final = {
     "POST /v1/chunks/missing", "PUT /v1/schemas/{name}", "POST /session", "PATCH /v1/stores/{ref}",
     "POST /v1/stores/{id}/restore", "PUT /v1/tags/{tag}", "PATCH /v1/uploads/{upload}", "POST /v1/uploads/{upload}",
     "PUT /v1/spaces/{space}", "PATCH /v1/spaces/{space}", "POST /v1/tokens", "POST /v1/sign", "PUT /v1/webhooks/{name}",
+    "POST /v1/s3-keys",
+    "PUT /s3", "PUT /s3/bucket", "PUT /s3/bucket/key", "POST /s3", "POST /s3/bucket", "POST /s3/bucket/key",
     "POST /v1/webhooks/{name}/redeliver",
     "PUT /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}/{number}",
     "POST /api/lfs-parts/{kind}/{name:repository}/{oid}/{size}/{chunk}",

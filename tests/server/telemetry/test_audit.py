@@ -29,6 +29,7 @@ READING_POSTS = {
     "/v1/stores/{ref}/merge",
     "/v1/stores/{ref}/parts",
     "/v1/sign",
+    "/v1/s3-keys",
     "/api/{kind}/{name:repository}/paths-info/{revision}",
     "/api/validate-yaml",
     "/{name:repository_of_kind}.git/info/lfs/objects/batch",

@@ -188,3 +188,19 @@ def test_open_service_takes_any_signature() -> None:
         with pytest.raises(ClientError) as failed:
             s3.list_objects_v2(Bucket="nowhere")
         assert code_of(failed) == "NoSuchBucket"
+
+
+def test_foreign_host_is_refused_but_for_the_domain() -> None:
+    with serve(s3_domain="s3.models.example") as live:
+        httpx.put(f"{live.url}/v1/stores?filename=m.onnx&tag=m", content=DATA).raise_for_status()
+        statuses = {
+            (host, path): httpx.get(f"{live.url}{path}", headers={"host": host}).status_code
+            for host in ("evil.example", "s3.models.example", "default.s3.models.example", "evils3.models.example")
+            for path in ("/s3/default/tags/m/m.onnx", "/default/tags/m/m.onnx", "/tags/m/m.onnx")
+        }
+    served = {key for key, status in statuses.items() if status == 200}
+    assert served == {
+        ("s3.models.example", "/default/tags/m/m.onnx"),
+        ("default.s3.models.example", "/tags/m/m.onnx"),
+    }
+    assert {status for (host, _), status in statuses.items() if host.startswith("evil")} == {400, 421}

@@ -41,7 +41,7 @@ class S3Request:
 
 
 def enter_s3(scope: Scope, state: ServerState) -> bool:
-    """Prepare a request for the routes of S3; return False for a request of the rest of the service.
+    """Prepare a request for the routes of S3, if it is one; return True if its host is the domain of S3.
 
     The route finds `S3Request` at `s3` in the scope, and the authenticator the signature. Raise `S3Error` for a request
     that no bucket answers.
@@ -73,7 +73,7 @@ def enter_s3(scope: Scope, state: ServerState) -> bool:
         scope[SIGNATURE] = signature_of(scope, region=settings.s3_region, hosts=hosts, prefix=settings.public_path)
     if scope.get(SIGNATURE) is not None or fields.get(b"authorization", "").startswith("AWS"):
         scope["headers"] = [each for each in scope["headers"] if each[0] not in _HIDDEN]
-    return True
+    return virtual is not None
 
 
 def _route(scope: Scope, path: str) -> None:

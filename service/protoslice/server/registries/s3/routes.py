@@ -24,7 +24,7 @@ from protoslice.facts import S3Keys
 from protoslice.server.api.json_answers import json_answer
 from protoslice.server.api.view_router import RepresentationResponse
 from protoslice.server.auth.authenticator import AuthContext
-from protoslice.server.auth.permissions import EVERY_SPACE, OPEN, READ, READ_SIGNED, Scope
+from protoslice.server.auth.permissions import EVERY_SPACE, OPEN, READ, READ_SIGNED, Rule, Scope
 from protoslice.server.auth.signatures import SIGNATURE
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import HeaderMap, Headers, read_fields
@@ -317,13 +317,16 @@ def _overrides(request: Request, services: RequestServices, query: Mapping[str, 
     return [(_OVERRIDES[name], value.encode()) for name, value in chosen.items()]
 
 
+_WRITE: Final = Rule(Scope.WRITE, signed=True)
+
+
 async def _refuse(asked: Asked) -> Response:
     raise S3Error("AccessDenied", "Buckets are read-only: push with `protoslice push` or the API of the service")
 
 
 for _path in ("/s3", "/s3/bucket", "/s3/bucket/key"):
     for _method in ("PUT", "POST", "DELETE"):
-        endpoint(router, f"{_method} {_path}", OPEN, operation=f"refuse_{_method.lower()}")(_refuse)
+        endpoint(router, f"{_method} {_path}", _WRITE, operation=f"refuse_{_method.lower()}")(_refuse)
 
 
 def _root(name: str) -> Element:
