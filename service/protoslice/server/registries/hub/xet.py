@@ -91,13 +91,13 @@ async def _take(session: XorbSession, services: Services, hash: str, pieces: Asy
     worker, xorb, objects = services.stores.worker, Xorb(), session.new_objects()
     chunks = await objects.writer()
 
-    def ingest_archive(batch: bytes | memoryview) -> bytes:
+    def unpack(batch: bytes | memoryview) -> bytes:
         data = xorb.feed(batch)
         chunks.sums.update(data)
         return data
 
     async def write(batch: bytes | memoryview) -> None:
-        await chunks.write(await worker.run(lambda: ingest_archive(batch)))
+        await chunks.write(await worker.run(lambda: unpack(batch)))
 
     batches = Batches(write)
     try:
