@@ -190,6 +190,24 @@ def test_open_service_takes_any_signature() -> None:
         assert code_of(failed) == "NoSuchBucket"
 
 
+def test_body_is_refused_unread(closed: Closed) -> None:
+    s3 = closed.client()
+    with pytest.raises(ClientError) as failed:
+        s3.put_object(Bucket="default", Key="k", Body=bytes(20_000_000))
+    assert code_of(failed) == "AccessDenied"
+    read = httpx.request("GET", f"{closed.url}/s3/default/tags/llm:1/m.onnx", content=b"body")
+    assert (read.status_code, "<Code>InvalidRequest</Code>" in read.text) == (400, True)
+
+
+def test_answers_are_xml_for_keys_that_xml_cannot_hold(closed: Closed) -> None:
+    s3 = closed.client()
+    for key in ("tags/\x01<&]]>/m", "tags/\ufffe", "a\nb"):
+        with pytest.raises(ClientError) as failed:
+            s3.get_object(Bucket="default", Key=key)
+        assert code_of(failed) == "NoSuchKey"
+        assert "Contents" not in s3.list_objects_v2(Bucket="default", Prefix=key)
+
+
 def test_foreign_host_is_refused_but_for_the_domain() -> None:
     with serve(s3_domain="s3.models.example") as live:
         httpx.put(f"{live.url}/v1/stores?filename=m.onnx&tag=m", content=DATA).raise_for_status()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 from xml.etree.ElementTree import Element, SubElement, tostring
@@ -60,6 +61,7 @@ _BY_SLUG: Final[Mapping[str, str]] = {
     "unauthorized": "AccessDenied",
 }
 """Codes by the slug of a problem; others follow from its status."""
+_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _NOW_AND_THEN: Final = frozenset({408, 429, 503, 507})
 """Statuses that pass: clients of S3 try again upon `SlowDown`."""
 
@@ -78,11 +80,16 @@ def render_s3(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
     root = Element("Error")
     resource = scope["s3"].resource if "s3" in scope else scope["path"]
     texts = {"Code": code, "Message": failure.detail, "Resource": resource, "RequestId": request_id_of(scope)}
-    for name, text in texts.items():
-        SubElement(root, name).text = text
+    add_texts(root, **texts)
     headers = {"cache-control": "no-store"}
     headers |= {name: value for name, value in failure.headers.items() if name in {"content-range", "retry-after"}}
     return xml_response(root, scope, status=_STATUSES[code], headers=headers)
+
+
+def add_texts(parent: Element, **texts: str) -> None:
+    """Add an element for each text; characters that XML cannot hold are replaced."""
+    for name, text in texts.items():
+        SubElement(parent, name).text = _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def xml_response(

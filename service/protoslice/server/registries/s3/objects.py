@@ -168,7 +168,7 @@ class Bucket:
                 return
             manifests = await self._manifests(chunk, prefix, delimiter)
             for named in chunk:
-                for found in await self._keys(named, manifests.get(named.store), prefix, delimiter):
+                for found in await self._keys(named, manifests.get(named.store), prefix, delimiter, page.last):
                     yield found
             page.visited += len(chunk)
             if page.visited >= _VISITED:
@@ -214,20 +214,24 @@ class Bucket:
         return dict(each for each in found if each is not None)
 
     async def _keys(
-        self, named: NamedStore, manifest: Manifest | None, prefix: str, delimiter: str
+        self, named: NamedStore, manifest: Manifest | None, prefix: str, delimiter: str, after: str
     ) -> Sequence[tuple[str, Entry | None]]:
-        """Return the keys of a store in order."""
+        """Return the keys of a store behind `after`, in order."""
         if (common := _common(named.prefix, prefix, delimiter)) is not None:
             return [(common, None)]
         if manifest is None:
             return []
         within = prefix.removeprefix(named.prefix) if prefix.startswith(named.prefix) else ""
-        if within.startswith(VIEWS):
-            listed = await self._view_entries(named, within)
-        else:
-            listed = [_entry(named, file, manifest) for file in manifest.files if file.path.startswith(within)]
-        commons = ((_common(entry.key, prefix, delimiter), entry) for entry in sorted(listed))
-        return [(entry.key, entry) if common is None else (common, None) for common, entry in commons]
+        entries = await self._view_entries(named, within) if within.startswith(VIEWS) else None
+
+        def listed() -> list[tuple[str, Entry | None]]:
+            files = manifest.files if entries is None else ()
+            found = [_entry(named, file, manifest) for file in files if file.path.startswith(within)]
+            shown = ((_common(entry.key, prefix, delimiter), entry) for entry in sorted(entries or found))
+            pairs = ((entry.key, entry) if common is None else (common, None) for common, entry in shown)
+            return [pair for pair in pairs if pair[0] > after]
+
+        return await self._stores.worker.run_if_large(len(manifest.files) << 8, listed)
 
     async def _view_entries(self, named: NamedStore, within: str) -> Sequence[Entry]:
         view = within[: within.find("/") + 1]

@@ -69,6 +69,9 @@ def enter_s3(scope: Scope, state: ServerState) -> bool:
         if not _BUCKET.fullmatch(bucket):
             raise S3Error("NoSuchBucket" if not state.authenticator.closed else "AccessDenied", "No such bucket")
         _route(scope, f"/spaces/{bucket}/s3/bucket/key" if key else f"/spaces/{bucket}/s3/bucket")
+    reads = scope["method"] in {"GET", "HEAD"}
+    if reads and (fields.get(b"content-length", "0") != "0" or b"transfer-encoding" in fields):
+        raise S3Error("InvalidRequest", "GET and HEAD have no body: send the request without one")
     if state.authenticator.closed:
         scope[SIGNATURE] = signature_of(scope, region=settings.s3_region, hosts=hosts, prefix=settings.public_path)
     if scope.get(SIGNATURE) is not None or fields.get(b"authorization", "").startswith("AWS"):

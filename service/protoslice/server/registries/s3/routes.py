@@ -29,10 +29,11 @@ from protoslice.server.auth.signatures import SIGNATURE
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import HeaderMap, Headers, read_fields
 from protoslice.server.problems import UNAUTHORIZED, HttpProblem
-from protoslice.server.registries.s3.errors import S3Error, amz_headers, render_s3, xml_response
+from protoslice.server.registries.s3.errors import S3Error, add_texts, amz_headers, render_s3, xml_response
 from protoslice.server.registries.s3.objects import Bucket, Page
 from protoslice.server.registries.s3.requests import S3Request
 from protoslice.server.registries.s3.signatures import keys_of, parse_query
+from protoslice.server.request.body import BodyLimits
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import RequestServices, Services
 from protoslice.serving import Representation
@@ -42,7 +43,6 @@ router = RouteGroup(render=render_s3, strict=False, include_in_schema=False)
 _NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 _MOST: Final = 1000
 _VALUE: Final = re.compile(r"[\x20-\x7e]{1,1000}")
-_UNSAFE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _OVERRIDES: Final = {
     "response-cache-control": b"cache-control",
     "response-content-disposition": b"content-disposition",
@@ -95,7 +95,7 @@ async def list_buckets(request: Request, services: Services, asked: Asked) -> Re
     """List the spaces that the caller may read in."""
     caller = await _caller(request, services)
     root = _root("ListAllMyBucketsResult")
-    _texts(SubElement(root, "Owner"), ID=caller.id or "protoslice", DisplayName=caller.name or "protoslice")
+    add_texts(SubElement(root, "Owner"), ID=caller.id or "protoslice", DisplayName=caller.name or "protoslice")
     buckets = SubElement(root, "Buckets")
     cursor = None
     if services.state.spaces is not None:
@@ -103,7 +103,7 @@ async def list_buckets(request: Request, services: Services, asked: Asked) -> Re
             page = await services.state.spaces.page(limit=_MOST, cursor=cursor)
             for space in page.items:
                 if caller.may(Scope.READ, space.name):
-                    _texts(
+                    add_texts(
                         SubElement(buckets, "Bucket"),
                         Name=space.name,
                         CreationDate=_iso(datetime.fromtimestamp(0, UTC)),
@@ -160,7 +160,7 @@ def _configuration(request: Request, query: Mapping[str, str]) -> Response | Non
         return xml_response(root, request.scope)
     if "requestPayment" in query:
         root = _root("RequestPaymentConfiguration")
-        _texts(root, Payer="BucketOwner")
+        add_texts(root, Payer="BucketOwner")
         return xml_response(root, request.scope)
     if "acl" in query:
         return xml_response(_acl(), request.scope)
@@ -170,12 +170,12 @@ def _configuration(request: Request, query: Mapping[str, str]) -> Response | Non
 
 def _acl() -> Element:
     root = _root("AccessControlPolicy")
-    _texts(SubElement(root, "Owner"), ID="protoslice")
+    add_texts(SubElement(root, "Owner"), ID="protoslice")
     grant = SubElement(SubElement(root, "AccessControlList"), "Grant")
     xsi = "http://www.w3.org/2001/XMLSchema-instance"
     grantee = SubElement(grant, "Grantee", {"xmlns:xsi": xsi, "xsi:type": "CanonicalUser"})
-    _texts(grantee, ID="protoslice")
-    _texts(grant, Permission="FULL_CONTROL")
+    add_texts(grantee, ID="protoslice")
+    add_texts(grant, Permission="FULL_CONTROL")
     return root
 
 
@@ -191,7 +191,7 @@ async def _listed(request: Request, services: RequestServices, asked: S3Request,
     prefix, delimiter, limit = query.get("prefix", ""), query.get("delimiter", ""), min(int(most or _MOST), _MOST)
     after = _after(query) if second else query.get("marker", "")
     page = await Bucket(services.stores).list(prefix, after, delimiter, limit)
-    shown = partial(quote, safe="/") if encoding else _printable
+    shown: Callable[[str], str] = partial(quote, safe="/") if encoding else str
     root = _root("ListBucketResult")
     facts: dict[str, str | None] = {"Name": asked.bucket, "Prefix": shown(prefix)}
     if second:
@@ -205,7 +205,7 @@ async def _listed(request: Request, services: RequestServices, asked: S3Request,
         facts |= {"Marker": shown(after), "NextMarker": None if page.next is None else shown(page.next)}
     facts |= {"MaxKeys": str(limit), "Delimiter": shown(delimiter) or None, "EncodingType": encoding or None}
     facts["IsTruncated"] = "false" if page.next is None else "true"
-    _texts(root, **{name: text for name, text in facts.items() if text is not None})
+    add_texts(root, **{name: text for name, text in facts.items() if text is not None})
     _fill(root, page, shown)
     return xml_response(root, request.scope)
 
@@ -223,7 +223,7 @@ def _after(query: Mapping[str, str]) -> str:
 
 def _fill(root: Element, page: Page, shown: Callable[[str], str]) -> None:
     for entry in page.entries:
-        _texts(
+        add_texts(
             SubElement(root, "Contents"),
             Key=shown(entry.key),
             LastModified=_iso(entry.modified),
@@ -232,7 +232,7 @@ def _fill(root: Element, page: Page, shown: Callable[[str], str]) -> None:
             StorageClass="STANDARD",
         )
     for prefix in page.prefixes:
-        _texts(SubElement(root, "CommonPrefixes"), Prefix=shown(prefix))
+        add_texts(SubElement(root, "CommonPrefixes"), Prefix=shown(prefix))
 
 
 @endpoint(router, "GET /s3/bucket/key", READ_SIGNED)
@@ -318,6 +318,8 @@ def _overrides(request: Request, services: RequestServices, query: Mapping[str, 
 
 
 _WRITE: Final = Rule(Scope.WRITE, signed=True)
+_UNREAD: Final = BodyLimits(lambda settings: 1 << 62)
+"""Of bodies that are refused at any length, and not read."""
 
 
 async def _refuse(asked: Asked) -> Response:
@@ -326,21 +328,11 @@ async def _refuse(asked: Asked) -> Response:
 
 for _path in ("/s3", "/s3/bucket", "/s3/bucket/key"):
     for _method in ("PUT", "POST", "DELETE"):
-        endpoint(router, f"{_method} {_path}", _WRITE, operation=f"refuse_{_method.lower()}")(_refuse)
+        endpoint(router, f"{_method} {_path}", _WRITE, body=_UNREAD, operation=f"refuse_{_method.lower()}")(_refuse)
 
 
 def _root(name: str) -> Element:
     return Element(name, {"xmlns": _NAMESPACE})
-
-
-def _texts(parent: Element, **texts: str) -> None:
-    for name, text in texts.items():
-        SubElement(parent, name).text = text
-
-
-def _printable(text: str) -> str:
-    """Return a key as XML can hold it; clients that want every key send `encoding-type=url`."""
-    return _UNSAFE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
 def _iso(moment: datetime) -> str:
