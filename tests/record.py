@@ -76,6 +76,7 @@ COMMANDS: Final = """
     schema show own
     token create reader --scope read => token
     token ls
+    token s3
     token rotate {token}
     auth explain x GET /v1/stores --storage {storage}
     space set default --bytes 1GiB
