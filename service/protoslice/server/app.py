@@ -122,7 +122,7 @@ class Application(FastAPI):
             "type": "http", "method": "GET" if method == "HEAD" else method, "path": unquote(path), "headers": [],
             "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "scheme": "http",
         }  # fmt: skip
-        s3.enter_s3(scope, self.services)
+        s3.enter_s3(scope, {}, self.services)
         place = resolve_space(scope)
         scope = dict(hub.spelled(scope))
         for row, route in routes_of(self.router.routes):
@@ -162,10 +162,10 @@ class _Front:
         if scope["type"] != "http":
             await self._framework(scope, receive, send)
             return
-        if not s3.enter_s3(scope, scope["app"].services):
-            self._policy.check(scope["method"], read_fields(scope), scope["http_version"])
-        resolve_space(scope)
         fields = read_fields(scope)
+        if not s3.enter_s3(scope, fields, scope["app"].services):
+            self._policy.check(scope["method"], fields, scope["http_version"])
+        resolve_space(scope)
         match, child = self._views.matches(scope)
         if match is Match.FULL:
             scope.update(child)

@@ -250,7 +250,7 @@ def check_folders(folder: Path, paths: Iterable[str]) -> None:
 def _check_repository(place: Path, added: set[str]) -> None:
     """Raise `Conflict` if one of the entries `added` to a folder is that of version control, or makes it a repository.
 
-    The disk decides which names are one, beside their spelling.
+    Besides their spelling, the disk decides which names are one.
     """
     control = [place / name for name in CONTROL_FOLDERS if os.path.lexists(place / name)]
     for name in added if control else ():

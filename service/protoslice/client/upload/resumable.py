@@ -70,7 +70,7 @@ class _Block:
 class _FileReader:
     """Reads a file once, in a thread, for its digest and for sending.
 
-    The digest covers the file on the disk from its first byte, whatever an earlier process sent.
+    The digest covers the file on the disk from its first byte, regardless of what an earlier process sent.
     """
 
     def __init__(self, item: UploadFile) -> None:

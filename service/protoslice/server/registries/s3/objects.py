@@ -31,7 +31,7 @@ _WEIGHTS: Final = (
     ".bin", ".data", ".ckpt", ".gguf", ".h5", ".index", ".keras", ".onnx", ".pb", ".pt", ".pth", ".safetensors",
 )  # fmt: skip
 _VISITED: Final = 400
-"""Names that a page of a listing visits at most."""
+"""Names whose files a page lists, at most."""
 _TOGETHER: Final = 16
 _SKIPPED: Final = 100
 """Names below one common prefix that are read one after another."""
@@ -65,7 +65,7 @@ class Page:
         """The key or common prefix behind which the next page begins; None at the end."""
         self.last = after
         self.visited = 0
-        """Names that were looked at."""
+        """Names whose files were listed."""
 
     def add(self, key: str, entry: Entry | None, most: int) -> bool:
         """Add a key, or a common prefix, unless it has been listed; return False if the page is full."""
@@ -170,7 +170,7 @@ class Bucket:
             for named in chunk:
                 for found in await self._keys(named, manifests.get(named.store), prefix, delimiter, page.last):
                     yield found
-            page.visited += len(chunk)
+            page.visited += len(chunk) if manifests else 0
             if page.visited >= _VISITED:
                 page.next = max(page.last, chunk[-1].prefix + LAST)
                 return

@@ -11,7 +11,7 @@ from starlette.types import Scope
 
 from protoslice.server.auth.signatures import SIGNATURE
 from protoslice.server.context import context_of
-from protoslice.server.http.headers import HeaderMap, read_fields
+from protoslice.server.http.headers import HeaderMap
 from protoslice.server.registries.s3.errors import S3Error, render_s3
 from protoslice.server.registries.s3.signatures import signature_of
 from protoslice.server.services import ServerState
@@ -40,18 +40,20 @@ class S3Request:
         return f"/{self.bucket}/{self.key}" if self.bucket else "/"
 
 
-def enter_s3(scope: Scope, state: ServerState) -> bool:
+def enter_s3(scope: Scope, fields: HeaderMap, state: ServerState) -> bool:
     """Prepare a request for the routes of S3, if it is one; return True if its host is the domain of S3.
 
     The route finds `S3Request` at `s3` in the scope, and the authenticator the signature. Raise `S3Error` for a request
     that no bucket answers.
     """
-    settings, fields = state.settings, read_fields(scope)
+    settings = state.settings
+    domain, raw = settings.s3_domain, scope.get("raw_path") or scope["path"].encode()
+    by_path = _PATH.match(raw) is not None
+    if not domain and not by_path:  # most requests, which this must not cost anything
+        return False
     hosts = _hosts(scope, fields, state)
-    domain = settings.s3_domain
     virtual = next((found for host in hosts if (found := _bucket_of(host, domain)) is not None), None)
-    raw: bytes = scope.get("raw_path") or scope["path"].encode()
-    if virtual is None and not _PATH.match(raw):
+    if virtual is None and not by_path:
         return False
     request = scope["s3"] = S3Request(scope["method"], raw, settings.s3_region)
     context_of(scope).render = lambda error, failure: render_s3(scope, error, failure)
