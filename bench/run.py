@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.timing import Row
 
-from bench import bucket, client, distance, endurance, engine, files, service, streams, tensors, workers
+from bench import bucket, client, distance, endurance, engine, files, listing, service, streams, tensors, workers
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, tuple[Callable[[Path, float], Iterator[Row]], ...]] = {
@@ -41,6 +41,7 @@ SUBJECTS: dict[str, tuple[Callable[[Path, float], Iterator[Row]], ...]] = {
     "workers": (workers.workers,),
     "distance": (distance.distance,),
     "endurance": (endurance.endurance,),
+    "listing": (listing.listing,),
 }
 
 

@@ -26,6 +26,7 @@ ROWS = {
     "workers": 3,
     "distance": 82,
     "endurance": 1,
+    "listing": 26,
 }
 PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",)}
 """Programs that a service is measured with; a benchmark names those that are missing."""

@@ -42,17 +42,24 @@ class Counting(InterceptedStorage):
         return await call()
 
 
-async def seed(database: Database, count: int, like: Manifest | None = None, *, first: int = 0) -> None:
-    """Insert stores with a tag each, numbered from `first`.
+async def seed(
+    database: Database,
+    count: int,
+    like: Manifest | None = None,
+    *,
+    first: int = 0,
+    tag: Callable[[int], str] = "t{}".format,
+) -> None:
+    """Insert stores, numbered from `first`, with a tag each.
 
     They are copies of the store `like`, whose manifest holds its files, or else stores that are never opened.
     """
     for begin in range(first, first + count, _BATCH):
         numbers = range(begin, min(begin + _BATCH, first + count))
-        await database.write(lambda tx: _insert(tx, numbers, like or _CLOSED))  # noqa: B023 - it is awaited at once
+        await database.write(lambda tx: _insert(tx, numbers, like or _CLOSED, tag))  # noqa: B023 - it is awaited at once
 
 
-def _insert(tx: Transaction, numbers: range, like: Manifest) -> None:
+def _insert(tx: Transaction, numbers: range, like: Manifest, tag: Callable[[int], str]) -> None:
     ensure_repository(tx, DEFAULT_SPACE, "stores", "", 0)
     size = sum(file.size for file in like.files)
     manifests = [
@@ -84,7 +91,7 @@ def _insert(tx: Transaction, numbers: range, like: Manifest) -> None:
         [
             {
                 "space": DEFAULT_SPACE,
-                "name": f"t{number}",
+                "name": tag(number),
                 "store": seeded_id(number),
                 "version": secrets.token_bytes(16),
                 "now": tx.now,
@@ -96,7 +103,7 @@ def _insert(tx: Transaction, numbers: range, like: Manifest) -> None:
 
 
 def seeded_id(number: int) -> str:
-    """Id of the store with that number; its tag is `t` and the number."""
+    """Return the id of the store with that number."""
     return f"{number * 0x9E3779B97F4A7C15 % (1 << 64):016x}{number:048x}"
 
 

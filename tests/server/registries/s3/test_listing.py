@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator, Sequence
 from random import Random
 
 import pytest
+from tests.support.catalogues import catalogue_of
+from tests.support.seeded import Counting, seed
 from tests.support.stores import onnx, open_stores
 
 from protoslice.catalog import open_database
@@ -110,3 +112,29 @@ async def test_every_page_is_a_cut_of_the_sorted_keys(
                 break
             at = page.next
         assert found == expected, (prefix, after, delimiter)
+
+
+async def test_ten_thousand_drawn_keys_are_listed_as_sorted(stores: Stores) -> None:
+    keys, found, after = await fill(stores, Random(10), 1400), list[str](), ""
+    assert len(keys) > 10_000
+    for _ in range(len(keys)):
+        page = await Bucket(stores).list("", after, "", 1000)
+        found += [entry.key for entry in page.entries]
+        if page.next is None:
+            break
+        after = page.next
+    assert found == keys
+
+
+async def test_page_reads_the_manifests_of_many_stores_at_once_and_no_object() -> None:
+    storage = Counting(MemoryStorage())
+    database = catalogue_of(storage)
+    await seed(database, 300)
+    stores = await open_stores(storage)
+    storage.calls.clear()
+    database.count_anew()
+    page = await Bucket(stores).list("tags/", "", "", 1000)
+    assert len(page.entries) == 300
+    assert database.transactions["read"] < 30
+    assert not storage.calls
+    await stores.close()

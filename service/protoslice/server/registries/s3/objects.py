@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 
 from protoslice.catalog.manifest import Manifest
 from protoslice.catalog.syntax import is_id
-from protoslice.concurrency.gather import map_concurrently
 from protoslice.database.transactions import LAST
 from protoslice.errors import InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import File
@@ -204,14 +203,7 @@ class Bucket:
     async def _manifests(self, names: Sequence[NamedStore], prefix: str, delimiter: str) -> Mapping[str, Manifest]:
         """Return the manifests of those names whose files are listed."""
         wanted = {each.store for each in names if _common(each.prefix, prefix, delimiter) is None}
-
-        async def manifest(store: str) -> tuple[str, Manifest] | None:
-            with suppress(NotFound):
-                return store, await self._stores.manifests.get(store)
-            return None
-
-        found = await map_concurrently(manifest, sorted(wanted))
-        return dict(each for each in found if each is not None)
+        return await self._stores.manifests.among(wanted)
 
     async def _keys(
         self, named: NamedStore, manifest: Manifest | None, prefix: str, delimiter: str, after: str

@@ -1,0 +1,149 @@
+"""Benchmark of listings of S3 in a space of a million names, each of a store of ten files, on either database.
+
+Every row is the 99th percentile of pages of 1 000 keys or common prefixes, read over one connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
+from pathlib import Path
+from random import Random
+from typing import Final
+from urllib.parse import urlencode
+
+from bench.timing import Row
+from tests.support.postgres import running_postgres
+from tests.support.seeded import seed
+from tests.support.serve import ServiceProcess, service_process
+from tests.support.stores import opened
+
+from protoslice.catalog.manifest import Manifest
+from protoslice.database import connect, upgrade
+from protoslice.storage import MemoryStorage
+from protoslice.stores import IngestRequest
+
+NAMES: Final = 1_000_000
+PAGES: Final = 200
+"""Pages of each row, after some that do not count."""
+_WARMING: Final = 10
+_MILLISECONDS: Final = 75
+_KEYS: Final = 1000
+_DIGITS: Final = "aAbBzZ09+-._:"
+_FILES: Final = ("config.json", "m.onnx", "vocab.txt", *(f"variables/part-{number}" for number in range(7)))
+_SHAPES: Final = {
+    "keys": ("", ""),
+    "keys of a section": ("tags/", ""),
+    "names, by delimiter /": ("tags/", "/"),
+    "prefixes, by delimiter -": ("tags/", "-"),
+}
+"""Prefix and delimiter of the listings."""
+_CALLS: Final = re.compile(rb"^protoslice_storage_call_seconds_count\{.*\} ([0-9.e+]+)$", re.MULTILINE)
+
+
+def name_of(number: int) -> str:
+    """Return a name of its number: many begin with others, and go on with marks or letters of both cases."""
+    digits = "m"
+    while number:
+        number, digit = divmod(number - 1, len(_DIGITS))
+        digits += _DIGITS[digit]
+    return digits
+
+
+def listing(folder: Path, scale: float) -> Iterator[Row]:
+    """Times of pages, and requests to the storage, of a service over each database."""
+    names, pages = int(NAMES * scale), max(20, int(PAGES * scale))
+    with ExitStack() as stack:
+        postgres = stack.enter_context(running_postgres())
+        urls = {"SQLite": f"sqlite:///{folder}/catalog.sqlite", "PostgreSQL": postgres.new_database()}
+        keys = sorted(f"tags/{name_of(number)}/" for number in range(names))
+        for engine, url in urls.items():
+            asyncio.run(_seed(url, names))
+            settings = {"STORAGE": (folder / engine).as_uri(), "DATABASE": url, "LOG_LEVEL": "error"}
+            with service_process(settings={f"PROTOSLICE_{name}": value for name, value in settings.items()}) as service:
+                yield from _rows(service, engine, keys, pages)
+
+
+async def _seed(url: str, names: int) -> None:
+    like = await _like()
+    database = connect(url, "memory://")
+    try:
+        await upgrade(database)
+        await seed(database, names, like, tag=name_of)
+    finally:
+        await database.close()
+
+
+async def _like() -> Manifest:
+    """Return the manifest of a store of ten files."""
+    async with opened(MemoryStorage()) as stores, await stores.ingest(IngestRequest()) as ingest:
+        for path in _FILES:
+            writer = await ingest.file(path)
+            await writer.write(path.encode())
+            await writer.close()
+        return await stores.manifests.get((await ingest.commit()).store.id)
+
+
+def _rows(service: ServiceProcess, engine: str, keys: Sequence[str], pages: int) -> Iterator[Row]:
+    with closing(HTTPConnection(service.server.host, service.server.port, timeout=60)) as connection:
+        before = _objects_read(connection)
+        for what, (prefix, delimiter) in _SHAPES.items():
+            left = _KEYS if delimiter else _KEYS // len(_FILES)
+            for place, (low, high) in {"first": (0, 0), "middle": (0.3, 0.7), "last": (1, 1)}.items():
+                afters = [_after(keys, low, high, left, random) for random in map(Random, range(pages + _WARMING))]
+                targets = [_target(prefix, delimiter, after) for after in afters]
+                yield _row(service, connection, f"{engine}, {what}, {place} page", pages, targets)
+        requests = _objects_read(connection) - before
+    yield Row(f"{engine}, objects read from the storage", f"{requests:g}", "0", requests, 0, False)
+
+
+def _after(keys: Sequence[str], low: float, high: float, left: int, random: Random) -> str:
+    """Return a key between two shares of all, behind which a page begins; at least `left` names follow it."""
+    number = int(random.uniform(low, high) * len(keys))
+    return "" if number == 0 else keys[max(0, min(number, len(keys) - left))]
+
+
+def _target(prefix: str, delimiter: str, after: str) -> str:
+    asked = {"list-type": "2", "prefix": prefix, "delimiter": delimiter, "start-after": after}
+    return f"/s3/default?{urlencode({name: value for name, value in asked.items() if value})}"
+
+
+def _row(service: ServiceProcess, connection: HTTPConnection, what: str, pages: int, targets: Sequence[str]) -> Row:
+    times, found = list[float](), 0
+    for target in targets[:_WARMING]:
+        _read(connection, target)
+    used = _processor_seconds(service)
+    for target in targets[_WARMING:]:
+        begun = time.perf_counter()
+        body = _read(connection, target)
+        times.append(time.perf_counter() - begun)
+        found = max(found, body.count(b"<Contents>") + body.count(b"<CommonPrefixes>"))
+    used = (_processor_seconds(service) - used) * 1000 / pages
+    times.sort()
+    last, median = times[int(pages * 0.99)] * 1000, times[pages // 2] * 1000
+    told = f"median {median:.1f} ms, {used:.1f} ms of processor; {found} items"
+    return Row(f"{what}: p99, ms", f"{last:.1f} ms", told, last, _MILLISECONDS, False)
+
+
+def _read(connection: HTTPConnection, target: str) -> bytes:
+    connection.request("GET", target)
+    answer = connection.getresponse()
+    body = answer.read()
+    if answer.status != 200:
+        raise SystemExit(f"GET {target} failed: {answer.status} {body[:500]!r}")
+    return body
+
+
+def _objects_read(connection: HTTPConnection) -> float:
+    """Return the number of objects read from the storage so far."""
+    return sum(map(float, _CALLS.findall(_read(connection, "/metrics"))))
+
+
+def _processor_seconds(service: ServiceProcess) -> float:
+    fields = Path(f"/proc/{service.running.pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
