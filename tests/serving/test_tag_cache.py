@@ -10,12 +10,14 @@ from typing import TypeVar
 import pytest
 from tests.support.catalogues import InlineDatabase, catalogue_of
 from tests.support.interrupted import InterceptedDatabase
+from tests.support.seeded import seed, seeded_id
 from tests.support.stores import onnx, opened, some, upload
 
 from protoslice.catalog import tags
 from protoslice.database import Database
 from protoslice.errors import LimitExceeded, NotFound
 from protoslice.serving import StoreOptions
+from protoslice.serving.shared import READ_TAG_BYTES
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest, Stores
 
@@ -69,6 +71,23 @@ async def test_own_changes_are_seen_at_once() -> None:
         await stores.delete(two)
         with pytest.raises(NotFound):
             await stores.view("a")
+
+
+async def test_tags_that_were_read_have_a_bound_of_their_own() -> None:
+    async with two_stores() as (stores, catalogue, *_):
+        await seed(catalogue, 6000)
+        shared = stores.shared
+        await stores.view("a")
+        results = len(shared.results)
+        for number in range(6000):
+            assert await stores.tags.store(f"t{number}") == seeded_id(number)
+        assert len(shared.results) == results
+        assert shared.read_tags.weight <= READ_TAG_BYTES
+        catalogue.transactions.clear()
+        await stores.tags.store("t5999")
+        assert catalogue.transactions == {}
+        await stores.tags.store("t0")
+        assert catalogue.transactions != {}, "it was read first, and is not kept"
 
 
 class Overtaken(InterceptedDatabase):

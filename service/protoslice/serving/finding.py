@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Final, TypeAlias
 
 from protoslice.catalog.manifest import Manifest, ObjectLocation
 from protoslice.catalog.paging import PAGE_BYTES, PageBudget, ResultPage
@@ -22,7 +22,7 @@ from protoslice.catalog.stores import ListedStore, StoreRow, StoreTable
 from protoslice.catalog.syntax import is_tag_prefix
 from protoslice.catalog.tags import StoredTag, TagTable
 from protoslice.concurrency.executor import Worker
-from protoslice.concurrency.results import LruCache, Results
+from protoslice.concurrency.results import LruCache
 from protoslice.database import Database
 from protoslice.database.transactions import time_of
 from protoslice.errors import DatabaseUnavailable, IntegrityError, InvalidInput, NotFound
@@ -30,6 +30,11 @@ from protoslice.facts import PiecePlace, Removed, Store
 
 STALE_SECONDS: Final = 60.0
 """Seconds for which what was read is believed while the database does not answer."""
+_TAG: Final = 400
+"""Bytes of memory of a cached tag in addition to its name, about."""
+
+ReadTags: TypeAlias = LruCache[tuple[str, str], tuple[str, float]]
+"""Stores that tags pointed at, and when they were read, by space and name."""
 
 
 class TagCache(TagTable):
@@ -38,16 +43,16 @@ class TagCache(TagTable):
     Changes made by this process are seen at once; those of others when the seconds are over.
     """
 
-    def __init__(self, database: Database, usage: Usage, results: Results, *, trust_seconds: float = 0) -> None:
+    def __init__(self, database: Database, usage: Usage, read: ReadTags, *, trust_seconds: float = 0) -> None:
         super().__init__(database, usage)
         self._trust_seconds = trust_seconds
-        self._results = results
+        self._read = read
         self._changes = 0
 
     async def store(self, name: str) -> str:
         """Return the id of the store that a tag points at, or did a moment ago; raise `NotFound` without such a tag."""
         time = asyncio.get_running_loop().time
-        known: tuple[str, float] | None = self._results.find(self._key(name))
+        known = self._read.get((self._space, name))
         if known is not None and time() - known[1] < self._trust_seconds:
             return known[0]
         begun, changes = time(), self._changes
@@ -58,7 +63,7 @@ class TagCache(TagTable):
                 raise
             return known[0]
         if changes == self._changes:  # a read that a change overtook may have found the tag as it was before
-            self._results.put(self._key(name), (store_id, begun), len(name))
+            self._read.put((self._space, name), (store_id, begun), _TAG + len(name))
         return store_id
 
     async def version_before(self, name: str) -> str | None:
@@ -92,11 +97,7 @@ class TagCache(TagTable):
         """Forget where tags point, which this process has changed, perhaps with a store."""
         self._changes += 1
         for name in names:
-            self._results.drop(self._key(name)[0])
-
-    def _key(self, name: str) -> tuple[tuple[str, str, str], str]:
-        """Return the key of a tag, which is the owner of its result."""
-        return ("tag", self._space, name), "store"
+            self._read.drop((self._space, name))
 
 
 LEAST_FOUND: Final = 1 << 20

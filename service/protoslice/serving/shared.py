@@ -19,7 +19,7 @@ from protoslice.catalog.stores import StoreTable
 from protoslice.catalog.syntax import is_id, is_id_prefix
 from protoslice.concurrency.executor import Worker
 from protoslice.concurrency.gather import both
-from protoslice.concurrency.results import Results
+from protoslice.concurrency.results import LruCache, Results
 from protoslice.concurrency.shares import Shares
 from protoslice.database import Database
 from protoslice.errors import (
@@ -32,7 +32,7 @@ from protoslice.errors import (
     StorageUnavailable,
 )
 from protoslice.serving.cache import BlockCache
-from protoslice.serving.finding import FilesByDigest, Manifests, StorePages, TagCache
+from protoslice.serving.finding import FilesByDigest, Manifests, ReadTags, StorePages, TagCache
 from protoslice.serving.joined import open_file_objects
 from protoslice.serving.opened import OpenStore, OpenStores, open_root, records_of
 from protoslice.serving.schemas import Schemas
@@ -105,6 +105,9 @@ class _Source(InterceptedStorage):
 
 READY_SECONDS = 2
 """Seconds in which a storage that is ready answers."""
+READ_TAG_BYTES: Final = 2 << 20
+"""Bytes of tags that were read lately, about: they are believed for a minute at most."""
+_READ_TAGS: Final = 1 << 20
 _PASSES: Final = 8
 _PASSES_OF_CLIENT: Final = 4
 _LEAST_FREE: Final = 128 << 20
@@ -128,7 +131,9 @@ class Shared:
         self.cache: BlockCache | None = BlockCache(options.cache) if is_remote else None
         """Cache of remote objects; None where objects are local files."""
         self.results = Results(options.open_stores_bytes)
-        """Opened stores, what was computed of them, and tags that were read lately."""
+        """Opened stores, and what was computed of them."""
+        self.read_tags: ReadTags = LruCache(most=_READ_TAGS, room=READ_TAG_BYTES)
+        """Tags that were read lately. Among the results, those of a large catalogue would all be kept."""
         self.open_stores = OpenStores(self.worker, options, self.results)
         self.passes = Shares(_PASSES, _PASSES_OF_CLIENT, "record streams being searched by key")
         """Bound on passes over streams of all stores; each reads a whole stream, and holds at most 64 MiB."""
@@ -188,7 +193,7 @@ class Space:
         """Quota of the space, and what is left of it."""
         usage = self.quotas.usage
         self.table = StoreTable(database, usage)
-        self.tags = TagCache(database, usage, shared.results, trust_seconds=options.trust_seconds)
+        self.tags = TagCache(database, usage, shared.read_tags, trust_seconds=options.trust_seconds)
         self.schemas = Schemas(database, space, shared.results, worker)
         self.manifests = Manifests(self.table, worker)
         self.pages = StorePages(self.table, self.manifests)
