@@ -15,7 +15,7 @@ import pytest
 from protoslice import _core
 from protoslice.errors import StorageUnavailable
 from protoslice.serving import cache, disk_cache
-from protoslice.serving.cache import BlockCache, CacheOptions
+from protoslice.serving.cache import BlockCache, CacheOptions, MemoryBlocks
 from protoslice.storage import Span
 
 BLOCK = 64 << 10
@@ -351,9 +351,18 @@ def test_memory_keeps_within_its_room() -> None:
         for start in range(0, 100 * BLOCK, BLOCK):
             await blocks.fetch([(start, start + BLOCK)], origin.fetch)
         there = [start for start in range(0, 100 * BLOCK, BLOCK) if blocks.read_now(start, start + BLOCK)]
-        assert there == [98 * BLOCK, 99 * BLOCK], "a fifth of ten blocks: these were read once"
+        assert there == [98 * BLOCK, 99 * BLOCK], "a fifth of eleven blocks: these were read once"
 
-    cached(CacheOptions(memory_bytes=10 * BLOCK), work)
+    cached(CacheOptions(memory_bytes=11 * BLOCK), work)
+
+
+def test_memory_counts_what_small_blocks_take_beside_their_data() -> None:
+    blocks = MemoryBlocks(100_000)
+    for number in range(1000):
+        blocks.write(f"small-{number}", 0, memoryview(DATA[:10]))
+    kept = [number for number in range(1000) if blocks.read_now(f"small-{number}", 0, 10)]
+    assert kept == [*range(1000 - len(kept), 1000)]
+    assert 10 < len(kept) < 100, "each takes some hundred bytes of a fifth of the room"
 
 
 def test_memory_keeps_the_beginning_of_a_scan_and_what_others_read() -> None:

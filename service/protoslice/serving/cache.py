@@ -30,7 +30,7 @@ _MOST: Final = 1 << 20
 _RECORD: Final = -1
 """Offset of a record, in place of that of a block."""
 _ENTRY: Final = 400
-"""Bytes that an entry takes in addition to its data, about; some records take fewer."""
+"""Bytes that an entry takes in addition to its data, about."""
 
 
 class MemoryBlocks:
@@ -63,7 +63,7 @@ class MemoryBlocks:
             key, block = (name, start + at), bytes(data[at : at + _BLOCK])
             with self._lock:
                 if self._again.get(key) is None and self._once.get(key) is None:
-                    self._once.put(key, (block, time.monotonic()), len(block))
+                    self._once.put(key, (block, time.monotonic()), len(block) + _ENTRY)
 
     def read_record(self, name: str) -> bytes | None:
         """The record called `name`, or None when it is not there."""
@@ -83,7 +83,7 @@ class MemoryBlocks:
         block, since = once
         if time.monotonic() - since >= AGAIN_SECONDS:
             self._once.drop(key)
-            self._again.put(key, block, len(block))
+            self._again.put(key, block, len(block) + _ENTRY)
         return block
 
 
