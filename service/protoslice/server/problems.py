@@ -246,6 +246,11 @@ class HttpProblem(HTTPException):
         self.members = members
 
 
+def no_view(view: str) -> str:
+    """Return the message for a view that no store has."""
+    return f"No view {view[:200]!r}: use one such as chunks/0, tensors/NAME or files/PATH"
+
+
 def problem_of_error(error: errors.ProtosliceError) -> HttpProblem:
     """Problem for an error of the library; a 5xx hides the error's message, which may hold secrets.
 

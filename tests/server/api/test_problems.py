@@ -88,6 +88,11 @@ def test_failures_over_the_wire(client: httpx.Client, method: str, path: str, ex
     assert_problem(answer.status_code, answer.headers, answer.content, expected=expected, slug=slug)
 
 
+def test_a_view_that_no_store_has_is_named(client: httpx.Client) -> None:
+    assert client.get("/v1/stores/nobody/nothing/x").json()["detail"].startswith("No view 'nothing/x': use one such as")
+    assert client.get("/v1/stores/").json()["detail"] == client.get("/nowhere").json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("path", "allowed"),
     [

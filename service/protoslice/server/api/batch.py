@@ -24,6 +24,7 @@ from protoslice.server.http.headers import Headers, header_lines, read_fields
 from protoslice.server.http.negotiation import FORMS
 from protoslice.server.http.planner import ResponsePlanner, ResponsePolicy
 from protoslice.server.http.responses import send_representation
+from protoslice.server.problems import no_view
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import SERVICES, Services
 from protoslice.serving import OpenStore, Representation
@@ -144,7 +145,7 @@ async def _planned(
     path, _, query = part.view.partition("?")
     found = _VIEWS.find(f"/v1/stores/{store.info.id}/{unquote(path)}")
     if found is None:
-        raise NotFound(f"No view {part.view[:200]!r}: use one such as chunks/0, tensors/NAME or files/PATH")
+        raise NotFound(no_view(part.view))
     parsed = found.view.parameters.read(query.encode(), context_of(request.scope).key)
     rope = await found.view.select(*found.view.arguments(store, found.rest, parsed))
     fields = {} if part.range is None else {b"range": part.range}

@@ -22,6 +22,7 @@ from protoslice.server.problems import (
     INVALID,
     STATUSES,
     HttpProblem,
+    no_view,
     problem_of_error,
     problem_response,
 )
@@ -88,10 +89,13 @@ async def send_failure(scope: Scope, receive: Receive, send: Send, error: Except
 
 def render_problem(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
     """Return the answer of the API, `application/problem+json`."""
-    unknown = type(error) is HTTPException and error.status_code == HTTPStatus.NOT_FOUND
-    if unknown and scope["path"].removeprefix(scope["root_path"]).startswith("/api/"):
-        # Clients of Hugging Face print this header, and nothing of the body.
-        failure.headers["x-error-message"] = "This call is not supported by this service"
+    if type(error) is HTTPException and error.status_code == HTTPStatus.NOT_FOUND:  # no route has the path
+        asked = scope["path"].removeprefix(scope["root_path"])
+        if asked.startswith("/api/"):
+            # Clients of Hugging Face print this header, and nothing of the body.
+            failure.headers["x-error-message"] = "This call is not supported by this service"
+        elif asked.startswith("/v1/stores/") and (view := asked.split("/", 4)[4:]):
+            failure.detail = no_view(view[0])
     path: bytes = scope.get("raw_path") or scope["path"].encode("ascii", "replace")
     base = public_path(scope)
     instance = base + path.decode("ascii", "replace")[:2048]
