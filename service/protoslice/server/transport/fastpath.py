@@ -8,7 +8,8 @@ a client's requests under way does not concern it: its answers never are, and a 
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Final, NamedTuple
 from weakref import ref
 
@@ -20,9 +21,10 @@ from protoslice.server.auth.signatures import UrlSignature, signed_alone
 from protoslice.server.auth.spaces import space_path
 from protoslice.server.context import RequestContext, given_id
 from protoslice.server.http.headers import HeaderMap, Headers, header_lines, join_fields
-from protoslice.server.http.planner import ResponsePlan, ResponsePlanner
+from protoslice.server.http.planner import ResponsePlan, ResponsePlanner, ResponsePolicy
 from protoslice.server.http.security import OriginPolicy
 from protoslice.server.problems import HttpProblem
+from protoslice.server.registries.s3 import QuickObject, find_object
 from protoslice.server.services import ServerState
 from protoslice.server.telemetry.logs import Recorder
 from protoslice.serving import OpenStore, Representation
@@ -36,49 +38,84 @@ _TARGETS: Final = 4096
 _PLANNED: Final = frozenset(
     {b"accept", b"authorization", b"host", b"range", b"if-range", b"if-match", b"if-none-match"}
     | {b"want-repr-digest", b"x-request-id", b"if-modified-since", b"if-unmodified-since"}
+    | {b"x-amz-date", b"x-amz-content-sha256", b"x-amz-security-token", b"x-amz-checksum-mode"}
 )
-"""Headers that origin policy, authenticator, planner and record read."""
+"""Headers that origin policy, authenticator, signatures of S3, planner and record read."""
 _WITHOUT_EFFECT: Final = frozenset(
     {b"user-agent", b"accept-encoding", b"accept-language", b"cache-control", b"pragma", b"referer", b"connection"}
     | {b"forwarded", b"x-forwarded-for", b"x-forwarded-proto"}  # the client's address is for the log alone
+    | {b"amz-sdk-invocation-id", b"amz-sdk-request"}
 )
 _KNOWN: Final = _PLANNED | _WITHOUT_EFFECT
 
 
+MakeHead = Callable[[ResponsePlan, HeaderMap, RequestContext], bytes]
+"""Makes the lines of the headers of an answer."""
+
+
 class _Prepared(NamedTuple):
-    """A view of an opened store, as long as no more is known of the store."""
+    """What a target names in an opened store, as long as no more is known of the store."""
 
     facts: int
-    store: str
     representation: Representation
     planner: ResponsePlanner
+    head: MakeHead
 
 
-class _Target:
-    """What a target asks for, and the plan of its view."""
+class _View:
+    """A view of a store; `QuickObject` is the same for an object of S3."""
 
-    __slots__ = ("_opened", "_prepared", "found", "path", "signable", "signature", "space")
+    any_host: Final = False
 
     def __init__(self, path: str, space: str, found: FoundView, signature: UrlSignature | None) -> None:
         self.path = path
         self.space = space
-        self.found = found
-        self.signature = signature
-        self.signable = found.view.rule.signed
+        self.route = found.view.path
+        self.ref = found.ref
+        self._found = found
+        self._signature = signature
+
+    def take_signature(self, fields: HeaderMap) -> UrlSignature | None:
+        return self._signature
+
+    def accepts(self, fields: HeaderMap, representation: Representation) -> bool:
+        return rendered_form(self._found.view, fields, representation) is None
+
+    def select(self, store: OpenStore) -> Representation | None:
+        select = self._found.view.select_sync
+        return None if select is None else select(store, self._found.rest)
+
+    def policy(self, representation: Representation, services: ServerState) -> ResponsePolicy:
+        return self._found.policy(representation.versioned, None, services)
+
+    def head(self, store: OpenStore, representation: Representation) -> MakeHead:
+        return _head
+
+
+def _head(plan: ResponsePlan, fields: HeaderMap, context: RequestContext) -> bytes:
+    return plan.common_headers.lines + header_lines(plan.headers)
+
+
+class _Target:
+    """What a target asks for, and the plan of it."""
+
+    __slots__ = ("_opened", "_prepared", "source")
+
+    def __init__(self, source: _View | QuickObject) -> None:
+        self.source = source
         self._opened: ref[OpenStore] | None = None
         self._prepared: _Prepared | None = None
 
     def prepared(self, store: OpenStore, services: ServerState) -> _Prepared | None:
-        """Return the plan of the view of `store`; None for a view that cannot be planned without waiting."""
+        """Return the plan for `store`; None for a view that cannot be planned without waiting."""
         facts, known = digests_known(store), self._prepared
         if known is not None and known.facts == facts and self._opened is not None and self._opened() is store:
             return known
-        found = self.found
-        if found.view.select_sync is None:
+        representation = self.source.select(store)
+        if representation is None:
             return None
-        representation = found.view.select_sync(store, found.rest)
-        planner = ResponsePlanner(representation, found.policy(representation.versioned, None, services))
-        self._prepared = _Prepared(facts, store.info.id, representation, planner)
+        planner = ResponsePlanner(representation, self.source.policy(representation, services))
+        self._prepared = _Prepared(facts, representation, planner, self.source.head(store, representation))
         self._opened = ref(store, self._forget)  # the representation holds files open, so it goes with its store
         return self._prepared
 
@@ -91,7 +128,8 @@ class FastPath:
     """Answers requests without waiting, where that can be."""
 
     def __init__(self, router: ViewRoutes, policy: OriginPolicy, recorder: Recorder, services: ServerState) -> None:
-        self._find = lru_cache(maxsize=_TARGETS)(lambda target: _find(router, target))
+        find = partial(_find, router, services)
+        self._find = lru_cache(maxsize=_TARGETS)(find)
         self._policy = policy
         self._recorder = recorder
         self._services = services
@@ -106,15 +144,20 @@ class FastPath:
         context = RequestContext(given_id(headers) if b"x-request-id" in fields else None, method="GET")
         context.client = self._services.clients.address(client, headers)
         try:
-            self._policy.check("GET", fields, "1.1")
-            wanted = self._find(target)
-            if wanted is None or not self._lets_in(wanted, fields, context):
+            # The host counts where it may name a bucket.
+            wanted = self._find(target, fields.get(b"host", "") if self._services.settings.s3_domain else "")
+            if wanted is None:
+                return None
+            source = wanted.source
+            if not source.any_host:
+                self._policy.check("GET", fields, "1.1")
+            if not self._lets_in(source, fields, context):
                 return None
             spaces = self._services.spaces
-            stores = None if spaces is None else spaces.opened(wanted.space)
-            store = stores.view_if_open(wanted.found.ref) if stores is not None else None
+            stores = None if spaces is None else spaces.opened(source.space)
+            store = stores.view_if_open(source.ref) if stores is not None else None
             view = wanted.prepared(store, self._services) if store is not None else None
-            if view is None or rendered_form(wanted.found.view, fields, view.representation) is not None:
+            if store is None or view is None or not source.accepts(fields, view.representation):
                 return None
             plan = view.planner.plan("GET", fields)
             body = _cached_body(view.representation, plan)
@@ -122,30 +165,31 @@ class FastPath:
             return None  # the ordinary way fails likewise, and answers failures
         if body is None:
             return None
-        context.path, context.route, context.store = wanted.path, wanted.found.view.path, view.store
+        context.path, context.route, context.store = source.path, source.route, store.info.id
         context.status, context.bytes_out = plan.status, plan.length
         self._recorder.record(context)
         if defaults is not self._defaults:
             self._defaults, self._default_lines = defaults, header_lines(defaults)
-        head = (STATUS_LINE[plan.status], self._default_lines, plan.common_headers.lines, header_lines(plan.headers))
+        head = (STATUS_LINE[plan.status], self._default_lines, view.head(plan, fields, context))
         return b"".join((*head, b"x-request-id: ", context.id, b"\r\n\r\n", body))
 
-    def _lets_in(self, wanted: _Target, fields: HeaderMap, context: RequestContext) -> bool:
+    def _lets_in(self, source: _View | QuickObject, fields: HeaderMap, context: RequestContext) -> bool:
         """Return True in an open service, and for a token, or the signature of one, that may read in the space."""
-        authenticator = self._services.authenticator
+        authenticator, signature = self._services.authenticator, source.take_signature(fields)
         if not authenticator.closed:
-            return wanted.signature is None
-        if wanted.signature is not None and not wanted.signable:
-            return False
-        context.auth = authenticator.cached_reader(fields.get(b"authorization"), wanted.signature, wanted.space)
+            return signature is None
+        context.auth = authenticator.cached_reader(fields.get(b"authorization"), signature, source.space)
         return context.auth is not None
 
 
-def _find(router: ViewRoutes, target: bytes) -> _Target | None:
-    """Return what a target asks for: a path of a view without anything to decode, maybe signed; None for any other.
+def _find(router: ViewRoutes, services: ServerState, target: bytes, host: str) -> _Target | None:
+    """Return what a target asks for: a view by a path without anything to decode, or an object; None for any other.
 
     A signature is taken off, since it does not belong into the log.
     """
+    quick = find_object(target, host, services)
+    if quick is not None:
+        return _Target(quick)
     signature = None
     if b"?" in target:
         signed = signed_alone(target)
@@ -157,7 +201,9 @@ def _find(router: ViewRoutes, target: bytes) -> _Target | None:
     path = target.decode("ascii")
     place = space_path(path)
     found = router.find(place.path)
-    return None if found is None else _Target(path, place.space, found, signature)
+    if found is None or (signature is not None and not found.view.rule.signed):
+        return None
+    return _Target(_View(path, place.space, found, signature))
 
 
 def _cached_body(rope: Representation, plan: ResponsePlan) -> bytes | memoryview | None:

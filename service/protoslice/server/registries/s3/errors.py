@@ -12,42 +12,22 @@ from starlette.types import Scope
 
 from protoslice.server.auth.signatures import SIGNATURE
 from protoslice.server.context import context_of, request_id_of
+from protoslice.server.http.headers import Headers
 from protoslice.server.problems import FORBIDDEN, INVALID, NOT_FOUND, PRECONDITION, RANGE, UNSUPPORTED, HttpProblem
 
-_STATUSES: Final[Mapping[str, int]] = {
-    "AccessDenied": 403,
-    "AuthorizationHeaderMalformed": 400,
-    "AuthorizationQueryParametersError": 400,
-    "ExpiredToken": 400,
-    "InternalError": 500,
-    "InvalidAccessKeyId": 403,
-    "InvalidArgument": 400,
-    "InvalidRange": 416,
-    "InvalidRequest": 400,
-    "InvalidURI": 400,
-    "MethodNotAllowed": 405,
-    "NoSuchBucket": 404,
-    "NoSuchKey": 404,
-    "NoSuchVersion": 404,
-    "NotImplemented": 501,
-    "PreconditionFailed": 412,
-    "RequestTimeTooSkewed": 403,
-    "SignatureDoesNotMatch": 403,
-    "SlowDown": 503,
-    "XAmzContentSHA256Mismatch": 400,
-    # Reads of a configuration that the bucket does not have.
-    "NoSuchBucketPolicy": 404,
-    "NoSuchCORSConfiguration": 404,
-    "NoSuchLifecycleConfiguration": 404,
-    "NoSuchPublicAccessBlockConfiguration": 404,
-    "NoSuchTagSet": 404,
-    "NoSuchWebsiteConfiguration": 404,
-    "ObjectLockConfigurationNotFoundError": 404,
-    "OwnershipControlsNotFoundError": 404,
-    "ReplicationConfigurationNotFoundError": 404,
-    "ServerSideEncryptionConfigurationNotFoundError": 404,
-}
-"""Status of each code."""
+_CODES: Final = {
+    400: ("AuthorizationHeaderMalformed", "AuthorizationQueryParametersError", "InvalidArgument", "InvalidRequest",
+          "InvalidURI", "XAmzContentSHA256Mismatch"),
+    403: ("AccessDenied", "InvalidAccessKeyId", "RequestTimeTooSkewed", "SignatureDoesNotMatch"),
+    405: ("MethodNotAllowed",),
+    412: ("PreconditionFailed",),
+    416: ("InvalidRange",),
+    500: ("InternalError",),
+    501: ("NotImplemented",),
+    503: ("SlowDown",),
+}  # fmt: skip
+_STATUSES: Final = {code: status for status, codes in _CODES.items() for code in codes}
+"""Status of each code; that of others, which name what does not exist, is 404."""
 _PROBLEMS: Final = {403: FORBIDDEN, 404: NOT_FOUND, 412: PRECONDITION, 416: RANGE, 501: UNSUPPORTED}
 _BY_SLUG: Final[Mapping[str, str]] = {
     "cross-site": "AccessDenied",
@@ -69,8 +49,8 @@ _NOW_AND_THEN: Final = frozenset({408, 429, 503, 507})
 class S3Error(HttpProblem):
     """A failure with a code of S3."""
 
-    def __init__(self, code: str, detail: str, *, headers: Mapping[str, str] | None = None) -> None:
-        super().__init__(_PROBLEMS.get(_STATUSES[code], INVALID), detail, headers=headers)
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(_PROBLEMS.get(_STATUSES.get(code, 404), INVALID), detail)
         self.code = code
 
 
@@ -83,7 +63,7 @@ def render_s3(scope: Scope, error: Exception, failure: HttpProblem) -> Response:
     add_texts(root, **texts)
     headers = {"cache-control": "no-store"}
     headers |= {name: value for name, value in failure.headers.items() if name in {"content-range", "retry-after"}}
-    return xml_response(root, scope, status=_STATUSES[code], headers=headers)
+    return xml_response(root, scope, status=_STATUSES.get(code, 404), headers=headers)
 
 
 def add_texts(parent: Element, **texts: str) -> None:
@@ -97,14 +77,18 @@ def xml_response(
 ) -> Response:
     """Return a document as an answer."""
     body = b'<?xml version="1.0" encoding="UTF-8"?>\n' + tostring(root, encoding="unicode").encode("utf-8", "replace")
-    every = {name.decode(): value.decode() for name, value in amz_headers(scope)}
+    every = {name.decode(): value.decode() for name, value in headers_of(scope)}
     return Response(body, status, {**every, **(headers or {})}, media_type="application/xml")
 
 
-def amz_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+def headers_of(scope: Scope) -> Headers:
     """Return the headers of every answer."""
-    region = scope["s3"].region if "s3" in scope else ""
-    return [(b"x-amz-request-id", context_of(scope).id), (b"x-amz-bucket-region", (region or "us-east-1").encode())]
+    return amz_headers(context_of(scope).id, scope["s3"].region if "s3" in scope else "")
+
+
+def amz_headers(id: bytes, region: str) -> Headers:
+    """Return the headers of every answer, to a request of this id."""
+    return [(b"x-amz-request-id", id), (b"x-amz-bucket-region", (region or "us-east-1").encode())]
 
 
 def _code_of(scope: Scope, failure: HttpProblem) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from functools import cached_property
 from typing import Final, NamedTuple
 
@@ -16,6 +18,7 @@ from protoslice.errors import InvalidInput, NoRoot, NotFound, Unsupported
 from protoslice.facts import File
 from protoslice.formats.onnx_external import WEIGHTS
 from protoslice.repositories import ComputedFile
+from protoslice.server.http.headers import HeaderMap, Headers
 from protoslice.server.registries.s3.names import HUB, OCI, STORES, TAGS, NamedStore, NamesInSpace
 from protoslice.server.registry_names import repositories_of
 from protoslice.serving import OpenStore, Representation
@@ -37,12 +40,25 @@ _SKIPPED: Final = 100
 _ALIGNMENT: Final = 4096
 
 
-class S3Object(NamedTuple):
+@dataclass(frozen=True)
+class S3Object:
     """An object: its bytes, and when its name moved to them."""
 
     representation: Representation
     modified: datetime
     store: str
+
+    @cached_property
+    def _last_modified(self) -> tuple[bytes, bytes]:
+        return b"last-modified", format_datetime(self.modified.astimezone(UTC), usegmt=True).encode()
+
+    def headers(self, planned: Headers, status: int, fields: HeaderMap) -> Headers:
+        """Return the headers of an answer from those that were planned; with a checksum if that is asked for."""
+        kept = [*(each for each in planned if each[0] != b"content-location"), self._last_modified]
+        digest = self.representation.sha256
+        if status == 200 and digest is not None and fields.get(b"x-amz-checksum-mode", "").lower() == "enabled":
+            kept += [(b"x-amz-checksum-sha256", b64encode(digest)), (b"x-amz-checksum-type", b"FULL_OBJECT")]
+        return kept
 
 
 class Entry(NamedTuple):
@@ -82,7 +98,7 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class Place:
     """What a key names."""
 
     section: str
@@ -91,7 +107,7 @@ class _Place:
     path: str
 
     @classmethod
-    def of(cls, key: str) -> _Place:
+    def of(cls, key: str) -> Place:
         """Parse a key; raise `NotFound` unless it may name an object."""
         section = next((each for each in _SECTIONS if key.startswith(each)), None)
         if section is None:
@@ -117,7 +133,7 @@ class Bucket:
 
     async def get(self, key: str) -> S3Object:
         """Return an object; raise `NotFound` if there is none."""
-        place = _Place.of(key)
+        place = Place.of(key)
         if place.section == STORES and not is_id(place.name):
             raise NotFound(f"No store {place.name[:100]!r}: keys have whole ids")
         named = await self._names.find(place.section, place.repository, place.name)
@@ -131,7 +147,7 @@ class Bucket:
         view, _, path = place.path.partition("/")
         return S3Object(await _in_view(opened, f"{view}/", path), named.updated, named.store)
 
-    async def _of_revision(self, place: _Place) -> S3Object:
+    async def _of_revision(self, place: Place) -> S3Object:
         """Return a file of a commit, or of the view of one, which have no name in the catalogue."""
         repository = await repositories_of(self._stores).find(place.repository)
         shown = await repository.shown(place.name)

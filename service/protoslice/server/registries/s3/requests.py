@@ -13,10 +13,9 @@ from protoslice.server.auth.signatures import SIGNATURE
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import HeaderMap
 from protoslice.server.registries.s3.errors import S3Error, render_s3
-from protoslice.server.registries.s3.signatures import signature_of
+from protoslice.server.registries.s3.signatures import S3Signature, SignedRequest, signature_of
 from protoslice.server.services import ServerState
 
-_PATH: Final = re.compile(rb"/s3(?:/|$)")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LONGEST_KEY: Final = 4096
 _HIDDEN: Final = frozenset({b"authorization", b"cookie"})
@@ -26,13 +25,32 @@ _HIDDEN: Final = frozenset({b"authorization", b"cookie"})
 class S3Request:
     """What a request asks for; neither bucket nor key for the list of buckets."""
 
-    method: str
-    raw_path: bytes
+    signed: SignedRequest
     region: str
-    bucket: str = ""
-    key: str = ""
+    bucket: str
+    key: str
+    by_host: bool
+    """True for a request to the domain of S3."""
     admitted: bool = False
     """True once the caller may read in the space of the bucket."""
+
+    @classmethod
+    def of(cls, method: str, raw_path: bytes, query: bytes, virtual: str | None, state: ServerState) -> S3Request:
+        """Parse a request; `virtual` is what its host says (`bucket_of_hosts`).
+
+        Raise `S3Error` for a request that no bucket answers.
+        """
+        try:
+            path = unquote_to_bytes(raw_path if virtual is not None else raw_path[3:]).decode()
+        except UnicodeDecodeError:
+            raise S3Error("InvalidURI", "The key is not UTF-8 text") from None
+        bucket, _, key = (f"{virtual}{path}" if virtual else path[1:]).partition("/")
+        if "\0" in key or len(key) > _LONGEST_KEY:
+            raise S3Error("InvalidURI", f"A key has at most {_LONGEST_KEY} characters, and no NUL")
+        if bucket and not _BUCKET.fullmatch(bucket):
+            raise S3Error("NoSuchBucket" if not state.authenticator.closed else "AccessDenied", "No such bucket")
+        signed = SignedRequest.of(method, raw_path, query, state.settings.public_path)
+        return cls(signed, state.settings.s3_region, bucket, key, virtual is not None)
 
     @property
     def resource(self) -> str:
@@ -46,39 +64,26 @@ def enter_s3(scope: Scope, fields: HeaderMap, state: ServerState) -> bool:
     The route finds `S3Request` at `s3` in the scope, and the authenticator the signature. Raise `S3Error` for a request
     that no bucket answers.
     """
-    settings = state.settings
-    domain, raw = settings.s3_domain, scope.get("raw_path") or scope["path"].encode()
-    by_path = _PATH.match(raw) is not None
-    if not domain and not by_path:  # most requests, which this must not cost anything
+    raw = scope.get("raw_path") or scope["path"].encode()
+    by_path = is_path_of_s3(raw)
+    if not by_path and not state.settings.s3_domain:  # most requests, which this must not cost anything
         return False
-    hosts = _hosts(scope, fields, state)
-    virtual = next((found for host in hosts if (found := _bucket_of(host, domain)) is not None), None)
+    hosts = hosts_of(fields, scope["client"][0] if scope.get("client") else None, state)
+    virtual = bucket_of_hosts(hosts, state)
     if virtual is None and not by_path:
         return False
-    request = scope["s3"] = S3Request(scope["method"], raw, settings.s3_region)
     context_of(scope).render = lambda error, failure: render_s3(scope, error, failure)
     _route(scope, "/s3")
-    rest = raw if virtual is not None else raw[3:]
-    try:
-        path = unquote_to_bytes(rest).decode()
-    except UnicodeDecodeError:
-        raise S3Error("InvalidURI", "The key is not UTF-8 text") from None
-    bucket, _, key = (f"{virtual}{path}" if virtual else path[1:]).partition("/")
-    if "\0" in key or len(key) > _LONGEST_KEY:
-        raise S3Error("InvalidURI", f"A key has at most {_LONGEST_KEY} characters, and no NUL")
-    request.bucket, request.key = bucket, key
-    if bucket:
-        if not _BUCKET.fullmatch(bucket):
-            raise S3Error("NoSuchBucket" if not state.authenticator.closed else "AccessDenied", "No such bucket")
-        _route(scope, f"/spaces/{bucket}/s3/bucket/key" if key else f"/spaces/{bucket}/s3/bucket")
-    reads = scope["method"] in {"GET", "HEAD"}
-    if reads and (fields.get(b"content-length", "0") != "0" or b"transfer-encoding" in fields):
+    request = scope["s3"] = S3Request.of(scope["method"], raw, scope["query_string"], virtual, state)
+    if request.bucket:
+        path = f"/spaces/{request.bucket}/s3/bucket"
+        _route(scope, f"{path}/key" if request.key else path)
+    if request.signed.reads and (fields.get(b"content-length", "0") != "0" or b"transfer-encoding" in fields):
         raise S3Error("InvalidRequest", "GET and HEAD have no body: send the request without one")
-    if state.authenticator.closed:
-        scope[SIGNATURE] = signature_of(scope, region=settings.s3_region, hosts=hosts, prefix=settings.public_path)
-    if scope.get(SIGNATURE) is not None or fields.get(b"authorization", "").startswith("AWS"):
+    signature = scope[SIGNATURE] = take_signature(request, fields, hosts, state)
+    if signature is not None or fields.get(b"authorization", "").startswith("AWS"):
         scope["headers"] = [each for each in scope["headers"] if each[0] not in _HIDDEN]
-    return virtual is not None
+    return request.by_host
 
 
 def _route(scope: Scope, path: str) -> None:
@@ -86,9 +91,21 @@ def _route(scope: Scope, path: str) -> None:
     scope["path"], scope["raw_path"] = path, path.encode()
 
 
-def _hosts(scope: Scope, fields: HeaderMap, state: ServerState) -> list[str]:
+def take_signature(request: S3Request, fields: HeaderMap, hosts: list[str], state: ServerState) -> S3Signature | None:
+    """Return the signature of a request to a closed service, and take its header off; None without one."""
+    found = signature_of(request.signed, fields, hosts, request.region) if state.authenticator.closed else None
+    if found is not None:
+        fields.pop(b"authorization", None)
+    return found
+
+
+def is_path_of_s3(raw_path: bytes) -> bool:
+    """Return True for the path of the service below which buckets are."""
+    return raw_path == b"/s3" or raw_path.startswith(b"/s3/")
+
+
+def hosts_of(fields: HeaderMap, peer: str | None, state: ServerState) -> list[str]:
     """Return the hosts by which the client may have asked: what a trusted proxy says comes first."""
-    peer = scope["client"][0] if scope.get("client") else None
     found = [fields.get(b"host", "")]
     if b"x-forwarded-host" in fields and state.clients.is_proxy(peer):
         found.insert(0, fields[b"x-forwarded-host"].rpartition(",")[2].strip())
@@ -97,11 +114,11 @@ def _hosts(scope: Scope, fields: HeaderMap, state: ServerState) -> list[str]:
     return [*dict.fromkeys(found)]
 
 
-def _bucket_of(host: str, domain: str) -> str | None:
+def bucket_of_hosts(hosts: list[str], state: ServerState) -> str | None:
     """Return the bucket that a host below the domain names, "" for the domain itself; None for other hosts."""
-    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
-    name = name.lower().removesuffix(".")
-    if not domain or not name.endswith(domain):
-        return None
-    bucket = name.removesuffix(domain)
-    return "" if not bucket else bucket[:-1] if bucket.endswith(".") else None
+    for host in hosts if (domain := state.settings.s3_domain) else ():
+        name = (host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host).lower().removesuffix(".")
+        bucket = name.removesuffix(domain)
+        if bucket != name and (not bucket or bucket.endswith(".")):
+            return bucket[:-1]
+    return None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from base64 import b64encode, urlsafe_b64decode, urlsafe_b64encode
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as BadBase64
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from email.utils import format_datetime, parsedate_to_datetime
+from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Annotated, Final
 from urllib.parse import quote
@@ -29,14 +29,13 @@ from protoslice.server.auth.signatures import SIGNATURE
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import HeaderMap, Headers, read_fields
 from protoslice.server.problems import UNAUTHORIZED, HttpProblem
-from protoslice.server.registries.s3.errors import S3Error, add_texts, amz_headers, render_s3, xml_response
-from protoslice.server.registries.s3.objects import Bucket, Page
+from protoslice.server.registries.s3.errors import S3Error, add_texts, headers_of, render_s3, xml_response
+from protoslice.server.registries.s3.objects import Bucket, Page, S3Object
 from protoslice.server.registries.s3.requests import S3Request
-from protoslice.server.registries.s3.signatures import keys_of, parse_query
+from protoslice.server.registries.s3.signatures import keys_of
 from protoslice.server.request.body import BodyLimits
 from protoslice.server.routing import RouteGroup, endpoint
 from protoslice.server.services import RequestServices, Services
-from protoslice.serving import Representation
 
 router = RouteGroup(render=render_s3, strict=False, include_in_schema=False)
 
@@ -82,12 +81,7 @@ def _asked(request: Request) -> S3Request:
     return found
 
 
-def _query(request: Request) -> dict[str, str]:
-    return dict(parse_query(request.scope["query_string"]))
-
-
 Asked = Annotated[S3Request, Depends(_asked)]
-Query = Annotated[dict[str, str], Depends(_query)]
 
 
 @endpoint(router, "GET /s3", OPEN)
@@ -131,18 +125,16 @@ async def _caller(request: Request, services: RequestServices) -> AuthContext:
 
 
 @endpoint(router, "GET /s3/bucket", READ_SIGNED)
-async def get_bucket(request: Request, services: Services, asked: Asked, query: Query) -> Response:
+async def get_bucket(request: Request, services: Services, asked: Asked) -> Response:
     """List objects, or tell about a bucket."""
-    if asked.method == "HEAD":
-        return Response(headers={name.decode(): value.decode() for name, value in amz_headers(request.scope)})
-    answer = _configuration(request, query)
-    if answer is not None:
-        return answer
-    return await _listed(request, services, asked, query)
+    if context_of(request.scope).method == "HEAD":
+        return Response(headers={name.decode(): value.decode() for name, value in headers_of(request.scope)})
+    return _configuration(request, asked) or await _listed(request, services, asked)
 
 
-def _configuration(request: Request, query: Mapping[str, str]) -> Response | None:
+def _configuration(request: Request, asked: S3Request) -> Response | None:
     """Return what is asked about the configuration of a bucket or an object; None where that is not asked."""
+    query = asked.signed.parameters
     for name in query:
         if name in _MISSING:
             raise S3Error(_MISSING[name], f"The bucket has no configuration of {name}")
@@ -150,11 +142,11 @@ def _configuration(request: Request, query: Mapping[str, str]) -> Response | Non
             raise S3Error("NotImplemented", f"{name} is not supported")
     if "location" in query:
         root = _root("LocationConstraint")
-        root.text = request.scope["s3"].region or None
+        root.text = asked.region or None
         return xml_response(root, request.scope)
     if "tagging" in query:
         root = _root("Tagging")
-        if not request.scope["s3"].key:
+        if not asked.key:
             raise S3Error("NoSuchTagSet", "The bucket has no tags")
         SubElement(root, "TagSet")
         return xml_response(root, request.scope)
@@ -179,8 +171,9 @@ def _acl() -> Element:
     return root
 
 
-async def _listed(request: Request, services: RequestServices, asked: S3Request, query: Mapping[str, str]) -> Response:
+async def _listed(request: Request, services: RequestServices, asked: S3Request) -> Response:
     """Answer ListObjectsV2 and ListObjects."""
+    query = asked.signed.parameters
     second, most, encoding = query.get("list-type") == "2", query.get("max-keys", ""), query.get("encoding-type", "")
     if not second and "list-type" in query:
         raise S3Error("InvalidArgument", "list-type is 2, or absent")
@@ -236,49 +229,44 @@ def _fill(root: Element, page: Page, shown: Callable[[str], str]) -> None:
 
 
 @endpoint(router, "GET /s3/bucket/key", READ_SIGNED)
-async def get_object(request: Request, services: Services, asked: Asked, query: Query) -> Response:
+async def get_object(request: Request, services: Services, asked: Asked) -> Response:
     """Serve an object."""
+    query = asked.signed.parameters
     if query.get("versionId", "null") not in {"null", ""}:
         raise S3Error("NoSuchVersion", "Objects have one version: null")
     if "attributes" in query:
         raise S3Error("NotImplemented", "Attributes are not supported: HEAD has size and digest")
     if query.get("partNumber", "1") != "1":
         raise S3Error("InvalidRange", "Objects have one part")
-    configuration = _configuration(request, query)
+    configuration = _configuration(request, asked)
     if configuration is not None:
         return configuration
     found = await Bucket(services.stores).get(asked.key)
     context_of(request.scope).store = found.store
     fields = read_fields(request.scope)
-    dated = format_datetime(found.modified.astimezone(UTC), usegmt=True)
-    headers: Headers = [*amz_headers(request.scope), (b"last-modified", dated.encode())]
     if _is_unchanged(fields, found.modified.replace(microsecond=0)):
-        etag = f'"{found.representation.etag}"'.encode()
-        return Response(status_code=304, headers={k.decode(): v.decode() for k, v in [*headers, (b"etag", etag)]})
-    digest = None if fields.get(b"x-amz-checksum-mode", "").lower() != "enabled" else found.representation.sha256
-    checksum: Headers = []
-    if digest is not None:
-        checksum = [(b"x-amz-checksum-sha256", b64encode(digest)), (b"x-amz-checksum-type", b"FULL_OBJECT")]
-    return _ObjectResponse(found.representation, headers, checksum, _overrides(request, services, query))
+        etag = (b"etag", f'"{found.representation.etag}"'.encode())
+        headers = [*found.headers([etag], 304, fields), *headers_of(request.scope)]
+        return Response(status_code=304, headers={name.decode(): value.decode() for name, value in headers})
+    return _ObjectResponse(found, _overrides(request, services, query))
 
 
 class _ObjectResponse(RepresentationResponse):
     """An object, with the headers of S3 and those that the request chose."""
 
-    def __init__(self, representation: Representation, headers: Headers, checksum: Headers, overrides: Headers) -> None:
-        super().__init__(representation, headers, location="", max_ranges=1)
-        self._of_whole = checksum
-        self._replaced = dict(overrides)
+    def __init__(self, found: S3Object, overrides: Headers) -> None:
+        super().__init__(found.representation, location="", max_ranges=1)
+        self._found = found
+        self._overrides = dict(overrides)
 
     async def __call__(self, scope: ScopeOfAsgi, receive: Receive, send: Send) -> None:
         """Answer a GET or HEAD."""
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                gone = {b"content-location", *self._replaced}
-                kept = [each for each in message["headers"] if each[0] not in gone]
-                whole = self._of_whole if message["status"] == 200 else []
-                message["headers"] = [*kept, *self._replaced.items(), *whole]
+                headers = self._found.headers(message["headers"], message["status"], read_fields(scope))
+                kept = [each for each in headers if each[0] not in self._overrides]
+                message["headers"] = [*kept, *self._overrides.items(), *headers_of(scope)]
             await send(message)
 
         await super().__call__(scope, receive, sending)

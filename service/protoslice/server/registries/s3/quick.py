@@ -1,0 +1,86 @@
+"""Objects of S3 for the fast path: files of stores whose keys have the id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import unquote
+
+from protoslice.catalog.syntax import is_id
+from protoslice.server.auth.signatures import UrlSignature
+from protoslice.server.context import RequestContext
+from protoslice.server.http.headers import HeaderMap, header_lines
+from protoslice.server.http.planner import ResponsePlan, ResponsePolicy
+from protoslice.server.registries.s3.errors import amz_headers
+from protoslice.server.registries.s3.names import STORES
+from protoslice.server.registries.s3.objects import Place, S3Object
+from protoslice.server.registries.s3.requests import (
+    S3Request,
+    bucket_of_hosts,
+    hosts_of,
+    is_path_of_s3,
+    take_signature,
+)
+from protoslice.server.registries.s3.signatures import PRESIGNED
+from protoslice.server.services import ServerState
+from protoslice.serving import OpenStore, Representation
+
+_WITHOUT_EFFECT: Final = PRESIGNED | {"x-id"}
+"""Parameters that change nothing of an answer; some clients name the call in `x-id`."""
+_DATES: Final = frozenset({b"if-modified-since", b"if-unmodified-since"})
+
+
+class QuickObject:
+    """A file of a store."""
+
+    route: Final = "/s3/bucket/key"
+
+    def __init__(self, asked: S3Request, path: str, place: Place, state: ServerState) -> None:
+        self.path = path
+        self.space = asked.bucket
+        self.ref = place.name
+        self.any_host = asked.by_host
+        self._asked = asked
+        self._file = place.path
+        self._state = state
+
+    def take_signature(self, fields: HeaderMap) -> UrlSignature | None:
+        """Return the signature of a request, and take its header off; None without one, and in an open service."""
+        return take_signature(self._asked, fields, hosts_of(fields, None, self._state), self._state)
+
+    def accepts(self, fields: HeaderMap, representation: Representation) -> bool:
+        """Return False for a request that depends on the time of the object."""
+        return _DATES.isdisjoint(fields)
+
+    def select(self, store: OpenStore) -> Representation | None:
+        """Return the file; None for a view, which may have to be computed."""
+        return store.file(self._file) if self._file in store.files else None
+
+    def policy(self, representation: Representation, state: ServerState) -> ResponsePolicy:
+        """Return the policy of answers."""
+        return ResponsePolicy(location="", private=state.authenticator.closed, max_ranges=1)
+
+    def head(
+        self, store: OpenStore, representation: Representation
+    ) -> Callable[[ResponsePlan, HeaderMap, RequestContext], bytes]:
+        """Return a function that makes the lines of the headers of an answer."""
+        found, region = S3Object(representation, store.info.created, store.info.id), self._asked.region
+
+        def lines(plan: ResponsePlan, fields: HeaderMap, context: RequestContext) -> bytes:
+            headers = found.headers(plan.all_headers, plan.status, fields)
+            return header_lines([*headers, *amz_headers(context.id, region)])
+
+        return lines
+
+
+def find_object(target: bytes, host: str, state: ServerState) -> QuickObject | None:
+    """Return the object that the target of a GET names; None for any other target. Raise `S3Error` as other GETs."""
+    raw, _, query = target.partition(b"?")
+    virtual = bucket_of_hosts([host], state)
+    if (virtual is None and not is_path_of_s3(raw)) or not raw.startswith(b"/") or not raw.isascii():
+        return None
+    asked = S3Request.of("GET", raw, query, virtual, state)
+    if not asked.signed.parameters.keys() <= _WITHOUT_EFFECT or not asked.key.startswith(STORES):
+        return None
+    place = Place.of(asked.key)
+    return QuickObject(asked, unquote(raw.decode()), place, state) if is_id(place.name) else None
