@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -53,12 +53,17 @@ class S3Object:
         return b"last-modified", format_datetime(self.modified.astimezone(UTC), usegmt=True).encode()
 
     def headers(self, planned: Headers, status: int, fields: HeaderMap) -> Headers:
-        """Return the headers of an answer from those that were planned; with a checksum if that is asked for."""
-        kept = [*(each for each in planned if each[0] != b"content-location"), self._last_modified]
+        """Return headers that were planned, and those of the object; with a checksum if that is asked for."""
+        kept = [*planned, self._last_modified]
         digest = self.representation.sha256
         if status == 200 and digest is not None and fields.get(b"x-amz-checksum-mode", "").lower() == "enabled":
             kept += [(b"x-amz-checksum-sha256", b64encode(digest)), (b"x-amz-checksum-type", b"FULL_OBJECT")]
         return kept
+
+
+def without_location(headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+    """Return planned headers without a URL of the HTTP API."""
+    return [each for each in headers if each[0] != b"content-location"]
 
 
 class Entry(NamedTuple):

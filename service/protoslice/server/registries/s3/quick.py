@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
@@ -10,10 +11,10 @@ from protoslice.catalog.syntax import is_id
 from protoslice.server.auth.signatures import UrlSignature
 from protoslice.server.context import RequestContext
 from protoslice.server.http.headers import HeaderMap, header_lines
-from protoslice.server.http.planner import ResponsePlan, ResponsePolicy
+from protoslice.server.http.planner import CommonHeaders, ResponsePlan, ResponsePolicy
 from protoslice.server.registries.s3.errors import amz_headers
 from protoslice.server.registries.s3.names import STORES
-from protoslice.server.registries.s3.objects import Place, S3Object
+from protoslice.server.registries.s3.objects import Place, S3Object, without_location
 from protoslice.server.registries.s3.requests import (
     S3Request,
     bucket_of_hosts,
@@ -67,10 +68,15 @@ class QuickObject:
         found, region = S3Object(representation, store.info.created, store.info.id), self._asked.region
 
         def lines(plan: ResponsePlan, fields: HeaderMap, context: RequestContext) -> bytes:
-            headers = found.headers(plan.all_headers, plan.status, fields)
-            return header_lines([*headers, *amz_headers(context.id, region)])
+            headers = found.headers(plan.headers, plan.status, fields)
+            return _lines(plan.common_headers) + header_lines([*headers, *amz_headers(context.id, region)])
 
         return lines
+
+
+@lru_cache(maxsize=1024)
+def _lines(common: CommonHeaders) -> bytes:
+    return header_lines(without_location(common.headers))
 
 
 def find_object(target: bytes, host: str, state: ServerState) -> QuickObject | None:

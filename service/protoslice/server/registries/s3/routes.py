@@ -30,7 +30,7 @@ from protoslice.server.context import context_of
 from protoslice.server.http.headers import HeaderMap, Headers, read_fields
 from protoslice.server.problems import UNAUTHORIZED, HttpProblem
 from protoslice.server.registries.s3.errors import S3Error, add_texts, headers_of, render_s3, xml_response
-from protoslice.server.registries.s3.objects import Bucket, Page, S3Object
+from protoslice.server.registries.s3.objects import Bucket, Page, S3Object, without_location
 from protoslice.server.registries.s3.requests import S3Request
 from protoslice.server.registries.s3.signatures import keys_of
 from protoslice.server.request.body import BodyLimits
@@ -264,7 +264,8 @@ class _ObjectResponse(RepresentationResponse):
 
         async def sending(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = self._found.headers(message["headers"], message["status"], read_fields(scope))
+                planned = without_location(message["headers"])
+                headers = self._found.headers(planned, message["status"], read_fields(scope))
                 kept = [each for each in headers if each[0] not in self._overrides]
                 message["headers"] = [*kept, *self._overrides.items(), *headers_of(scope)]
             await send(message)

@@ -30,7 +30,7 @@ _HEADER: Final = re.compile(
     rf"{_ALGORITHM} +Credential=([^,\s]{{1,200}}), *SignedHeaders=([^,\s]+), *Signature=([0-9a-f]{{64}})"
 )
 _DATE: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z")
-_NAMES: Final = re.compile(r"[a-z0-9;._-]+")
+_NAMES: Final = re.compile(r"[a-z0-9;._-]{1,2000}")
 _REGION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _SPACES: Final = re.compile(" +")
 _MOST_PARAMETERS: Final = 200
@@ -229,26 +229,34 @@ def _moment(text: str, code: str) -> int:
     raise S3Error(code, "X-Amz-Date is missing or invalid: use YYYYMMDDTHHMMSSZ")
 
 
-def _signed_lines(signed: str, fields: HeaderMap) -> tuple[str, str]:
-    """Return the lines of the signed headers before and behind that of Host; raise `S3Error` unless all are there.
-
-    Host and every header of Amazon must be signed, once, in their order.
-    """
-    names = signed.split(";")
-    if not _NAMES.fullmatch(signed) or "host" not in names or sorted({*names}) != names:
+@lru_cache(maxsize=256)
+def _names_of(signed: str) -> Mapping[str, bytes]:
+    """Return the names of signed headers, as they are sent; raise `S3Error` unless Host is one of them."""
+    names = {name: name.encode() for name in signed.split(";")} if _NAMES.fullmatch(signed) else {}
+    if "host" not in names or ";".join(sorted(names)) != signed:
         raise S3Error("AccessDenied", "The list of signed headers must have `host`, and names in order, each once")
-    lines = {name: fields.get(name.encode()) for name in names}
+    return names
+
+
+def _signed_lines(signed: str, fields: HeaderMap) -> tuple[str, str]:
+    """Return the lines of the signed headers before and behind that of Host.
+
+    Raise `S3Error` unless all of them were sent, and every header of Amazon is one of them.
+    """
+    names = _names_of(signed)
     for sent in fields:
-        if sent[:6] == b"x-amz-" and sent.decode("latin-1") not in lines:
+        if sent[:6] == b"x-amz-" and sent not in names.values():
             raise S3Error("AccessDenied", f"The header {sent[:80].decode('latin-1')} must be signed, and is not")
-    texts = list[str]()
-    for name, value in lines.items():
-        if value is None:
+    lines = ""
+    for name, sent in names.items():
+        if (value := fields.get(sent)) is None:
             raise S3Error("SignatureDoesNotMatch", f"The signed header {name[:80]!r} was not sent")
-        text = value.strip(" \t")
-        texts.append(f"{name}:{_SPACES.sub(' ', text) if '  ' in text else text}\n")
-    at = names.index("host")
-    return "".join(texts[:at]), "".join(texts[at + 1 :])
+        if name == "host":
+            before, lines = lines, ""
+        else:
+            text = value.strip(" \t")
+            lines += f"{name}:{_SPACES.sub(' ', text) if '  ' in text else text}\n"
+    return before, lines
 
 
 def canonical_path(raw: str) -> str:
