@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.timing import Row
 
-from bench import bucket, client, distance, endurance, engine, files, listing, service, streams, tensors, workers
+from bench import bucket, client, distance, endurance, engine, files, listing, service, signed, streams, tensors, workers
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, tuple[Callable[[Path, float], Iterator[Row]], ...]] = {
@@ -36,6 +36,7 @@ SUBJECTS: dict[str, tuple[Callable[[Path, float], Iterator[Row]], ...]] = {
     "tensors": (tensors.tensors,),
     "files": (files.files,),
     "service": (service.service,),
+    "signed": (signed.signed,),
     "client": (client.client,),
     "bucket": (bucket.bucket,),
     "workers": (workers.workers,),

@@ -24,11 +24,12 @@ ROWS = {
     "client": 8,
     "bucket": 16,
     "workers": 3,
+    "signed": 2,
     "distance": 82,
     "endurance": 1,
     "listing": 26,
 }
-PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",)}
+PEERS = {"service": ("wrk", "nginx"), "workers": ("wrk",), "signed": ("wrk",)}
 """Programs that a service is measured with; a benchmark names those that are missing."""
 
 
