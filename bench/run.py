@@ -16,7 +16,20 @@ from pathlib import Path
 
 from bench.timing import Row
 
-from bench import bucket, client, distance, endurance, engine, files, listing, service, signed, streams, tensors, workers
+from bench import (
+    bucket,
+    client,
+    distance,
+    endurance,
+    engine,
+    files,
+    listing,
+    service,
+    signed,
+    streams,
+    tensors,
+    workers,
+)
 
 RESULTS = Path(__file__).parent / "results"
 SUBJECTS: dict[str, tuple[Callable[[Path, float], Iterator[Row]], ...]] = {

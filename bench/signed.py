@@ -15,11 +15,11 @@ from functools import partial
 from pathlib import Path
 
 import httpx
+from bench.service import MIB, Effort, program, requests_a_second, running_service
+from bench.timing import Row
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-from bench.service import MIB, Effort, program, requests_a_second, running_service
-from bench.timing import Row
 
 from bench import models
 
@@ -65,7 +65,11 @@ def signed(folder: Path, scale: float) -> Iterator[Row]:
                     kept.append(requests_a_second(effort.seconds, place, ranges[0], connections, "-s", str(script)))
             mine, peer = statistics.median(ours), statistics.median(theirs)
             what = f"{name} ranges, {connections} connections, signed against a bearer token"
-            yield Row(what, f"{mine:.0f}/s", f"{peer:.0f}/s", mine / peer, target)
+            yield Row(what, _speed(mine * size), _speed(peer * size), mine / peer, target)
+
+
+def _speed(bytes_a_second: float) -> str:
+    return f"{bytes_a_second / 1e6:.1f} MB/s"
 
 
 def _token(storage: Path) -> str:
