@@ -177,11 +177,13 @@ fmt: .venv/ready .venv/core ## format all code
 	$(BIN)/ruff check --fix service tests bench tools
 	cd core && $(CARGO) fmt
 
-docs: .venv/ready .venv/core ## write the OpenAPI document, the reference pages and the list of modules
+docs: .venv/ready .venv/core ## write the OpenAPI document and the generated pages, and build the site into site/
 	@mkdir -p .make
 	$(BIN)/python -m tools.openapi > .make/openapi.json && mv .make/openapi.json openapi/openapi.json
 	$(BIN)/python -m tools.reference docs
 	$(BIN)/python -m tools.module_map
+	$(BIN)/python -m tools.interfaces
+	$(BIN)/zensical build --strict
 
 # Compile protos/ into the descriptor set that the package carries.
 protos: .venv/ready
@@ -223,7 +225,7 @@ screenshots: .venv/ready .venv/core web
 	$(PIP) install --constraint constraints.txt playwright
 	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m pytest tests/browser/test_views.py -k "every_view or sign_in"
 	PROTOSLICE_SCREENSHOTS=$(CURDIR)/docs/screenshots $(BIN)/python -m tests.browser.real_models .make/real
-	for picture in docs/screenshots/*; do grep -qF "screenshots/$${picture##*/})" README.md docs/*.md || rm "$$picture"; done
+	for picture in docs/screenshots/*; do grep -rqF --include=*.md "screenshots/$${picture##*/})" README.md docs || rm "$$picture"; done
 
 # Visit the page with twenty models, most of which others published (150 MB), and print what was measured.
 models: .venv/ready .venv/core web
@@ -232,4 +234,4 @@ models: .venv/ready .venv/core web
 	$(BIN)/python -m tests.browser.real_models .make/real
 
 clean: ## remove all that make has made
-	rm -rf .venv .make core/target .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache service/protoslice/*.so
+	rm -rf .venv .make core/target .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache site service/protoslice/*.so

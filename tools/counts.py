@@ -34,9 +34,10 @@ def marked(text: str) -> float:
 def counts() -> dict[str, float]:
     """Return the marked words of each text by its name."""
     sys.path.insert(0, str(ROOT))  # for a run as `python tools/counts.py`
+    from tools.measure import MADE
     from tools.messages import messages
 
-    pages = [ROOT / "README.md", *sorted({*(ROOT / "docs").glob("*.md")} - {ROOT / "docs/modules.md"})]
+    pages = [ROOT / "README.md", *sorted({*(ROOT / "docs").rglob("*.md")} - {ROOT / page for page in MADE})]
     found = {f"marked words, {page.relative_to(ROOT)}": marked(page.read_text()) for page in pages}
     found["marked words, messages"] = marked("\n".join(each.text for each in messages()))
     return {name: round(count, 2) for name, count in found.items()}

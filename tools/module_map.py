@@ -1,4 +1,7 @@
-"""List every module in docs/modules.md by the first line of its docstring; `make docs` does. The list is not in git."""
+"""List every module, by the first line of its docstring, in docs/how-to/contribute/modules.md, which is not in git.
+
+`make docs` runs it.
+"""
 
 from __future__ import annotations
 
@@ -29,4 +32,4 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    (ROOT / "docs/modules.md").write_text(page())
+    (ROOT / "docs/how-to/contribute/modules.md").write_text(page())

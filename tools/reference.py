@@ -80,10 +80,11 @@ A change that breaks programs gets a new version of the path. `/v1` is then serv
 operation leaves this list only if it is [deprecated](#what-is-deprecated); it then works until its `Sunset`.
 
 `HEAD` is as stable as the `GET` of its path. `/livez` and `/readyz` are promised too. `/session` and
-`/.well-known` serve the page and logins, and may change. Protocols of [registries](registries.md) follow their clients.
+`/.well-known` serve the page and logins, and may change. Protocols of
+[registries](../tutorials/registry.md) follow their clients.
 
-The command line (`--json`, exit codes) and the [Python API](client.md) follow Semantic Versioning: before 1.0 a minor
-release may change them, and the changelog says so. Texts that commands print may change in any release.
+The command line (`--json`, exit codes) and the [Python API](python/library.md) follow Semantic Versioning: before 1.0 a
+minor release may change them, and the changelog says so. Texts that commands print may change in any release.
 
 ## What may change
 
@@ -121,13 +122,13 @@ During an upgrade, ranges of one such view may be of two releases: send `If-Rang
 
 
 def problems_page() -> str:
-    """Markdown of docs/problems.md."""
+    """Return docs/reference/problems.md."""
     rows = (f"| {each.status} | `{each.type}` | {each.title} | {each.advice} |" for each in PROBLEMS)
     return _PROBLEMS.substitute(problems="\n".join(rows), errors="\n".join(map(_error_row, WITH_SLUG)))
 
 
 def configuration_page() -> str:
-    """Markdown of docs/configuration.md."""
+    """Return docs/reference/configuration.md."""
     rows = (
         f"| `{environment_name(name)}` | {_default(name, field.default)} | {field.description} |"
         for name, field in Settings.model_fields.items()
@@ -136,7 +137,7 @@ def configuration_page() -> str:
 
 
 def versions_page() -> str:
-    """Markdown of docs/versions.md."""
+    """Return docs/reference/versions.md."""
     rows: dict[str, list[str]] = {"promised": [], "experimental": [], "deprecated": []}
     for path, operations in create_app(Settings(storage="memory://")).openapi()["paths"].items():
         for method, said in operations.items():
@@ -170,8 +171,12 @@ def _default(name: str, value: Any) -> str:
     return f"`{json.dumps(value) if isinstance(value, bool) else value}`"
 
 
-PAGES: Final = {"problems.md": problems_page, "configuration.md": configuration_page, "versions.md": versions_page}
-"""Functions that make the pages, by file name."""
+PAGES: Final = {
+    "reference/problems.md": problems_page,
+    "reference/configuration.md": configuration_page,
+    "reference/versions.md": versions_page,
+}
+"""Functions that make the pages, by path below docs/."""
 
 
 def main(folder: str) -> None:

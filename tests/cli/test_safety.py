@@ -132,7 +132,7 @@ def test_escapes_are_those_of_json() -> None:
 
 
 def test_exit_codes_are_those_of_the_page() -> None:
-    page = (ROOT / "docs/command-line.md").read_text()
+    page = (ROOT / "docs/reference/command-line.md").read_text()
     documented = {int(each) for row in re.findall(r"^\| ([0-9, ]+) \|", page, re.MULTILINE) for each in row.split(",")}
     assert documented == {0, 1, 129, 143, 141, *ExitCode}
 

@@ -40,7 +40,7 @@ def test_alerts_and_dashboard_use_metrics_that_the_service_has(tmp_path: Path) -
 
 
 def test_each_alert_has_a_section_of_the_runbook_and_a_test_that_it_fires() -> None:
-    runbook = (ROOT / "docs" / "runbook.md").read_text()
+    runbook = (ROOT / "docs/how-to/operate/runbook.md").read_text()
     sections = {name for line in re.findall(r"^### (Protoslice.*)$", runbook, re.M) for name in line.split(", ")}
     cases = yaml.safe_load((DEPLOY / "prometheus" / "alerts.test.yaml").read_text())["tests"]
     fired = {test["alertname"] for case in cases for test in case["alert_rule_test"] if test["exp_alerts"]}

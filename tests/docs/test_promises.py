@@ -14,7 +14,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.(?:py::test_\w+|console::[^`]+))`")
 
 
 def page(name: str) -> str:
-    return (ROOT / "docs" / f"{name}.md").read_text()
+    return (ROOT / "docs/reference" / f"{name}.md").read_text()
 
 
 def rows(name: str) -> list[list[str]]:

@@ -48,7 +48,7 @@ class Columns:
 '''
 """The example as the page had it before `protoslice.tensors`: it works until 0.3."""
 
-PAGE = Path(__file__).parents[2] / "docs" / "formats.md"
+PAGE = Path(__file__).parents[2] / "docs/how-to/contribute/format.md"
 
 
 @pytest.fixture(params=["now", "0.1"])

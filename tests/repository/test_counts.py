@@ -65,7 +65,7 @@ def test_sizes_are_those_of_the_files_given() -> None:
         "service/protoslice/server/b.py": "cache = LruCache(most=1)\n",
         "tests/test_a.py": 'def test() -> None:\n    """Nothing."""\n',
         "docs/a.md": "Plain words.",
-        "docs/modules.md": "Generated",
+        "docs/how-to/contribute/modules.md": "Generated",
     }
     assert measure.sizes(files) == {
         "package: lines of code": 8,
@@ -77,7 +77,7 @@ def test_sizes_are_those_of_the_files_given() -> None:
         "caches with a bound, without server, client and cli": 1,
         "tests: lines of code": 1,
         "tests: files": 1,
-        "docs: words, without the list of modules": 2,
+        "docs: words, without pages that are not in git": 2,
     }
 
 

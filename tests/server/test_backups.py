@@ -1,4 +1,4 @@
-"""The backup of `docs/deployment.md`: every kind of data is read from a service over what was restored."""
+"""The backup of `docs/how-to/operate/backup.md`: every kind of data is read from a service over what was restored."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ from protoslice.storage import open_storage
 from protoslice.stores.backups import dump_daily, snapshots
 from protoslice.stores.collection import collect_garbage
 
-PAGE: Final = (Path(__file__).parents[2] / "docs/deployment.md").read_text()
-SECTION: Final = PAGE.partition("## Backup\n")[2].partition("\n## ")[0]
+PAGE: Final = (Path(__file__).parents[2] / "docs/how-to/operate/backup.md").read_text()
+SECTION: Final = PAGE.partition("\n## ")[0]
 BACKUP, RESTORE = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
 (IN_PLACE,) = re.findall(r"```console\n\$ (.*?)\n```", SECTION, re.DOTALL)
 BUCKET: Final = "s3://models/production"

@@ -14,7 +14,7 @@ from tests.support.serve import open_app
 from protoslice.errors import InvalidInput
 from protoslice.server.settings import Settings, default_storage, environment_name, read_settings
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[2] / "docs/reference"
 
 
 @pytest.mark.parametrize("name", Settings.model_fields)
@@ -211,7 +211,7 @@ def test_a_wrong_value_is_explained_in_words_of_ours(monkeypatch: pytest.MonkeyP
         ("protoslice_max_uplaod", "did you mean PROTOSLICE_MAX_UPLOAD or"),
         ("PROTOSLICE_STORAGES", "PROTOSLICE_STORAGE"),
         ("PROTOSLICE_PLUGIN", "did you mean PROTOSLICE_PLUGINS"),
-        ("PROTOSLICE_XYZZY", "see docs/configuration.md"),
+        ("PROTOSLICE_XYZZY", "see docs/reference/configuration.md"),
         ("PROTOSLICE_", "Unknown setting"),
     ],
 )

@@ -169,7 +169,7 @@ def pool_of(descriptor_set: bytes) -> DescriptorPool:
 
 @cache
 def bundled() -> MessageTypes:
-    """The types that come with the package, listed in `docs/schemas.md`."""
+    """The types that come with the package, listed in `docs/reference/message-types.md`."""
     types = Descriptors(bundled_bytes(), b"", max_files=MAX_FILES, max_parts=MAX_PARTS)
     # Not all bundled types for each that reaches `Any`: they are known to every program that reads the store.
     return MessageTypes(types, whole=bundled_bytes, keep_any=False)

@@ -1,4 +1,7 @@
-"""Problems (RFC 9457) by slug: status, title and advice, for answers, the OpenAPI document and `docs/problems.md`."""
+"""Problems (RFC 9457) by slug: status, title and advice.
+
+Answers, the OpenAPI document and `docs/reference/problems.md` are made of them.
+"""
 
 from __future__ import annotations
 

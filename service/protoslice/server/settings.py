@@ -546,7 +546,7 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
     except SettingsError as error:
         found = re.search(r'field "(\w+)"', str(error))
         if found is None:
-            raise InvalidInput("A setting is not valid JSON: see docs/configuration.md") from None
+            raise InvalidInput("A setting is not valid JSON: see docs/reference/configuration.md") from None
         raise InvalidInput(_mistake(found[1], "json_invalid", "", {})) from None
 
 
@@ -589,7 +589,7 @@ def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> st
     taken = next((text for begin, text in _TAKEN.items() if kind == begin or kind.startswith(f"{begin}_")), None)
     # "greater_than_equal" stands before "greater_than", whose name it begins with.
     return f"{place}: invalid value: " + (
-        "see docs/configuration.md" if taken is None else f"use {taken.format(**facts)}"
+        "see docs/reference/configuration.md" if taken is None else f"use {taken.format(**facts)}"
     )
 
 
@@ -674,5 +674,9 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     upper = name.upper()
     alike = sorted(each[len(PREFIX) :] for each in known if each.endswith(_FILE) == upper.endswith(_FILE))
     near = get_close_matches(upper[len(PREFIX) :], alike, n=3)
-    hint = f"did you mean {' or '.join(PREFIX + each for each in near)}?" if near else "see docs/configuration.md"
+    hint = (
+        f"did you mean {' or '.join(PREFIX + each for each in near)}?"
+        if near
+        else "see docs/reference/configuration.md"
+    )
     return f"Unknown setting {name}: {hint}"

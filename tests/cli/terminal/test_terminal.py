@@ -169,7 +169,7 @@ def test_who_packages_it_gets_the_script_of_any_shell(shell: str, first: str) ->
     done = subprocess.run([program], env=asked, capture_output=True, text=True, check=True)
     assert done.stdout.lstrip("\n").startswith(first)
     assert ("_protoslice_completion" in done.stdout) == (shell != "fish")
-    manual = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
+    manual = (Path(__file__).parents[3] / "docs/reference/command-line.md").read_text()
     assert f"_PROTOSLICE_COMPLETE=source_{shell} protoslice" in manual
 
 

@@ -264,7 +264,7 @@ async def test_answers_of_deprecated_operations_name_the_date_and_a_successor() 
 
 def test_operations_are_promised_experimental_or_deprecated() -> None:
     """The page on versions lists each operation once, and the document has the mark of those that may change."""
-    page = Path(__file__).parents[3].joinpath("docs/versions.md").read_text()
+    page = Path(__file__).parents[3].joinpath("docs/reference/versions.md").read_text()
     parts = dict(re.findall(r"## What (is promised|may change|is deprecated)\n(.*?)(?=\n## )", page, re.DOTALL))
     listed = {kind: set(re.findall(r"^\| `(\w+ /v1/[^`]+)`", text, re.MULTILINE)) for kind, text in parts.items()}
     for method, path, said in declared(create_app(Settings(storage="memory://")).openapi()):

@@ -239,7 +239,7 @@ def test_documentation_sends_known_parameters() -> None:
     root = Path(__file__).parents[3]
     known = [(re.sub(r"\{[^}]*\}", ".+", row.partition(" ")[2]), route.names.known) for row, route in ROUTES.items()]
     seen = 0
-    for page in [root / "README.md", *(root / "docs").glob("*.md")]:
+    for page in [root / "README.md", *(root / "docs").rglob("*.md")]:
         for path, query in urls_of(page.read_text()):
             takers = [names for pattern, names in known if re.fullmatch(pattern, path)]
             sent = set(httpx.QueryParams(query))

@@ -1,4 +1,4 @@
-"""Assumptions about uvicorn and httptools, as `docs/transport.md` lists them.
+"""Assumptions about uvicorn and httptools, as `docs/how-to/contribute/architecture.md` lists them.
 
 Another version is tested by putting it first on the path: `PYTHONPATH=folder python -m pytest` on this file.
 """

@@ -71,7 +71,7 @@ def test_facts_of_the_service_come_once_and_facts_of_workers_with_their_numbers(
     for line in httpx.get(f"{service.url}/metrics").text.splitlines():
         if not line.startswith("#"):
             samples.setdefault(re.split(r"[{ ]", line)[0], []).append(line)
-    page = (Path(__file__).parents[3] / "docs/deployment.md").read_text().partition("\n## What to watch\n")[2]
+    page = (Path(__file__).parents[3] / "docs/how-to/operate/monitoring.md").read_text()
     once = set(re.findall(r"`(\w+)`", page.split("| metric | meaning |")[2].split("\n\n")[0]))
     assert {"protoslice_stores", "protoslice_space_stored_bytes", "protoslice_database_log_bytes"} <= once
     for name in once & samples.keys():

@@ -1,7 +1,8 @@
 """Buckets of real servers, and of emulators that run by themselves.
 
 PROTOSLICE_TEST_S3, _GS and _AZ each name a bucket as a URI; with `_OPTIONS` behind the name, the storage's options as a
-JSON object, where the environment of the cloud's own tools does not say all (docs/storage.md has examples).
+JSON object, where the environment of the cloud's own tools does not say all (`docs/how-to/contribute/storage.md`
+has examples).
 """
 
 from collections.abc import AsyncIterator

@@ -1,6 +1,6 @@
 //! Serialized form of an index: fixed-width records in sections, behind a header, with a CRC-32C for every page.
 //!
-//! `docs/index-format.md` describes it; a change here is a change there, and a new [`VERSION`].
+//! `docs/explanation/index-format.md` describes it; a change here is a change there, and a new [`VERSION`].
 
 use crate::error::{Kind, Result, WireError};
 use crate::reader::Reader;

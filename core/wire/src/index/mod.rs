@@ -1,7 +1,7 @@
 //! Index of a proto: the offset and length of every field.
 //!
 //! An index has a node for every message of at least the floor in size, and for every node its fields in order, so
-//! that a field is found without reading the proto. `docs/index-format.md` describes the serialized form.
+//! that a field is found without reading the proto. `docs/explanation/index-format.md` describes the serialized form.
 
 mod build;
 mod coding;

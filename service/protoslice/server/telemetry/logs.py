@@ -1,7 +1,7 @@
 """Log lines: one for each request, change or refusal, and those of libraries, as JSON or text, without secrets.
 
 A request is logged with the template of its route and its path, never its query, headers or body.
-`docs/deployment.md` documents the members, also of the audit lines (Audit).
+`docs/how-to/operate/monitoring.md` documents the members, `docs/how-to/operate/audit.md` those of the audit.
 """
 
 from __future__ import annotations
