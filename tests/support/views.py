@@ -108,7 +108,7 @@ ROUTES: Final = tuple(row.removeprefix("GET ") for row in RULES if row.startswit
 _ACCEPTED: Final = sorted({accepted for view in VIEWS if view.rendered for accepted in view.media_types})
 _OF_STORES: Final = ("/v1/stores/{store}", "/v1/stores/{stream}")
 _NAME: Final = re.compile(r"{(\w+)}")
-_FEW: Final = 6
+_FEW: Final = 3
 """Tensors, nodes and paths of a store that are asked for one by one."""
 
 
