@@ -6,7 +6,6 @@ from typing import Any
 
 import httpx
 import pytest
-from onnx import helper
 from tests.graphs.models import Nodes, graph_def, onnx_model
 from tests.support.serve import assert_problem
 from tests.support.stores import onnx
@@ -30,24 +29,15 @@ def _bytes(message: Any) -> bytes:
 def test_the_nodes_around_one_come_with_their_links(client: httpx.Client, stored: str) -> None:
     answer = client.get(f"/v1/stores/{stored}/graph", params={"around": "n5", "hops": 1})
     found = answer.json()
-    assert [(node["name"], node["hops"], node["more"]) for node in found["nodes"]] == [
-        ("n5", 0, 0),
-        ("n4", 1, 1),
-        ("n6", 1, 1),
-    ]
-    assert [(edge["source"], edge["target"]) for edge in found["edges"]] == [
-        ("node[4]", "node[5]"),
-        ("node[5]", "node[6]"),
-    ]
+    nodes = [(node["name"], node["hops"], node["more"]) for node in found["nodes"]]
+    assert nodes == [("n5", 0, 0), ("n4", 1, 1), ("n6", 1, 1)]
+    edges = [(edge["source"], edge["target"]) for edge in found["edges"]]
+    assert edges == [("node[4]", "node[5]"), ("node[5]", "node[6]")]
     assert found["graphs"] == [{"path": "", "name": "", "nodes": 10}]
     again = client.get(answer.request.url, headers={"if-none-match": answer.headers["etag"]})
     assert again.status_code == 304
-
-
-def test_the_client_gives_what_the_service_says(client: httpx.Client, stored: str) -> None:
     with Client(str(client.base_url)) as own:
-        found = own.graph(stored, "n5", hops=1)
-        assert [node.path for node in found.nodes] == ["node[5]", "node[4]", "node[6]"]
+        assert [node.path for node in own.graph(stored, "n5", hops=1).nodes] == ["node[5]", "node[4]", "node[6]"]
         assert own.graph(stored, search="n9").nodes[0].name == "n9"
 
 
@@ -63,11 +53,8 @@ def test_a_graph_comes_as_blocks_one_level_at_a_time(client: httpx.Client) -> No
     assert (inner["trail"][0], inner["block"]) == (0, inner["trail"][-1])
     assert [part["name"] for part in inner["parts"]] == ["layer/42/a", "layer/42/b"]
     assert client.get(store, params={"block": inner["block"]}).json() == inner
-    assert client.get(whole.request.url, headers={"if-none-match": whole.headers["etag"]}).status_code == 304
-    assert client.get(store, params={"block": 5000}).status_code == 404
-    assert client.get(store, params={"node": "nobody"}).status_code == 404
-    assert client.get(store, params={"graph": "library"}).status_code == 404
-    assert client.get(store, params={"block": -1}).status_code == 400
+    for query, status in (("block=5000", 404), ("node=nobody", 404), ("graph=library", 404), ("block=-1", 400)):
+        assert client.get(f"{store}?{query}").status_code == status
 
 
 def test_what_is_between_two_nodes_is_a_part_of_an_onnx_model(client: httpx.Client) -> None:
@@ -91,13 +78,7 @@ def test_what_is_between_two_nodes_is_a_part_of_an_onnx_model(client: httpx.Clie
 
 @pytest.mark.parametrize(
     ("query", "status", "told"),
-    [
-        ("around=nobody", 404, "nobody"),
-        ("graph=library", 404, "library"),
-        ("hops=9", 400, "hops"),
-        ("limit=0", 400, "limit"),
-        ("limit=100000000000000000000", 400, "limit"),
-    ],
+    [("around=nobody", 404, "nobody"), ("graph=library", 404, "library"), ("hops=9", 400, "hops")],
 )
 def test_what_is_not_there_is_a_problem(client: httpx.Client, stored: str, query: str, status: int, told: str) -> None:
     answer = client.get(f"/v1/stores/{stored}/graph?{query}")
@@ -110,15 +91,6 @@ def test_a_model_without_a_graph_says_so(client: httpx.Client) -> None:
     assert client.get(f"/v1/stores/{answer.json()['id']}/graph").status_code == 422
     bare = client.put("/v1/stores?filename=m.onnx", content=onnx(5)).json()["id"]
     assert client.get(f"/v1/stores/{bare}/graph").status_code == 404
-
-
-def test_weights_are_names_that_tensors_have(client: httpx.Client) -> None:
-    model = onnx_model([(["y"], ["x", "w"])])
-    model.graph.initializer.add(name="w", dims=[1], data_type=1, raw_data=bytes(4))
-    store = client.put("/v1/stores?filename=m.onnx", content=_bytes(model)).json()["id"]
-    (node,) = client.get(f"/v1/stores/{store}/graph").json()["nodes"]
-    assert node["weights"] == ["w"]
-    assert client.get(f"/v1/stores/{store}/tensors/w").content == bytes(4)
 
 
 @pytest.fixture(scope="module")
@@ -145,12 +117,9 @@ def test_signatures_are_listed(client: httpx.Client, saved_model: str) -> None:
     ]  # fmt: skip
     assert found[0]["inputs"] == [{"name": "x", "tensor": "x:0", "dtype": "F32", "shape": [None]}]
     assert (found[0]["outputs"], found[0]["method"]) == ([], "tensorflow/serving/classify")
-
-
-def test_tags_choose_a_meta_graph(client: httpx.Client, saved_model: str) -> None:
-    found = client.get(f"/v1/stores/{saved_model}/signatures", params={"tags": "gpu,serve"}).json()["items"]
+    found = client.get(f"/v1/stores/{saved_model}/signatures?tags=gpu,serve").json()["items"]
     assert {tuple(each["tags"]) for each in found} == {("serve", "gpu")}
-    answer = client.get(f"/v1/stores/{saved_model}/signatures", params={"tags": "gpu"})
+    answer = client.get(f"/v1/stores/{saved_model}/signatures?tags=gpu")
     assert_problem(answer.status_code, answer.headers, answer.content, expected=404)
 
 
@@ -163,25 +132,6 @@ def test_the_client_goes_through_the_pages(client: httpx.Client, saved_model: st
         assert [each.name for each in found] == [each["name"] for each in (*page["items"], last)]
         assert found[0].inputs[0].shape == (None,)
         assert [each.tags for each in own.signatures(saved_model, tags=["serve"])] == [("serve",)] * 2
-
-
-def test_an_onnx_model_has_one_for_its_graph(client: httpx.Client) -> None:
-    inputs = [helper.make_tensor_value_info("x", 1, ["batch", 3])]
-    outputs = [helper.make_tensor_value_info("y", 8, None), helper.make_tensor_sequence_value_info("z", 1, None)]
-    data = helper.make_model(helper.make_graph([], "main", inputs, outputs)).SerializeToString()
-    store = client.put("/v1/stores?filename=m.onnx", content=data).json()["id"]
-    assert client.get(f"/v1/stores/{store}/signatures").json()["items"] == [
-        {
-            "name": "main",
-            "method": "",
-            "tags": [],
-            "inputs": [{"name": "x", "tensor": "x", "dtype": "F32", "shape": [None, 3]}],
-            "outputs": [
-                {"name": "y", "tensor": "y", "dtype": "STRING", "shape": None},
-                {"name": "z", "tensor": "z", "dtype": None, "shape": None},
-            ],
-        }
-    ]
 
 
 def test_another_model_has_none(client: httpx.Client) -> None:

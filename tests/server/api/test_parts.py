@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from collections.abc import AsyncIterator
 from email import message_from_bytes
 from typing import Any
 
@@ -18,6 +19,9 @@ from protoslice.client import Client
 from protoslice.client.parts import PartReader
 from protoslice.concurrency import executor
 from protoslice.errors import IntegrityError, NotFound
+from protoslice.server.app import Application
+
+JSON = "application/json"
 
 
 @pytest.fixture(scope="module")
@@ -76,10 +80,8 @@ def test_a_part_may_be_a_range(client: httpx.Client, base: str) -> None:
     ("part", "status", "slug"),
     [
         ({"view": "tensors/nothing"}, 404, "not-found"),
-        ({"view": "chunks/99"}, 404, "not-found"),
         ({"view": "nothing"}, 404, "not-found"),
         ({"view": "tree"}, 404, "not-found"),
-        ({"view": "merge?path=graph&path=graph"}, 400, "invalid-input"),
         ({"view": "tensors/w%203?slice=x"}, 400, "invalid-input"),
         ({"view": "files/m.onnx", "range": "bytes=99999999-"}, 416, "range-not-satisfiable"),
         ({"view": "files/m.onnx", "range": "bytes=0-1,70000-70001"}, 400, "invalid-input"),
@@ -102,51 +104,51 @@ def test_numbers_of_parts_are_bounded(client: httpx.Client, base: str) -> None:
         assert answer.status_code == 400
 
 
-async def test_work_of_all_parts_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = itertools.count()
-    async with open_app() as app:
-        weights = [numpy_helper.from_array(np.zeros(1, "f4"), f"w{n}") for n in range(100)]
-        model = helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString()
-        store = json.loads((await ask(app, "PUT", "/v1/stores?filename=m.onnx", model)).body)["id"]
-        monkeypatch.setattr(executor, "thread_time", lambda: float(next(seconds)))  # each piece of work takes a second
-        views = [f"onnx/model.onnx?outputs=w{n}" for n in range(100)]
-        body = json.dumps({"parts": [{"view": view} for view in views]}).encode()
-        headers = {"content-type": "application/json"}
-        refused = await ask(app, "POST", f"/v1/stores/{store}/parts", body, headers)
-        assert_problem(
-            refused.status, httpx.Headers(refused.headers), refused.body, expected=413, slug="limit-exceeded"
-        )
+class Seconds:
+    """Processor time of a service of a model of a hundred tensors: each piece of work takes a second."""
+
+    def __init__(self, app: Application, store: str, patch: pytest.MonkeyPatch) -> None:
+        self._app, self._store, self._patch = app, store, patch
+        self._passed = itertools.count()
+
+    async def ask(self, views: list[str]) -> tuple[Asked, int]:
+        """The answer, and the seconds that it took."""
+        body, typed = json.dumps({"parts": [{"view": view} for view in views]}).encode(), {"content-type": JSON}
+        before = next(self._passed)
+        with self._patch.context() as patch:
+            patch.setattr(executor, "thread_time", lambda: float(next(self._passed)))
+            answer = await ask(self._app, "POST", f"/v1/stores/{self._store}/parts", body, typed)
+        return answer, next(self._passed) - before
+
+    async def assert_refused(self, views: list[str]) -> int:
+        refused, spent = await self.ask(views)
+        assert_problem(refused.status, refused.headers, refused.body, expected=413, slug="limit-exceeded")
         assert "seconds of processor time: ask for fewer" in refused.text
-        assert next(seconds) < 100, "work went on behind the bound"
-        few = json.dumps({"parts": [{"view": view} for view in views[90:]]}).encode()
-        assert (await ask(app, "POST", f"/v1/stores/{store}/parts", few, headers)).status == 200
-        assert (await ask(app, "GET", f"/v1/stores/{store}/{views[50]}")).status == 200
+        return spent
 
 
-async def test_bytes_computed_while_they_are_sent_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    seconds = itertools.count()
+@pytest.fixture
+async def seconds(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Seconds]:
+    weights = [numpy_helper.from_array(np.zeros(1, "f2"), f"w{n}") for n in range(100)]
+    model = helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString()
     async with open_app() as app:
-        weights = [numpy_helper.from_array(np.zeros(1, "f2"), f"w{n}") for n in range(100)]
-        model = helper.make_model(helper.make_graph([], "g", [], [], weights)).SerializeToString()
         store = json.loads((await ask(app, "PUT", "/v1/stores?filename=m.onnx", model)).body)["id"]
-        target, headers = f"/v1/stores/{store}/parts", {"content-type": "application/json"}
+        yield Seconds(app, store, monkeypatch)
 
-        async def get(view: str) -> tuple[Asked, int]:
-            body = json.dumps({"parts": [{"view": view.format(n)} for n in range(20)]}).encode()
-            await ask(app, "POST", target, body, headers)  # what all tensors share
-            before = next(seconds)
-            with monkeypatch.context() as patch:
-                patch.setattr(executor, "thread_time", lambda: float(next(seconds)))  # each piece takes a second
-                return await ask(app, "POST", target, body, headers), next(seconds) - before
 
-        stored, spent = await get("tensors/w{}")
-        assert stored.status == 200
-        refused, more = await get("tensors/w{}?dequantize=true")
-        assert more > spent, "nothing was computed"
-        assert_problem(
-            refused.status, httpx.Headers(refused.headers), refused.body, expected=413, slug="limit-exceeded"
-        )
-        assert "seconds of processor time: ask for fewer" in refused.text
+async def test_work_of_all_parts_is_bounded(seconds: Seconds) -> None:
+    views = [f"onnx/model.onnx?outputs=w{n}" for n in range(100)]
+    assert await seconds.assert_refused(views) < 100, "work went on behind the bound"
+    assert (await seconds.ask(views[90:]))[0].status == 200
+
+
+async def test_bytes_computed_while_they_are_sent_count(seconds: Seconds) -> None:
+    stored, computed = ([f"tensors/w{n}{more}" for n in range(20)] for more in ("", "?dequantize=true"))
+    for views in (stored, computed):
+        await seconds.ask(views)  # what all tensors share
+    answer, spent = await seconds.ask(stored)
+    assert answer.status == 200
+    assert await seconds.assert_refused(computed) > spent, "nothing was computed"
 
 
 def test_a_merge_by_a_body_is_that_of_the_url(client: httpx.Client, base: str) -> None:
@@ -182,21 +184,24 @@ def test_what_is_left_out_by_path_is_cleared(client: httpx.Client, base: str) ->
     assert [each.name for each in found.initializer] == [each.name for each in whole.initializer[:3]]
     assert not any(each.HasField("raw_data") for each in found.initializer)
     assert not found.node
-    answer = client.post(f"{base}/merge", json={"path": "graph", "omit": ["name.more"]})
-    assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
-    answer = client.post(f"{base}/merge", json={"path": "graph.name", "omit": ["x"]})
-    assert_problem(answer.status_code, answer.headers, answer.content, expected=422, slug="unsupported")
 
 
-def test_a_merge_by_a_body_says_what_is_wrong(client: httpx.Client, base: str) -> None:
-    for ref in ("mlflow-artifacts%3A%2Ffolder", "ann%2Fmodel@main"):  # names with slashes
-        answer = client.post(f"/v1/stores/{ref}/merge", json={})
-        assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
-    answer = client.post(f"{base}/merge", json={"path": "graph.nothing"})
-    assert_problem(answer.status_code, answer.headers, answer.content, expected=404, slug="not-found")
-    answer = client.post(f"{base}/merge", json={"other": 1})
-    assert_problem(answer.status_code, answer.headers, answer.content, expected=400, slug="invalid-input")
-    assert client.put(f"{base}/merge").headers["allow"] == "GET, HEAD, POST"
+@pytest.mark.parametrize(
+    ("ref", "body", "status", "slug"),
+    [
+        ("mlflow-artifacts%3A%2Ffolder", {}, 404, "not-found"),  # names with slashes
+        ("ann%2Fmodel@main", {}, 404, "not-found"),
+        ("", {"path": "graph.nothing"}, 404, "not-found"),
+        ("", {"path": "graph", "omit": ["name.more"]}, 404, "not-found"),
+        ("", {"path": "graph.name", "omit": ["x"]}, 422, "unsupported"),
+        ("", {"other": 1}, 400, "invalid-input"),
+    ],
+)
+def test_a_merge_by_a_body_says_what_is_wrong(
+    client: httpx.Client, base: str, ref: str, body: dict[str, object], status: int, slug: str
+) -> None:
+    answer = client.post(f"{f'/v1/stores/{ref}' if ref else base}/merge", json=body)
+    assert_problem(answer.status_code, answer.headers, answer.content, expected=status, slug=slug)
 
 
 def test_the_client_reads_parts(client: httpx.Client, base: str) -> None:
