@@ -37,7 +37,6 @@ def repository(client: httpx.Client) -> None:
         ("ann/named@refs/heads/feat/x", OLD),
         ("team/named:v1", OLD),
         ("team/named@v1", OLD),
-        ("ann/named:main", NEW),
         ("ann/named:latest", NEW),
     ],
 )
@@ -85,14 +84,9 @@ def test_the_client_takes_names(service: LiveServer) -> None:
 @pytest.mark.parametrize(
     "ref",
     [
-        "ann%2Fnamed@nothing",
-        "nobody%2Fnamed@main",
-        "team%2Fnamed:v9",
-        "team%2Fnamed@sha256:00",
-        "a%2F..%2Fb@main",
-        "mlflow-artifacts:%2Fnone",
-        "mlflow-artifacts:%2F..%2Fx",
-        "mlflow-artifacts:%2F%2Fhost",
+        *(f"ann%2Fnamed{revision}" for revision in ("@nothing", ":v9", "@sha256:00")),
+        *("nobody%2Fnamed@main", "a%2F..%2Fb@main"),
+        *(f"mlflow-artifacts:%2F{folder}" for folder in ("none", "..%2Fx", "%2Fhost")),
     ],
 )
 def test_names_of_nothing_are_not_found(client: httpx.Client, ref: str) -> None:

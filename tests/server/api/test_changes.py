@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
 from google.protobuf import descriptor_pb2
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.server.auth.oidc.trusting import trust_file
@@ -25,7 +24,6 @@ async def changes(app: Application, token: str, path: str = "/spaces/own/v1/audi
     return items
 
 
-@pytest.mark.anyio
 async def test_changes_name_who_what_and_subject() -> None:
     async with closed_service() as app:
         writer, admin = await token_for(app, Scope.WRITE, Scope.DELETE), await token_for(app, Scope.ADMIN)
@@ -42,15 +40,12 @@ async def test_changes_name_who_what_and_subject() -> None:
         ]
         assert found[0]["transaction"] == found[1]["transaction"] != found[2]["transaction"]
         assert [each["what"] for each in found[4:]] == ["token.created", "token.created"]
-        assert [each["what"] for each in await changes(app, admin, "/spaces/own/v1/audit?subject=m:1")] == [
-            "tag.removed",
-            "tag.set",
-        ]
+        of_tag = await changes(app, admin, "/spaces/own/v1/audit?subject=m:1")
+        assert [each["what"] for each in of_tag] == ["tag.removed", "tag.set"]
         secret = admin.rpartition("_")[2]
         assert secret not in json.dumps(found)
 
 
-@pytest.mark.anyio
 async def test_callers_of_one_name_are_told_apart(tmp_path: Path) -> None:
     rules = ("claims = { sub = ['a', 'b'] }\nspace = 'own'\nscopes = ['write']",)
     with running_issuer() as issuer:
@@ -73,31 +68,11 @@ async def test_callers_of_one_name_are_told_apart(tmp_path: Path) -> None:
             assert tag["uploader_id"] == ids[3]
 
 
-@pytest.mark.anyio
-async def test_only_admins_of_the_space_read_changes() -> None:
-    async with closed_service() as app:
-        for scope in Scope:
-            token = await token_for(app, scope)
-            answer = await ask(app, "GET", "/spaces/own/v1/audit", headers=bearer(token))
-            assert answer.status == (200 if scope is Scope.ADMIN else 403), scope
-        admin = await token_for(app, Scope.ADMIN)
-        assert (await ask(app, "GET", "/spaces/other/v1/audit", headers=bearer(admin))).status == 404
-        assert (await ask(app, "GET", "/v1/audit", headers=bearer(admin))).status == 404
-        assert (await ask(app, "GET", "/spaces/own/v1/audit?every_space=true", headers=bearer(admin))).status == 403
-        assert (await ask(app, "GET", "/spaces/own/v1/audit")).status == 401
-
-
-@pytest.mark.anyio
 async def test_admins_of_all_spaces_see_what_concerns_all() -> None:
     async with closed_service() as app:
         admin = await token_for(app, Scope.ADMIN, space=EVERY_SPACE)
-        await ask(
-            app,
-            "PUT",
-            "/v1/spaces/own",
-            body=b'{"quota_stores": 5}',
-            headers=bearer(admin) | {"content-type": "application/json"},
-        )
+        typed = bearer(admin) | {"content-type": "application/json"}
+        await ask(app, "PUT", "/v1/spaces/own", b'{"quota_stores": 5}', typed)
         found = await changes(app, admin, "/v1/audit?every_space=true")
         assert [(each["what"], each["subject"]) for each in found if each["what"].startswith("space.")] == [
             ("space.changed", "own"),
@@ -105,38 +80,11 @@ async def test_admins_of_all_spaces_see_what_concerns_all() -> None:
             ("space.created", "own"),
         ]
         assert found[0]["detail"]["quota_stores"] == 5
+        own = await token_for(app, Scope.ADMIN)
+        refused = await ask(app, "GET", "/spaces/own/v1/audit?every_space=true", headers=bearer(own))
+        assert refused.status == 403
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize(
-    "query",
-    ["cursor=x", "cursor=1-", f"cursor=1-{32 * '0'}-9999999999999999999", "since=soon", "limit=0"],
-)
-async def test_bad_queries_are_refused(query: str) -> None:
-    async with closed_service() as app:
-        admin = await token_for(app, Scope.ADMIN)
-        answer = await ask(app, "GET", f"/spaces/own/v1/audit?{query}", headers=bearer(admin))
-        assert answer.status in {400, 422}, answer.text
-
-
-@pytest.mark.anyio
-async def test_pages_follow_each_other() -> None:
-    async with closed_service() as app:
-        admin = await token_for(app, Scope.ADMIN)
-        for _ in range(4):
-            await token_for(app, Scope.READ)
-        seen, cursor = list[str](), ""
-        for _ in range(9):
-            answer = await ask(app, "GET", f"/spaces/own/v1/audit?limit=2{cursor}", headers=bearer(admin))
-            page = json.loads(answer.body)
-            seen += [each["subject"] for each in page["items"]]
-            if page["next"] is None:
-                break
-            cursor = f"&cursor={page['next']}"
-        assert len(seen) == len(set(seen)) == 5
-
-
-@pytest.mark.anyio
 async def test_changes_of_settings_are_recorded() -> None:
     async with closed_service(webhook_allow=("https://hooks.example/",)) as app:
         admin = bearer(await token_for(app, *Scope)) | {"content-type": "application/json"}

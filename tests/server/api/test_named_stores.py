@@ -108,33 +108,23 @@ def named(client: httpx.Client, request: pytest.FixtureRequest) -> Named:
     return Named(client, request.param)
 
 
-def test_removal_of_a_named_store_is_refused_unless_its_names_are_forced(client: httpx.Client, named: Named) -> None:
-    assert refused(remove(client, named.store)) == [(named.protocol, named.name)]
-    assert refused(remove(client, named.store[:16], "other:1", named.name + "x")) == [(named.protocol, named.name)]
+def test_a_named_store_is_removed_by_all_of_its_names_and_keeps_them(client: httpx.Client, named: Named) -> None:
+    found = [(named.protocol, named.name)]
+    assert names(client, named.store) == listed(client, named.store) == found
+    without = pairs(client.get(f"/v1/stores/{named.store}?names=false").json()["names"])
+    assert without == [each for each in found if named.protocol == "tag"], "names of registries are left out"
+    assert refused(remove(client, named.store[:16], "other:1", named.name + "x")) == found
+    later = f"later{named.store[:8]}"
+    assert client.put(f"/v1/tags/{later}", json={"store": named.store}).status_code in {200, 201}
+    assert refused(remove(client, named.store, named.name)) == [("tag", later)], "a name made since"
+    assert client.delete(f"/v1/tags/{later}").status_code == 204
     assert named.read() == 200
     assert remove(client, named.store, named.name, "absent:1").status_code == 200
     assert named.read() == 404
-
-
-def test_names_are_shown_with_the_store_and_in_lists(client: httpx.Client, named: Named) -> None:
-    assert names(client, named.store) == listed(client, named.store) == [(named.protocol, named.name)]
-
-
-def test_a_restored_store_keeps_its_names(client: httpx.Client, named: Named) -> None:
-    assert remove(client, named.store, named.name).status_code == 200
-    assert client.get(f"/v1/stores/{named.store}").status_code == 404
     assert remove(client, named.store, named.name).status_code == 404
     assert client.post(f"/v1/stores/{named.store}/restore").status_code == 200
-    assert names(client, named.store) == [(named.protocol, named.name)]
+    assert names(client, named.store) == refused(remove(client, named.store)) == found
     assert named.read() == 200
-    assert refused(remove(client, named.store)) == [(named.protocol, named.name)]
-
-
-def test_a_name_made_since_is_refused_again(client: httpx.Client, named: Named) -> None:
-    seen = refused(remove(client, named.store))
-    assert client.put(f"/v1/tags/later{named.store[:8]}", json={"store": named.store}).status_code in {200, 201}
-    found = refused(remove(client, named.store, *(name for _, name in seen)))
-    assert found == [("tag", f"later{named.store[:8]}")]
 
 
 def test_removed_names_do_not_protect_a_store(client: httpx.Client, named: Named) -> None:
@@ -207,12 +197,6 @@ def test_names_of_another_space_do_not_protect_a_store(client: httpx.Client) -> 
     assert one.read() == 200
 
 
-def test_a_store_without_names_is_removed_as_before(client: httpx.Client) -> None:
-    made = client.post("/v1/stores?filename=m.onnx", content=new_model()).json()
-    assert names(client, made["id"]) == listed(client, made["id"]) == []
-    assert remove(client, made["id"]).status_code == 200
-
-
 def test_many_names_are_shown_in_part(client: httpx.Client) -> None:
     made = client.post("/v1/stores?filename=m.onnx", content=new_model()).json()
     tags = [f"many{made['id'][:6]}:{n:03}" for n in range(130)]
@@ -249,10 +233,3 @@ def test_the_client_removes_no_tag_that_it_was_not_given(serving: Serving) -> No
             assert ("tag", "theirs:1") in caught.value.names
         assert {tag.name for tag in client.tags()} == {"mine:1", "theirs:1"}
         assert client.remove(made.id, force=["mine:1", "theirs:1"]).tags == ("mine:1", "theirs:1")
-
-
-def test_names_of_registries_are_left_out_on_request(client: httpx.Client) -> None:
-    one = Named(client, "hub")
-    assert client.get(f"/v1/stores/{one.store}?names=false").json()["names"] == []
-    found = {each["id"]: each for each in client.get("/v1/stores?limit=1000&names=false").json()["items"]}
-    assert found[one.store]["names"] == []

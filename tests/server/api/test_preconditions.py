@@ -64,7 +64,6 @@ async def rows(app: Application) -> list[list[str]]:
     )
 
 
-@pytest.mark.anyio
 async def test_of_every_operation_a_stale_condition_is_refused_and_nothing_changes() -> None:
     asked = set()
     async with filled() as (app, caller, things):
@@ -87,7 +86,6 @@ async def test_of_every_operation_a_stale_condition_is_refused_and_nothing_chang
             assert got.status == 412, (row, got)
 
 
-@pytest.mark.anyio
 async def test_operations_evaluate_conditions_refuse_them_or_belong_to_a_registry() -> None:
     async with open_app() as app:
         assert {row for row, route in unsafe(app) if route.conditions} == CONDITIONAL
@@ -160,7 +158,6 @@ async def replicas(folder: Path, count: int = 1) -> AsyncIterator[tuple[list[App
         yield apps, json.loads(made.body)["id"]
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_write_takes_effect_if_its_condition_is_true(kind: str, tmp_path: Path) -> None:
     async with replicas(tmp_path) as ((app,), store):
@@ -200,7 +197,6 @@ async def test_a_write_takes_effect_if_its_condition_is_true(kind: str, tmp_path
             assert (await caller.send(resource, "DELETE", if_match=last)).status == 412
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("kind", KINDS)
 async def test_of_writes_of_two_replicas_on_one_condition_one_takes_effect(kind: str, tmp_path: Path) -> None:
     async with replicas(tmp_path, 2) as (apps, store):
@@ -225,7 +221,6 @@ async def test_of_writes_of_two_replicas_on_one_condition_one_takes_effect(kind:
             assert sum(each.status < 300 for each in got) == 1, got
 
 
-@pytest.mark.anyio
 async def test_a_tag_that_is_set_meanwhile_keeps_its_store(tmp_path: Path) -> None:
     """A store is removed with its tags: on the condition that they are those that the caller has seen."""
     async with replicas(tmp_path) as ((app,), store):

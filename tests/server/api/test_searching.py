@@ -85,30 +85,22 @@ def test_stores_are_found_by_their_files_until_they_are_removed(site: httpx.Clie
         return [each["id"] for each in site.get("/v1/stores", params={"name": name, **search}).json()["items"]]
 
     path = "/v1/stores?filename=Final-Röntgen%20v2.onnx"
-    untagged, tagged = (
-        site.put(path + more, content=onnx(64 + len(more))).json()["id"] for more in ("", "&tag=xray:1")
-    )
+    untagged, tagged = (site.put(path + more, content=onnx(64 + len(more))).json()["id"] for more in ("", "&tag=x:1"))
     folder = {"files": ("unet/Weights.bin", b"12345"), "file": ("a/first.txt", b"1")}
     many = site.post("/v1/stores", files=folder).json()["id"]
     for term in ("röntgen", "final-RÖNT", "v2.onnx"):
         assert ids(term) == [tagged, untagged]
         assert ids(term, sort="name") == ids(term, sort="size") == [untagged, tagged]
-        assert ids(term, max_size=site.get(f"/v1/stores/{untagged}").json()["size"]) == [untagged]
     assert ids("unet/weights") == ids("first.TXT") == [many]
     listed = [each["id"] for each in site.get("/v1/stores?sort=name").json()["items"]]
     assert listed[3:] == [tagged, untagged, many], "those without a name come last, by their files"
-    site.delete(f"/v1/stores/{untagged}").raise_for_status()
-    assert ids("röntgen") == [tagged]
-    site.post(f"/v1/stores/{untagged}/restore").raise_for_status()
-    assert ids("röntgen", sort="name") == [untagged, tagged]
-    site.delete("/v1/tags/xray:1").raise_for_status()
+    site.delete("/v1/tags/x:1").raise_for_status()
     for store in (untagged, tagged, many):
         site.delete(f"/v1/stores/{store}").raise_for_status()
     assert ids("röntgen") == ids("first.txt") == []
     assert site.put(path, content=onnx(64)).json()["id"] == untagged
-    assert ids("röntgen") == ids("röntgen", sort="name") == [untagged], "it was sent again"
+    assert ids("röntgen", sort="name") == [untagged], "it was sent again"
     site.delete(f"/v1/stores/{untagged}").raise_for_status()
-    assert ids("röntgen") == []
 
 
 def time_parameters() -> Iterator[tuple[str, str]]:
@@ -149,10 +141,7 @@ def test_stores_without_a_name_are_listed(site: httpx.Client) -> None:
     assert nameless(sort="size") == stores
     assert nameless(max_size=1) == stores[:1]
     assert nameless(type="onnx.ModelProto") == []
-    page = site.get("/v1/stores?nameless=true&limit=1").json()
-    assert [each["id"] for each in page["items"]] == stores[1:]
-    page = site.get(f"/v1/stores?nameless=true&limit=1&cursor={page['next']}").json()
-    assert [each["id"] for each in page["items"]] == stores[:1]
+    assert found_by(site, "/v1/stores", lambda each: each["id"], nameless=True) == stores[::-1]
     for store in stores:
         site.delete(f"/v1/stores/{store}").raise_for_status()
 
@@ -191,20 +180,12 @@ def test_bad_searches_are_refused(site: httpx.Client, query: str, said: str) -> 
     assert said in answer.text
 
 
-def test_cursor_belongs_to_its_order(site: httpx.Client) -> None:
-    following = site.get("/v1/stores?sort=size&limit=1").json()["next"]
-    assert site.get("/v1/stores", params={"sort": "size", "cursor": following}).status_code == 200
-    assert site.get("/v1/stores", params={"sort": "-size", "cursor": following}).status_code == 400
-    assert site.get("/v1/stores", params={"sort": "type", "cursor": following}).status_code == 400
-
-
 def test_the_client_searches(site: httpx.Client) -> None:
     with Client(str(site.base_url)) as client:
         assert [each.tags for each in client.stores(name="resn", min_size="1KiB", sort="name")] == [("ResNet:1", "zoo")]
         assert [each.type for each in client.stores(sort="size")] == [None, "onnx.ModelProto", "onnx.ModelProto"]
 
 
-@pytest.mark.anyio
 async def test_uploaders_are_shown_to_readers() -> None:
     async with closed_service() as app:
         writer = await token_for(app, Scope.WRITE)
@@ -265,7 +246,6 @@ def other_values(parameters: Mapping[str, Any]) -> Iterator[str]:
         yield from (f"{name}={value}" for value in VALUES.get(kind, ("name", "2026-11-01")))
 
 
-@pytest.mark.anyio
 async def test_a_cursor_is_for_the_parameters_that_it_came_with() -> None:
     continued, cursors = set(), dict[str, str]()
     async with filled() as (app, caller, things):
@@ -306,7 +286,6 @@ async def test_a_cursor_is_for_the_parameters_that_it_came_with() -> None:
     assert {"/v1/stores", "/v1/tags", "/v1/spaces", "/v1/audit", "/v1/stores/{ref}/moves"} <= continued
 
 
-@pytest.mark.anyio
 async def test_integers_in_queries_are_digits() -> None:
     async with filled() as (app, caller, _):
         asked = 0
