@@ -14,152 +14,98 @@ from hypothesis import strategies as st
 
 from protoslice import facts
 from protoslice.client.http.decoding import decode
-from protoslice.facts import (
-    AccessToken,
-    AuditEntry,
-    ChunkEntry,
-    Damage,
-    Difference,
-    DtypeTotal,
-    EqualTensors,
-    EventLetter,
-    File,
-    GraphBlock,
-    GraphEdge,
-    GraphEntry,
-    GraphLevel,
-    GraphLink,
-    GraphNode,
-    GraphOperator,
-    GraphSection,
-    GraphStep,
-    GraphValue,
-    Histogram,
-    MissingPieces,
-    ModelReport,
-    Neighbourhood,
-    Node,
-    Piece,
-    PiecePlace,
-    RecordsSummary,
-    Redelivered,
-    Removed,
-    RepositorySummary,
-    RepositoryVersion,
-    Restored,
-    RoleTotal,
-    S3Keys,
-    Schema,
-    Signature,
-    SignatureTensor,
-    SignedUrl,
-    SignInTerms,
-    Space,
-    Store,
-    StoreName,
-    Tag,
-    TensorBranch,
-    TensorDelta,
-    TensorEntry,
-    TensorMove,
-    TensorMoves,
-    TensorStatistics,
-    WebhookFacts,
-)
 from protoslice.json_text import encode_json
 from protoslice.server.api.encoding import encode_fact, json_schemas, store_weight
 from protoslice.server.api.models import CreatedStore, RestoredStore
 
 ID, SHA = "9f" * 32, "5e" * 32
 TIME = datetime(2026, 11, 21, 10, 0, 5, tzinfo=UTC)
-STORE = Store(
-    ID, "onnx.ModelProto", "a.onnx", 7, 2, 1 << 20, 1 << 30, TIME, ("a:1", "b"), (File("a.onnx", 7, SHA),),
-    "upload", SHA, 1, ("node: every 10",), names=(StoreName("tag", "a:1"), StoreName("hub", "ann/m@main")),
+STORE = facts.Store(
+    ID, "onnx.ModelProto", "a.onnx", 7, 2, 1 << 20, 1 << 30, TIME, ("a:1", "b"), (facts.File("a.onnx", 7, SHA),),
+    "upload", SHA, 1, ("node: every 10",), names=(facts.StoreName("tag", "a:1"), facts.StoreName("hub", "ann/m@main")),
 )  # fmt: skip
-ROOTLESS = Store(
-    ID, None, None, 1, 0, 1, 2, TIME, (), (File("x", 1, None),), "register", None, None, why="no file is one"
+ROOTLESS = facts.Store(
+    ID, None, None, 1, 0, 1, 2, TIME, (), (facts.File("x", 1, None),), "register", None, None, why="no file is one"
 )
-LEAF = Node("graph.name", 2, "name", "string", None, None, 5, False, "torch")
-GRAPH = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 9, True, None, (LEAF,), 3)
-REPORT = ModelReport(
-    type="onnx.ModelProto", tensors=3, missing=("w.bin",), duplicates=("a",), damaged=(Damage("b", "not so"),),
-    dtypes=(DtypeTotal("F32", 2, 9, 36), DtypeTotal(None, 1, 0, 0)),
-    totals=(RoleTotal("weight", 3, 9, 36),),
+LEAF = facts.Node("graph.name", 2, "name", "string", None, None, 5, False, "torch")
+GRAPH = facts.Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 9, True, None, (LEAF,), 3)
+REPORT = facts.ModelReport(
+    type="onnx.ModelProto", tensors=3, missing=("w.bin",), duplicates=("a",), damaged=(facts.Damage("b", "not so"),),
+    dtypes=(facts.DtypeTotal("F32", 2, 9, 36), facts.DtypeTotal(None, 1, 0, 0)),
+    totals=(facts.RoleTotal("weight", 3, 9, 36),),
     complete=False,
 )  # fmt: skip
-TENSOR = TensorEntry("w", "path:w", "F32", (2, 3), 24, "a.onnx", "weight", "linear", "cut short")
-DELTA = TensorDelta("F32", (2, 3), 6, 6, 1, 0, 0.5, 0.25, 0.125, None)
-BRANCH = TensorBranch("w", 7, 1, 24, 6, "F32", "linear", address="path:w", shape=(2, 3))
-EMPTY = Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 0, True, None, (), 0)
+TENSOR = facts.TensorEntry("w", "path:w", "F32", (2, 3), 24, "a.onnx", "weight", "linear", "cut short")
+DELTA = facts.TensorDelta("F32", (2, 3), 6, 6, 1, 0, 0.5, 0.25, 0.125, None)
+BRANCH = facts.TensorBranch("w", 7, 1, 24, 6, "F32", "linear", address="path:w", shape=(2, 3))
+EMPTY = facts.Node("graph", 7, "graph", "message", "onnx.GraphProto", None, 0, True, None, (), 0)
+
+OPERATOR = facts.GraphOperator("Add", 3)
+INNER = {
+    "Damage", "DtypeTotal", "EqualTensors", "File", "GraphBlock", "GraphEdge", "GraphEntry", "GraphLink", "GraphNode",
+    "GraphOperator", "GraphStep", "GraphValue", "Histogram", "PiecePlace", "RoleTotal", "SignatureTensor",
+}  # fmt: skip
+ELSEWHERE = ["StoreName", "Restored", "SignInTerms"]
 
 CASES: list[object] = [
     STORE,
     ROOTLESS,
-    Removed(ID, ("a:1",), TIME),
-    Tag("a:1", ID, TIME),
-    RepositorySummary("ann/m", "hub", "ann/m@main", ID, "onnx.ModelProto", 1 << 40, 2, TIME),
-    RepositorySummary("ann/empty", "oci", None, None, None, None, None, TIME),
-    RepositoryVersion("v1", "tag", "ann/m@v1", ID, TIME),
-    Schema("mine", 90, 3, TIME),
-    Signature("serve", "predict", ("serve",), (SignatureTensor("x", "x:0", "F32", (None, 3)),), ()),
-    Neighbourhood(
-        (GraphEntry("graph", "g", 2),),
-        7,
-        "graph",
-        "graph.node[1]",
-        (GraphNode("a", "Add", "graph.node[1]", 0, (("axis", "i: 1"),), ("w",), 3, ("y",)),),
-        (GraphEdge("graph.node[0]", "graph.node[1]", "x", 1),),
-        True,
+    facts.Removed(ID, ("a:1",), TIME),
+    facts.Tag("a:1", ID, TIME),
+    facts.RepositorySummary("ann/m", "hub", "ann/m@main", ID, "onnx.ModelProto", 1 << 40, 2, TIME),
+    facts.RepositorySummary("ann/empty", "oci", None, None, None, None, None, TIME),
+    facts.RepositoryVersion("v1", "tag", "ann/m@v1", ID, TIME),
+    facts.Schema("mine", 90, 3, TIME),
+    facts.Signature("serve", "predict", ("serve",), (facts.SignatureTensor("x", "x:0", "F32", (None, 3)),), ()),
+    facts.Neighbourhood(
+        (facts.GraphEntry("graph", "g", 2),), 7, "graph", "graph.node[1]",
+        (facts.GraphNode("a", "Add", "graph.node[1]", 0, (("axis", "i: 1"),), ("w",), 3, ("y",)),),
+        (facts.GraphEdge("graph.node[0]", "graph.node[1]", "x", 1),), True,
     ),
-    GraphLevel(
-        (GraphEntry("graph", "g", 2),),
-        "graph",
-        7,
-        (0, 7),
-        100,
-        (
-            GraphBlock(
-                8, "repeat", "layer", None, 3, 0, 6, "graph.node[0]", (GraphOperator("Add", 3),), 9, (4, 5), "path:x"
-            ),
-        ),
-        (GraphLink(None, 0, 1, GraphValue("x", "F32", (None, 3))),),
-        (),
-        (GraphValue("y", None, None),),
+    facts.GraphLevel(
+        (facts.GraphEntry("graph", "g", 2),), "graph", 7, (0, 7), 100,
+        (facts.GraphBlock(8, "repeat", "layer", None, 3, 0, 6, "graph.node[0]", (OPERATOR,), 9, (4, 5), "path:x"),),
+        (facts.GraphLink(None, 0, 1, facts.GraphValue("x", "F32", (None, 3))),), (),
+        (facts.GraphValue("y", None, None),),
     ),
-    GraphSection(1, 2, ((0, 1),), (GraphStep("graph.node[0]", "a", "Add"),), ("w",), ("x",), ("y",)),
-    ChunkEntry(0, "message", "onnx.ModelProto", "", 7, SHA),
-    ChunkEntry(1, "bytes", None, "graph.initializer[0].raw_data", 7, None, "too large"),
+    facts.GraphSection(1, 2, ((0, 1),), (facts.GraphStep("graph.node[0]", "a", "Add"),), ("w",), ("x",), ("y",)),
+    facts.ChunkEntry(0, "message", "onnx.ModelProto", "", 7, SHA),
+    facts.ChunkEntry(1, "bytes", None, "graph.initializer[0].raw_data", 7, None, "too large"),
     REPORT,
-    ModelReport(type=None, tensors=None),
-    Piece("a.onnx", 1 << 40, 7, SHA),
-    MissingPieces((SHA,), (PiecePlace(SHA, 7, ID, "a.onnx", 1 << 40),), (ID,)),
+    facts.ModelReport(type=None, tensors=None),
+    facts.Piece("a.onnx", 1 << 40, 7, SHA),
+    facts.MissingPieces((SHA,), (facts.PiecePlace(SHA, 7, ID, "a.onnx", 1 << 40),), (ID,)),
     LEAF,
     GRAPH,
     EMPTY,
     TENSOR,
     BRANCH,
-    TensorBranch("w.", 7, 2, 48, 12, "F32", None, parameters=6, children=(BRANCH,)),
-    TensorStatistics("w", "path:w", "F32", (2,), 2, 2, 0, 0, 0, 1.0, 2.5, 1.75, 0.75, Histogram(1.0, 0.25, (1, 1))),
-    Difference("tensor", "w", "renamed", 8, 8, "was v", "path:w[1]", "path:w[0]"),
-    Difference("file", "a.onnx", "added", None, 7),
+    facts.TensorBranch("w.", 7, 2, 48, 12, "F32", None, parameters=6, children=(BRANCH,)),
+    facts.TensorStatistics(
+        "w", "path:w", "F32", (2,), 2, 2, 0, 0, 0, 1.0, 2.5, 1.75, 0.75, facts.Histogram(1.0, 0.25, (1, 1))
+    ),
+    facts.Difference("tensor", "w", "renamed", 8, 8, "was v", "path:w[1]", "path:w[0]"),
+    facts.Difference("file", "a.onnx", "added", None, 7),
     DELTA,
-    TensorMove("w", "path:w", "v", "path:v", "F32", (2, 3), 24, "linear", "w", "renamed", DELTA),
-    TensorMove("w", "path:w", None, "", None, None, None, "other", "w", "added", None),
-    TensorMoves((), (EqualTensors("h.0", 3, "linear", 2), EqualTensors("h", None, "other", 1)), 9, 11, "9"),
-    RecordsSummary("a.tfrecord", "tfrecord", None, 3, 70, "cut at 70"),
-    AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16, "kU3x9QbW1z"),
-    AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
-    AccessToken("a", "ci", "*", ("read",), (), TIME, TIME, TIME, "secret"),
-    S3Keys("PSL0123", "secret", None, TIME),
-    S3Keys("PSL0123JWT", "secret", "sealed", None),
-    SignedUrl("http://a/b", TIME),
-    Space("own", 7, 1),
-    Space("own"),
-    WebhookFacts("ci", "http://a/b", ("store.created",), TIME),
-    WebhookFacts("ci", "http://a/b", (), TIME, "whsec_a"),
-    EventLetter("a", "store.created", "b", TIME, 3, "refused"),
-    Redelivered(2),
-]
+    facts.TensorMove("w", "path:w", "v", "path:v", "F32", (2, 3), 24, "linear", "w", "renamed", DELTA),
+    facts.TensorMove("w", "path:w", None, "", None, None, None, "other", "w", "added", None),
+    facts.TensorMoves(
+        (), (facts.EqualTensors("h.0", 3, "linear", 2), facts.EqualTensors("h", None, "other", 1)), 9, 11, "9"
+    ),
+    facts.RecordsSummary("a.tfrecord", "tfrecord", None, 3, 70, "cut at 70"),
+    facts.AuditEntry(TIME, "ci", "tag.set", "m:1", {"tag": "m:1", "store": None}, "9f" * 16, "kU3x9QbW1z"),
+    facts.AccessToken("a", "ci", "*", ("read", "write"), ("ci-*",), TIME, None),
+    facts.AccessToken("a", "ci", "*", ("read",), (), TIME, TIME, TIME, "secret"),
+    facts.S3Keys("PSL0123", "secret", None, TIME),
+    facts.S3Keys("PSL0123JWT", "secret", "sealed", None),
+    facts.SignedUrl("http://a/b", TIME),
+    facts.Space("own", 7, 1),
+    facts.Space("own"),
+    facts.WebhookFacts("ci", "http://a/b", ("store.created",), TIME),
+    facts.WebhookFacts("ci", "http://a/b", (), TIME, "whsec_a"),
+    facts.EventLetter("a", "store.created", "b", TIME, 3, "refused"),
+    facts.Redelivered(2),
+]  # fmt: skip
 NAMES = [f"{type(fact).__name__}-{number}" for number, fact in enumerate(CASES)]
 KINDS = list(dict.fromkeys(map(type, CASES)))
 SCHEMAS, DEFINITIONS = json_schemas([*KINDS, CreatedStore, RestoredStore])
@@ -170,9 +116,9 @@ def check(kind: type, sent: object) -> None:
     jsonschema_rs.validate({**SCHEMAS[kind], "components": {"schemas": DEFINITIONS}}, sent, validate_formats=True)
 
 
-def all_of(store: Store) -> dict[str, Any]:
+def all_of(store: facts.Store) -> dict[str, Any]:
     """Return the members of a store."""
-    return {field.name: getattr(store, field.name) for field in fields(Store)}
+    return {field.name: getattr(store, field.name) for field in fields(facts.Store)}
 
 
 @pytest.mark.parametrize("fact", CASES, ids=NAMES)
@@ -190,7 +136,7 @@ def test_schema_describes_the_json_of_a_fact(fact: Any) -> None:
 
 def test_schema_refuses_what_a_fact_cannot_be() -> None:
     with pytest.raises(jsonschema_rs.ValidationError):
-        check(Tag, {"name": "a", "store": "none", "updated": "2026-11-21T10:00:05Z"})
+        check(facts.Tag, {"name": "a", "store": "none", "updated": "2026-11-21T10:00:05Z"})
 
 
 def test_schema_takes_descriptions_from_docstrings_in_the_words_of_json() -> None:
@@ -201,20 +147,18 @@ def test_schema_takes_descriptions_from_docstrings_in_the_words_of_json() -> Non
 
 
 def test_every_fact_has_a_case() -> None:
-    inner = {Damage, DtypeTotal, File, GraphBlock, GraphEdge, GraphEntry, GraphLink, GraphNode, GraphOperator}
-    inner |= {EqualTensors, GraphStep, GraphValue, Histogram, PiecePlace, RoleTotal, SignatureTensor}
-    elsewhere = inner | {StoreName, Restored, SignInTerms}
-    defined = {value for value in vars(facts).values() if isinstance(value, type) and is_dataclass(value)}
-    assert set(KINDS) | elsewhere == defined, "each fact needs a case in CASES, or a place in `inner`"
+    defined = {name for name, value in vars(facts).items() if isinstance(value, type) and is_dataclass(value)}
+    named = {kind.__name__ for kind in KINDS} | {*INNER, *ELSEWHERE}
+    assert named == defined, "each fact needs a case in CASES, or a place in INNER"
 
 
 def test_encode_fact_writes_times_in_utc_to_the_second() -> None:
     time = datetime(2026, 11, 21, 12, 0, 5, 999_999, timezone(timedelta(hours=2)))
-    assert json.loads(encode_fact(Tag("a", ID, time)))["updated"] == "2026-11-21T10:00:05Z"
+    assert json.loads(encode_fact(facts.Tag("a", ID, time)))["updated"] == "2026-11-21T10:00:05Z"
 
 
 def test_encode_fact_leaves_out_only_what_is_omitted() -> None:
-    unknown = TensorEntry("w", "path:w", None, None, None, None, "constant", "other")
+    unknown = facts.TensorEntry("w", "path:w", None, None, None, None, "constant", "other")
     assert list(json.loads(encode_fact(unknown))) == [
         "name",
         "address",
@@ -227,28 +171,28 @@ def test_encode_fact_leaves_out_only_what_is_omitted() -> None:
     ]
     assert {"children", "more"} & json.loads(encode_fact(LEAF)).keys() == set()
     assert encode_fact(EMPTY).endswith(b',"text":null,"children":[],"more":0}')
-    assert "files" not in json.loads(encode_fact(ModelReport(type=None, tensors=1, files=("w.bin",))))
+    assert "files" not in json.loads(encode_fact(facts.ModelReport(type=None, tensors=1, files=("w.bin",))))
 
 
 def test_encode_fact_takes_the_members_of_a_base_class() -> None:
     made = CreatedStore(**all_of(STORE), report=REPORT)
-    assert encode_fact(made, Store) == encode_fact(STORE)
+    assert encode_fact(made, facts.Store) == encode_fact(STORE)
     check(CreatedStore, json.loads(encode_fact(made)))
 
 
 @given(st.text(st.characters(), max_size=20), st.booleans())
 def test_encode_fact_spells_texts_as_the_library_does(text: str, broken: bool) -> None:
-    entry = TensorEntry(text, text, text, (1,), 1 << 70, text, "weight", "other", text if broken else None)
-    members = {name: getattr(entry, name) for name in TensorEntry.__slots__ if broken or name != "problem"}
+    entry = facts.TensorEntry(text, text, text, (1,), 1 << 70, text, "weight", "other", text if broken else None)
+    members = {name: getattr(entry, name) for name in facts.TensorEntry.__slots__ if broken or name != "problem"}
     assert encode_fact(entry) == encode_json(members)
-    assert encode_fact(Tag(text, ID, TIME)) == encode_json(
+    assert encode_fact(facts.Tag(text, ID, TIME)) == encode_json(
         {"name": text, "store": ID, "updated": "2026-11-21T10:00:05Z"}
     )
 
 
 def test_encode_fact_escapes_half_of_a_surrogate_pair_at_any_depth() -> None:
-    odd = Node("g.a", 1, "\ud800", None, None, None, 1, True, None, (), 3)
-    sent = encode_fact(Node("g", 1, "g", None, None, None, 1, True, None, (odd,), 0))
+    odd = facts.Node("g.a", 1, "\ud800", None, None, None, 1, True, None, (), 3)
+    sent = encode_fact(facts.Node("g", 1, "g", None, None, None, 1, True, None, (odd,), 0))
     assert rb'"name":"\ud800"' in sent
     assert json.loads(sent)["children"][0]["children"] == []
 
@@ -260,6 +204,6 @@ def test_restored_store_is_a_store_with_the_tags_it_lost() -> None:
 
 
 def test_store_weight_is_about_the_size_of_its_json() -> None:
-    files = tuple(File(f"folder/{number}", number, SHA) for number in range(1000))
-    large = Store(**all_of(STORE) | {"files": files})
+    files = tuple(facts.File(f"folder/{number}", number, SHA) for number in range(1000))
+    large = facts.Store(**all_of(STORE) | {"files": files})
     assert 0.5 * len(encode_fact(large)) < store_weight(large) < 2 * len(encode_fact(large))
