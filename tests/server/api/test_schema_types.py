@@ -1,4 +1,4 @@
-"""Extension fields: paths that responses print are accepted by every call of the API."""
+"""Types of uploaded schemas: extensions by their printed paths, and well-known types as the runtime shows them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 from tests.engine.test_printed_paths import SET
+from tests.schema import test_well_known as well_known
 from tests.support.canonical import delimited
 
 LEAF = delimited(1, b"y" * 20)
@@ -52,3 +53,17 @@ def test_printed_paths_are_accepted(client: httpx.Client, stores: list[str], vie
             assert got.status_code == 200, (path, got.text)
     whole = client.get(f"/v1/stores/{after}/merge", params={"path": "[x.ext].[x.ext].bytes"})
     assert whole.content == b"z" * 40
+
+
+def test_well_known_types_are_served_as_the_runtime_shows_them(client: httpx.Client) -> None:
+    kind = {"content-type": "application/protobuf"}
+    types, kinds = well_known.SET.SerializeToString(), well_known.KINDS
+    assert client.put("/v1/schemas/well-known", content=types, headers=kind).status_code == 201
+    made = {name: client.put("/v1/stores?type=own.All", content=well_known.message_of(name)) for name in kinds}
+    assert client.delete("/v1/schemas/well-known").status_code == 204
+    for name, stored in made.items():
+        store = stored.json()["id"]
+        shown = client.get(f"/v1/stores/{store}/merge", headers={"accept": "application/json"})
+        assert shown.status_code == 200, (name, shown.text)
+        assert shown.json() == well_known.rendered_by_the_runtime(well_known.message_of(name)), name
+        assert client.get(f"/v1/stores/{store}/merge", headers={"accept": "text/plain"}).status_code == 200, name
