@@ -56,13 +56,13 @@ OF_RECORDS: Final = FITTING | {
 }
 
 
-def model(first: int) -> bytes:
+def model(first: int, tensors: int = TENSORS) -> bytes:
     """Return an ONNX model of a chain of nodes, each with a tensor."""
-    weights = [numpy_helper.from_array(np.full(8, first + n, "f4"), f"layer.{n}.w") for n in range(TENSORS)]
+    weights = [numpy_helper.from_array(np.full(8, first + n, "f4"), f"layer.{n}.w") for n in range(tensors)]
     nodes = [
-        helper.make_node("Add", [f"v{n}", f"layer.{n}.w"], [f"v{n + 1}"], name=f"layer.{n}.add") for n in range(TENSORS)
+        helper.make_node("Add", [f"v{n}", f"layer.{n}.w"], [f"v{n + 1}"], name=f"layer.{n}.add") for n in range(tensors)
     ]
-    ends = [helper.make_tensor_value_info(name, 1, [8]) for name in ("v0", f"v{TENSORS}")]
+    ends = [helper.make_tensor_value_info(name, 1, [8]) for name in ("v0", f"v{tensors}")]
     return bytes(helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], weights)).SerializeToString())
 
 
@@ -121,10 +121,10 @@ def parameter_targets(ids: Mapping[str, str]) -> dict[tuple[str, str], list[str]
     return found
 
 
-async def filled(app: Application) -> dict[str, str]:
+async def filled(app: Application, tensors: int = TENSORS) -> dict[str, str]:
     return {
-        "before": await put(app, model(1), "m.onnx"),
-        "after": await put(app, model(2), "m.onnx"),
+        "before": await put(app, model(1, tensors), "m.onnx"),
+        "after": await put(app, model(2, tensors), "m.onnx"),
         "stream": await put(app, STREAM, "words"),
         "tagged": await put(app, saved_model(), "saved_model.pb"),
     }
