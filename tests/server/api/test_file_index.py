@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from html.parser import HTMLParser
 from urllib.parse import urljoin
 
 import httpx
 import pytest
-from tests.server.auth.closed import bearer, closed_service, token_for
-from tests.support.serve import ask
+from tests.server.bodies.ways import tar_of
 
-from protoslice.server.auth.permissions import Scope
-
-HOSTILE = [
-    "<script>alert(1)",
-    '" onmouseover="x',
-    "http:evil",
-    "javascript:alert(1)",
-    "a?b#%20&amp;",
-    "模型 ü",
-]
+HOSTILE = ["<script>alert(1)", '" onmouseover="x', "http:evil", "javascript:alert(1)", "a?b#%20&amp;", "模型 ü"]
 FILES = {
     "model.onnx": b"m", "sub/deep/x.bin": b"x" * 5000, "sub/y": b"", **{name: b"h" for name in HOSTILE},
     "{title}/{rows}": b"f",
@@ -49,14 +37,8 @@ class Links(HTMLParser):
 
 @pytest.fixture(scope="module")
 def store(client: httpx.Client) -> str:
-    out = io.BytesIO()
-    with tarfile.open(fileobj=out, mode="w") as archive:
-        for path, data in FILES.items():
-            member = tarfile.TarInfo(path)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
     headers = {"content-type": "application/x-tar"}
-    made = client.put("/v1/stores", params={"tag": "index:1"}, content=out.getvalue(), headers=headers)
+    made = client.put("/v1/stores", params={"tag": "index:1"}, content=tar_of(FILES), headers=headers)
     assert made.status_code == 201, made.text
     return str(made.json()["id"])
 
@@ -99,20 +81,3 @@ def test_other_folders_are_missing(client: httpx.Client, store: str, path: str) 
     url = f"{client.base_url}/v1/stores/{store}/files/{path.replace('.', '%2e')}"
     answer = client.get(url)
     assert (answer.status_code, answer.headers["content-type"]) == (404, "application/problem+json")
-
-
-def test_files_are_what_they_were(client: httpx.Client, store: str) -> None:
-    assert client.get(f"/v1/stores/{store}/files/model.onnx").content == b"m"
-    assert client.get(f"/v1/stores/{store}").json()["id"] == store
-    answer = client.delete(f"/v1/stores/{store}/files/")
-    assert (answer.status_code, "GET" in answer.headers["allow"]) == (405, True)
-
-
-async def test_an_index_is_for_those_who_may_read() -> None:
-    async with closed_service() as app:
-        writer, reader = await token_for(app, Scope.WRITE), await token_for(app, Scope.READ)
-        made = await ask(app, "PUT", "/spaces/own/v1/stores?filename=a.bin&tag=x:1", b"data", bearer(writer))
-        assert made.status == 201
-        url = "/spaces/own/v1/stores/x:1/files/"
-        answers = [(await ask(app, "GET", url, headers=bearer(token))).status for token in (None, writer, reader)]
-        assert answers == [401, 403, 200]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from itertools import groupby
 from urllib.parse import quote
 
 import pytest
 from google.protobuf.message import Message
+from tests.server.bodies.ways import tar_of
 from tests.support.golden import MODELS, folder
 from tests.support.odd_strings import odd_message, root_types, with_odd_strings
 from tests.support.protos.writer import varint
@@ -31,12 +30,12 @@ UNKNOWN = varint(536870911 << 3) + b"\x00"
 async def _failures(app: Application, files: dict[str, bytes], type_name: str, root: str) -> list[str]:
     """Requests that failed, of the upload of a model and of all that read its store."""
     query = f"/v1/stores?report=true&type={type_name}&root={quote(root)}"
-    made = await ask(app, "PUT", query, _tar(files), TAR)
+    made = await ask(app, "PUT", query, tar_of(files), TAR)
     if made.status >= 300:
         return [f"PUT {type_name}: {made.status} {made.text}"]
     store = str(json.loads(made.body)["id"])
     # A comparison looks into both sides only where they differ.
-    other = await ask(app, "PUT", query, _tar({**files, root: files[root] + UNKNOWN}), TAR)
+    other = await ask(app, "PUT", query, tar_of({**files, root: files[root] + UNKNOWN}), TAR)
     answers = await every_answer(app, store, str(json.loads(other.body)["id"]))
     assert any(answer.status == 200 for _, answer in answers)
     return [f"{type_name}: {target}: {answer.status}" for target, answer in answers if _is_faulty(answer)]
@@ -53,16 +52,6 @@ def _is_faulty(answer: Asked) -> bool:
     except ValueError:
         return True
     return False
-
-
-def _tar(files: dict[str, bytes]) -> bytes:
-    packed = io.BytesIO()
-    with tarfile.open(fileobj=packed, mode="w") as tar:
-        for name, data in files.items():
-            entry = tarfile.TarInfo(name)
-            entry.size = len(data)
-            tar.addfile(entry, io.BytesIO(data))
-    return packed.getvalue()
 
 
 async def _reading(*models: tuple[dict[str, bytes], str, str]) -> list[str]:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import json
-import tarfile
 from collections.abc import Iterator
 
 import httpx
 import numpy as np
 import onnx
 import pytest
+from tests.server.bodies.ways import tar_of
 
 from protoslice.server.api.views import PREFIX
 from protoslice.server.app import create_app
@@ -35,13 +34,8 @@ def _model() -> bytes:
 
 @pytest.fixture(scope="module")
 def base(client: httpx.Client) -> str:
-    tar = io.BytesIO()
-    with tarfile.open(fileobj=tar, mode="w") as archive:
-        data = _model()
-        info = tarfile.TarInfo("model.onnx")
-        info.size = len(data)
-        archive.addfile(info, io.BytesIO(data))
-    answer = client.post("/v1/stores", content=tar.getvalue(), headers={"content-type": "application/x-tar"})
+    archive = tar_of({"model.onnx": _model()})
+    answer = client.post("/v1/stores", content=archive, headers={"content-type": "application/x-tar"})
     assert answer.status_code == 201, answer.text
     return f"/v1/stores/{answer.json()['id']}"
 

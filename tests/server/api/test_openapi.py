@@ -52,10 +52,7 @@ CHECKS: Any = CHECKS_BY_NAME.get_by_names(
 )
 
 
-@schemathesis.serializer(
-    "application/protobuf",
-    "application/offset+octet-stream",
-)
+@schemathesis.serializer("application/protobuf", "application/offset+octet-stream")
 def as_bytes(context: schemathesis.SerializationContext, value: Any) -> bytes:
     """Bytes as they are; for whatever else the generator thinks of, its text."""
     return value.data if isinstance(value, Binary) else value if isinstance(value, bytes) else str(value).encode()
@@ -245,7 +242,6 @@ def declared(document: Mapping[str, Any]) -> Iterator[tuple[str, str, Mapping[st
             yield method.upper(), path, said
 
 
-@pytest.mark.anyio
 async def test_answers_of_deprecated_operations_name_the_date_and_a_successor() -> None:
     async with open_app() as app:
         document = app.openapi()
@@ -290,7 +286,6 @@ def documented(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-@pytest.mark.anyio
 async def test_a_type_that_is_not_offered_is_refused_with_those_that_are() -> None:
     asked = set()
     async with filled() as (app, caller, things):
@@ -326,7 +321,6 @@ async def test_a_type_that_is_not_offered_is_refused_with_those_that_are() -> No
                 assert got.status == 406, (row, got)
 
 
-@pytest.mark.anyio
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/octet-stream", ""])
 async def test_a_body_that_is_not_said_to_be_json_is_refused_in_our_words(kind: str) -> None:
     taken = 0
@@ -348,7 +342,6 @@ async def test_a_body_that_is_not_said_to_be_json_is_refused_in_our_words(kind: 
     assert taken > 10
 
 
-@pytest.mark.anyio
 async def test_an_open_service_says_that_it_has_no_tokens() -> None:
     async with open_app() as app:
         made = b'{"name": "t", "scopes": ["read"]}'

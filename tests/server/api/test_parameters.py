@@ -210,13 +210,6 @@ def test_merge_with_two_paths_names_fields(client: httpx.Client) -> None:
     assert "`fields=`" in answer.json()["detail"]
 
 
-def test_merge_with_a_misspelled_parameter_gives_nothing(client: httpx.Client, model: bytes) -> None:
-    made = client.post("/v1/stores?filename=model.onnx", content=model).json()
-    answer = client.get(f"/v1/stores/{made['id']}/merge?field=graph.name")
-    assert answer.status_code == 400
-    assert answer.json()["detail"] == "Unknown query parameter 'field': did you mean 'fields'?"
-
-
 @pytest.mark.parametrize("name", ["x" * 60_000, "path" * 10_000, "\U0001f600" * 500, "", " path", "PATH", "path[]"])
 def test_hostile_names_are_refused_in_few_words(client: httpx.Client, name: str) -> None:
     answer = client.get("/v1/stores/0/merge", params={name: "1"})

@@ -226,10 +226,7 @@ def test_a_careless_body_is_refused_too() -> None:
 
     app = new_app()
     app.router.routes.append(router)
-    with (
-        serve(app=app) as live,
-        httpx.Client(base_url=live.url, headers={"content-type": "application/json"}) as http,
-    ):
+    with serve(app=app) as live, httpx.Client(base_url=live.url, headers={"content-type": "application/json"}) as http:
         for body in ({"text": LONE}, {"text": "", "anything": [{"a": LONE}]}, {"text": "", "by_name": {LONE: 1}}):
             answer = http.post("/v1/careless", content=json.dumps(body))
             assert answer.status_code == 400, answer.text
