@@ -4,13 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from protoslice.server.http.conditions import (
-    EntityTag,
-    Preconditions,
-    Verdict,
-    evaluate,
-    range_applies,
-)
+from protoslice.server.http.conditions import EntityTag, Preconditions, Verdict, evaluate, range_applies
 
 AT = "Sun, 06 Nov 1994 08:49:37 GMT"
 CURRENT = EntityTag("now")
@@ -83,27 +77,10 @@ def test_a_star_alone_is_any() -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        "",
-        " ",
-        ",",
-        "a",
-        "'a'",
-        '"a',
-        'a"',
-        '"a" "b"',
-        '"a""b"',
-        'w/"a"',
-        'W/ "a"',
-        "W/a",
-        '*, "a"',
-        '"a", *',
-        '"a b"',
-        '"a\tb"',
-        '"a";',
-        '"\u0100"',
-        '"\x7f"',
+        "", " ", ",", "a", "'a'", '"a', 'a"', '"a" "b"', '"a""b"', 'w/"a"', 'W/ "a"', "W/a", '*, "a"', '"a", *',
+        '"a b"', '"a\tb"', '"a";', '"\u0100"', '"\x7f"',
     ],
-)
+)  # fmt: skip
 def test_what_is_no_list_of_tags(header: str) -> None:
     never = EntityTag("never")
     assert evaluate(Preconditions(if_none_match='"other"'), never, reads=False) is GO

@@ -94,25 +94,13 @@ async def test_files_for_lfs_go_to_their_urls(client: httpx.AsyncClient) -> None
     assert found.content == b"12345"
 
 
-async def test_a_signed_url_is_valid_behind_the_proxy(client: httpx.AsyncClient) -> None:
-    made = ok(await client.put("v1/stores?filename=f", content=b"12345")).json()["id"]
-    signed = ok(await client.post("v1/sign", json={"path": f"/v1/stores/{made}/files/f"})).json()["url"]
-    del client.headers["authorization"]
-    assert ok(await client.get(signed)).content == b"12345"
-
-
 async def test_a_path_is_signed_as_answers_spell_it(client: httpx.AsyncClient) -> None:
     made = ok(await client.put("v1/stores?filename=f", content=b"12345"))
     spelled = made.headers["location"]
     assert spelled.startswith("/hub/spaces/own/v1/stores/")
     signed = ok(await client.post("v1/sign", json={"path": f"{spelled}/files/f"})).json()["url"]
-    for wrong in (
-        "/hub/v1/stores/x",
-        "/hub/spaces/other/v1/stores/x",
-        "/hub/hub/spaces/own/v1/stores/x",
-        "/hub/v1/tags",
-    ):
-        assert (await client.post("v1/sign", json={"path": wrong})).status_code == 400
+    for wrong in ("/v1/stores/x", "/spaces/other/v1/stores/x", "/hub/spaces/own/v1/stores/x", "/v1/tags"):
+        assert (await client.post("v1/sign", json={"path": f"/hub{wrong}"})).status_code == 400
     del client.headers["authorization"]
     assert ok(await client.get(signed)).content == b"12345"
 
@@ -159,15 +147,16 @@ def test_refusals_of_the_transport_begin_with_the_public_one() -> None:
     assert json.loads(raw.body)["type"].startswith("/hub/problems/")
 
 
-@pytest.mark.parametrize(
-    "url", ["models.example", "ftp://models.example", "https://models.example/?a=b", "https://a b/", "https://a/#b"]
-)
-def test_a_public_url_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="public_url"):
-        Settings(storage="memory://", public_url=url)
-
-
-def test_a_slash_at_its_end_does_not_count() -> None:
+def test_a_public_url_that_is_none_is_refused() -> None:
+    for url in (
+        "models.example",
+        "ftp://models.example",
+        "https://models.example/?a=b",
+        "https://a b/",
+        "https://a/#b",
+    ):
+        with pytest.raises(ValueError, match="public_url"):
+            Settings(storage="memory://", public_url=url)
     assert Settings(storage="memory://", public_url=f"{PUBLIC}/").public_url == PUBLIC
 
 

@@ -74,17 +74,11 @@ def test_several_ranges(header: str, expected: Selection) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        "bytes=10000-",
-        "bytes=10000-10001",
-        "bytes=-0",
-        "bytes=-0,10000-",
-        "bytes=9999999999999999999-",
-        "bytes=" + "9" * 31 + "-",
-        "bytes=" + "9" * 31 + "-" + "9" * 32,
-        "bytes=-" + "0" * 31,
+        "bytes=10000-", "bytes=10000-10001", "bytes=-0", "bytes=-0,10000-", "bytes=9999999999999999999-",
+        "bytes=" + "9" * 31 + "-", "bytes=" + "9" * 31 + "-" + "9" * 32, "bytes=-" + "0" * 31,
         "bytes=" + "9" * 4080 + "-",
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_satisfied(header: str) -> None:
     assert select(header, N) == ()
 
@@ -92,46 +86,14 @@ def test_what_cannot_be_satisfied(header: str) -> None:
 @pytest.mark.parametrize(
     "header",
     [
-        None,
-        "",
-        "bytes",
-        "bytes=",
-        "bytes=,",
-        "bytes= ,",
-        "bytes=-",
-        "bytes=--1",
-        "bytes=a-b",
-        "bytes=1",
-        "bytes=1-2-3",
-        "bytes=5-4",
-        "bytes=1" + "0" * 31 + "-" + "9" * 31,
-        "bytes=0-1,5-4",
-        "bytes=0-1;2-3",
-        "bytes=0-1 2-3",
-        "bytes:0-1",
-        "bytes =0-1",
-        "bytes= 0-1",
-        "bytes=0 - 1",
-        "bytes=+0-1",
-        "bytes=0-+1",
-        "bytes=1_0-20",
-        "bytes=0x0-0xf",
-        "bytes=0.0-1",
-        "bytes=-1.5",
-        "bytes=1e3-",
-        "bytes=\u0660-\u0661",
-        "bytes=\uff10-\uff11",
-        "bytes=\u00b2-3",
-        "bytes=0-1\x00",
-        "bytes=0-1\u00a0",
-        "bytes=0\u2013-1",
-        "items=0-1",
-        "seconds=0-1",
-        "=0-1",
-        "none",
-        "bytes=0-1=",
+        None, "", "bytes", "bytes=", "bytes=,", "bytes= ,", "bytes=-", "bytes=--1", "bytes=a-b", "bytes=1",
+        "bytes=1-2-3", "bytes=5-4", "bytes=1" + "0" * 31 + "-" + "9" * 31, "bytes=0-1,5-4", "bytes=0-1;2-3",
+        "bytes=0-1 2-3", "bytes:0-1", "bytes =0-1", "bytes= 0-1", "bytes=0 - 1", "bytes=+0-1", "bytes=0-+1",
+        "bytes=1_0-20", "bytes=0x0-0xf", "bytes=0.0-1", "bytes=-1.5", "bytes=1e3-", "bytes=\u0660-\u0661",
+        "bytes=\uff10-\uff11", "bytes=\u00b2-3", "bytes=0-1\x00", "bytes=0-1\u00a0", "bytes=0\u2013-1", "items=0-1",
+        "seconds=0-1", "=0-1", "none", "bytes=0-1=",
     ],
-)
+)  # fmt: skip
 def test_what_is_ignored(header: str | None) -> None:
     assert select(header, N) is None
 

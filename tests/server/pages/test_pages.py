@@ -16,7 +16,7 @@ import pytest
 
 from protoslice.server.pages.api_reference import ApiPage
 from protoslice.server.pages.html import home_page
-from protoslice.server.problems import PROBLEMS
+from protoslice.server.problems import BY_SLUG, PROBLEMS
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +65,9 @@ class Page(HTMLParser):
 def test_nothing_comes_from_elsewhere_and_nothing_runs(client: httpx.Client, path: str) -> None:
     answer = client.get(path)
     page = Page(answer.text)
+    problem = BY_SLUG.get(path.removeprefix("/problems/"))
+    assert answer.status_code == 200
+    assert problem is None or problem.title in "".join(page.text["h1"])
     assert {tag for tag, _ in page.tags} & {"script", "iframe", "img", "form", "object", "base"} == set()
     assert not [name for _, attributes in page.tags for name in attributes if name == "style" or name.startswith("on")]
     assert all(link.startswith(("/", "#", "data:")) for link in page.all_of("href") + page.all_of("src"))
