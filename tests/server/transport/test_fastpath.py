@@ -10,7 +10,7 @@ from weakref import ref
 
 import httpx
 import pytest
-from tests.support.serve import LiveServer, live_server, read_answer, serve
+from tests.support.serve import LiveServer, live_server, serve
 
 from protoslice.server.app import create_app
 from protoslice.server.http.planner import ResponsePlanner
@@ -68,23 +68,6 @@ def store(watched: Watched, model: bytes) -> str:
     return watched.store(model)
 
 
-@pytest.mark.parametrize("path", ["chunks/0", "chunks/1", "files/model.onnx"])
-@pytest.mark.parametrize(
-    "wanted", ["bytes=1-2", "bytes=10-300", "bytes=0-0", "bytes=-70", "BYTES=7-", "bytes=65530-65541", None]
-)
-def test_both_ways_say_the_same(watched: Watched, store: str, path: str, wanted: str | None) -> None:
-    headers = {"x-request-id": "the-same-for-both"} | ({} if wanted is None else {"range": wanted})
-    (quick, at_once), (slow, not_at_once) = (watched.ask(f"{store}/{path}", headers | more) for more in ({}, SLOW))
-    # Of the message around the tensors, few bytes lie together.
-    assert at_once == (len(slow.content) <= fastpath.LARGEST_ANSWER) or path == "chunks/0"
-    assert not not_at_once
-    assert quick.status_code == slow.status_code
-    assert quick.content == slow.content
-    shown = [sorted(pair for pair in each.headers.multi_items() if pair[0] != "date") for each in (quick, slow)]
-    assert shown[0] == shown[1]
-    assert "date" in quick.headers
-
-
 @pytest.mark.parametrize(
     "headers",
     [
@@ -106,18 +89,6 @@ def test_what_a_proxy_adds_keeps_nothing_from_the_shortest_way(watched: Watched,
     said = {"x-forwarded-for": "192.0.2.1", "x-forwarded-proto": "https", "forwarded": "for=192.0.2.1"}
     answer, at_once = watched.ask(f"{store}/chunks/1", {"range": "bytes=0-9"} | said)
     assert (answer.status_code, at_once) == (206, True)
-
-
-def test_both_ways_are_counted(watched: Watched, store: str) -> None:
-    def counted() -> list[float]:
-        labels = '{method="GET",route="/v1/stores/{ref}/chunks/{n}",status="206"}'
-        values = dict(line.rsplit(" ", 1) for line in watched.client.get("/metrics").text.splitlines())
-        return [float(values.get(f"protoslice_{what}_total{labels}", 0)) for what in ("requests", "sent_bytes")]
-
-    before = counted()
-    for more in ({}, SLOW):
-        watched.ask(f"{store}/chunks/1", {"range": "bytes=0-99"} | more)
-    assert [now - then for now, then in zip(counted(), before, strict=True)] == [2, 200]
 
 
 def test_what_is_learnt_of_a_store_is_told(watched: Watched, model: bytes) -> None:
@@ -204,16 +175,6 @@ def test_requests_sent_together_are_answered_in_turn(watched: Watched, store: st
             received += connection.recv(1 << 16)
     bodies = [answer.partition(b"\r\n\r\n")[2] for answer in received.split(b"HTTP/1.1 206")[1:]]
     assert bodies == [whole[first : last + 1] for first, last, _ in wanted]
-
-
-def test_a_head_that_comes_in_pieces(watched: Watched, store: str) -> None:
-    request = f"GET {store}/chunks/1 HTTP/1.1\r\nhost: localhost\r\nrange: bytes=10-19\r\n\r\n".encode()
-    whole = watched.client.get(f"{store}/chunks/1").content
-    for cut in (1, 20, len(request) - 30, len(request) - 1):
-        with watched.live.connect() as connection:
-            connection.sendall(request[:cut])
-            connection.sendall(request[cut:])
-            assert read_answer(connection).body == whole[10:20]
 
 
 def test_a_client_that_has_its_share_still_gets_small_cached_reads(tmp_path: Path, model: bytes) -> None:
