@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -27,11 +28,11 @@ from tests.support.serve import serve
 from tests.support.stores import onnx
 
 from protoslice.database import Database, connect, upgrade
-from protoslice.errors import StorageUnavailable
+from protoslice.errors import IntegrityError, StorageUnavailable
 from protoslice.server.app import create_app
 from protoslice.server.settings import Settings
 from protoslice.storage import open_storage
-from protoslice.stores.backups import dump_daily, snapshots
+from protoslice.stores.backups import dump_daily, restore, snapshots
 from protoslice.stores.collection import collect_garbage
 
 PAGE: Final = (Path(__file__).parents[2] / "docs/how-to/operate/backup.md").read_text()
@@ -45,6 +46,8 @@ TUS: Final = {"tus-resumable": "1.0.0", "content-type": "application/offset+octe
 HALF: Final = bytes(range(100))
 NOT_KEPT: Final = {"number", "incarnation", "backed_up"}
 """Columns that a restored catalogue has for itself: no snapshot knows the end of its own backup."""
+MADE_AGAIN: Final = ("sqlite_", "name_trigrams", "repository_trigrams", "changes", "holds", "deliveries")
+"""Beginnings of the names of tables that a restored catalogue fills for itself."""
 TYPES: Final = descriptor_pb2.FileDescriptorSet(
     file=[descriptor_pb2.FileDescriptorProto(name="kept.proto", package="kept", syntax="proto3")]
 )
@@ -110,11 +113,7 @@ def rows_of(site: Site) -> dict[str, list[Any]]:
             if database.dialect == "postgresql":
                 tables = "SELECT tablename FROM pg_tables WHERE schemaname = current_schema()"
             for (table,) in await database.read(lambda tx: tx.all(tables)):
-                if table.startswith(("sqlite_", "name_trigrams", "repository_trigrams")) or table in {
-                    "changes",
-                    "holds",
-                    "deliveries",
-                }:
+                if table.startswith(MADE_AGAIN):
                     continue
                 columns = [each for each in await columns_of(table) if each not in NOT_KEPT]
                 sql = f"SELECT {', '.join(columns)} FROM {table}" + " WHERE unpublished IS NULL" * (table == "objects")
@@ -507,9 +506,9 @@ def test_a_collector_that_runs_deletes_nothing_once_the_storage_has_another_owne
 
 
 @asynccontextmanager
-async def closing_of(database: Database) -> AsyncIterator[None]:
+async def closing_of(database: Database) -> AsyncIterator[Database]:
     try:
-        yield
+        yield database
     finally:
         await database.close()
 
@@ -545,6 +544,51 @@ def test_check_names_what_is_missing_damaged_and_unknown(live: Site, tmp_path: P
         assert not stray.exists()
 
 
+@pytest.fixture(scope="module")
+def backup(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A backup of a service with one store."""
+    folder = tmp_path_factory.mktemp("backup")
+    live = Site(folder / "live")
+    with served(live) as (client, _):
+        stored(client, "/v1/stores?filename=m.onnx&tag=m:1", onnx(9000))
+        back_up(live, folder / "copy")
+    return folder / "copy"
+
+
+def tampered(backup: Path, folder: Path, sql: str) -> Path:
+    """A copy of a backup of whose snapshot somebody has changed rows or tables."""
+    copy = shutil.copytree(backup, folder)
+    (snapshot,) = (copy / "snapshots").glob("*.sqlite")
+    with closing(sqlite3.connect(snapshot)) as connection:
+        connection.executescript(sql)
+    return copy
+
+
+def restore_into(site: Site, copy: Path) -> None:
+    async def work() -> None:
+        async with (
+            open_storage(copy.as_uri()) as source,
+            open_storage(site.folder.as_uri()) as storage,
+            closing_of(connect(site.database, site.folder.as_uri())) as database,
+        ):
+            await restore(source, storage, database)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("table", ["objects", "trash"])
+@pytest.mark.parametrize(
+    "key", ["snapshots/20260101T000000Z.sqlite", "objects/../protoslice.json", "objects/aa/x.sums", ""]
+)
+def test_keys_beyond_the_objects_of_a_snapshot_are_refused(backup: Path, tmp_path: Path, table: str, key: str) -> None:
+    """A collector would delete what they name, and a restoration copy it."""
+    row = "INSERT INTO trash (key, sums, passes, due) VALUES ('objects/aa/1-00', 1, 1, 1)"
+    copy = tampered(backup, tmp_path / "copy", f"{row}; UPDATE {table} SET key = '{key}'")
+    with pytest.raises(IntegrityError, match="The snapshot is damaged"):
+        restore_into(Site(tmp_path / "new"), copy)
+    assert not list((tmp_path / "new").rglob("objects/*"))
+
+
 TAMPERED = (
     'CREATE TABLE "audit; CREATE TABLE pwned (x text); DELETE FROM audit" (x text)',
     "UPDATE objects SET size = 'text'",
@@ -555,45 +599,17 @@ TAMPERED = (
 )
 
 
-@pytest.mark.parametrize("table", ["objects", "trash"])
-@pytest.mark.parametrize(
-    "key", ["snapshots/20260101T000000Z.sqlite", "objects/../protoslice.json", "objects/aa/x.sums", ""]
-)
-def test_keys_beyond_the_objects_of_a_snapshot_are_refused(live: Site, tmp_path: Path, table: str, key: str) -> None:
-    """A collector would delete what they name, and a restoration copy it."""
-    copy = tmp_path / "copy"
-    with served(live) as (client, _):
-        stored(client, "/v1/stores?filename=m.onnx", onnx(9000))
-        back_up(live, copy)
-    (snapshot,) = (copy / "snapshots").glob("*.sqlite")
-    with closing(sqlite3.connect(snapshot)) as connection:
-        connection.execute("INSERT INTO trash (key, sums, passes, due) VALUES ('objects/aa/1-00', 1, 1, 1)")
-        connection.execute(f"UPDATE {table} SET key = ?", (key,))
-        connection.commit()
-    new = Site(tmp_path / "new", None)
-    command = f"protoslice restore-backup {COPY} --storage {LIVE}"
-    assert "The snapshot is damaged" in run(command, {COPY: copy, LIVE: new.folder}, new.database, code=None)
-    assert not list(new.folder.rglob("objects/*"))
-
-
 @pytest.mark.parametrize("sql", TAMPERED)
 @pytest.mark.parametrize("engine", ["sqlite", "postgresql"])
 def test_a_snapshot_that_was_changed_runs_nothing(
-    live: Site, tmp_path: Path, engine: str, sql: str, request: pytest.FixtureRequest
+    backup: Path, tmp_path: Path, engine: str, sql: str, request: pytest.FixtureRequest
 ) -> None:
     """A snapshot is a file that others may have changed: it is restored whole, or refused with the database empty."""
-    copy = tmp_path / "copy"
-    with served(live) as (client, _):
-        stored(client, "/v1/stores?filename=m.onnx&tag=m:1", onnx(9000))
-        back_up(live, copy)
-    (snapshot,) = (copy / "snapshots").glob("*.sqlite")
-    with closing(sqlite3.connect(snapshot)) as connection:
-        connection.executescript(sql)
-    new = new_site(request, tmp_path / "new", engine)
-    command = f"protoslice restore-backup {COPY} --storage {LIVE}"
-    done = run(command, {COPY: copy, LIVE: new.folder}, new.database, code=None)
-    assert "Traceback" not in done
-    if "The snapshot is damaged" in done:
-        (snapshot.rename(tmp_path / "bad"), back_up(live, copy))
-        run(command, {COPY: copy, LIVE: new.folder}, new.database)  # nothing was left that is in its way
+    copy, new = tampered(backup, tmp_path / "copy", sql), new_site(request, tmp_path / "new", engine)
+    if sql == TAMPERED[0]:
+        restore_into(new, copy)  # the table is no table of ours: it is left out
+    else:
+        with pytest.raises(IntegrityError, match="The snapshot is damaged"):
+            restore_into(new, copy)
+        restore_into(new, backup)  # nothing was left that is in its way
     assert "pwned" not in rows_of(new)
