@@ -9,19 +9,16 @@ from io import StringIO
 
 import pytest
 from tests.support.postgres import TestServer
-from tests.support.serve import ask, logs_to
+from tests.support.serve import ask, logs_to, open_app
 from tests.support.stores import onnx
 
 from protoslice.errors import Unsupported
-from protoslice.server.app import create_app
 from protoslice.server.services import ServerState
 from protoslice.server.settings import Settings
 
 
 async def test_readiness_ends_with_the_database() -> None:
-    app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
-    await app.services.open()
-    try:
+    async with open_app() as app:
         assert (await ask(app, "GET", "/readyz")).status == 200
         assert app.services.database is not None
         await app.services.database.close()
@@ -29,16 +26,12 @@ async def test_readiness_ends_with_the_database() -> None:
         assert (answer.status, answer.headers["retry-after"]) == (503, "5")
         assert "/problems/database-unavailable" in answer.text
         assert (await ask(app, "GET", "/livez")).status == 200
-    finally:
-        await app.services.close()
 
 
 async def test_readiness_ends_when_the_database_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protoslice.server.services._PING_SECONDS", 0.05)
     go = threading.Event()
-    app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
-    await app.services.open()
-    try:
+    async with open_app() as app:
         database = app.services.database
         assert database is not None
         hanging = [asyncio.create_task(database.read(lambda tx: go.wait(20), background=True)) for _ in range(2)]
@@ -47,8 +40,6 @@ async def test_readiness_ends_when_the_database_does_not_answer(monkeypatch: pyt
         go.set()
         await asyncio.gather(*hanging)
         assert (await ask(app, "GET", "/readyz")).status == 200
-    finally:
-        await app.services.close()
 
 
 @pytest.mark.parametrize(
@@ -58,14 +49,10 @@ def test_log_says_why_the_database_is_unavailable(method: str, path: str) -> Non
     out = StringIO()
 
     async def work() -> None:
-        app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
-        await app.services.open()
-        try:
+        async with open_app() as app:
             assert app.services.database is not None
             await app.services.database.close()
             assert (await ask(app, method, path)).status == 503
-        finally:
-            await app.services.close()
 
     with logs_to(out, "json", "error") as flush:
         asyncio.run(work())
@@ -88,9 +75,7 @@ def test_postgres_without_tables_is_refused(postgres: TestServer) -> None:
 
 async def test_a_database_that_was_set_back_refuses_one_upload_at_most() -> None:
     """As after a fail-over to a replica that was behind."""
-    app = create_app(Settings(storage="memory://", space_watermark_bytes=0))
-    await app.services.open()
-    try:
+    async with open_app() as app:
         database = app.services.database
         assert database is not None
 
@@ -100,18 +85,12 @@ async def test_a_database_that_was_set_back_refuses_one_upload_at_most() -> None
         assert await put(0) == 201
         await database.write(lambda tx: tx.run("DELETE FROM objects WHERE unpublished IS NOT NULL"))
         assert [await put(seed) for seed in range(1, 6)] == [409, 201, 201, 201, 201]
-    finally:
-        await app.services.close()
 
 
 async def test_missing_tables_are_503_in_postgres(postgres: TestServer) -> None:
-    app = create_app(Settings(storage="memory://", space_watermark_bytes=0, database=postgres.new_catalogue()))
-    await app.services.open()
-    try:
+    async with open_app(database=postgres.new_catalogue()) as app:
         database = app.services.database
         assert database is not None
         await database.write(lambda tx: tx.run("DROP TABLE stores CASCADE"))
         answer = await ask(app, "GET", "/v1/stores")
         assert (answer.status, "/problems/database-unavailable" in answer.text) == (503, True)
-    finally:
-        await app.services.close()

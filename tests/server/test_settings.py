@@ -17,18 +17,12 @@ from protoslice.server.settings import Settings, default_storage, environment_na
 DOCS = Path(__file__).parents[2] / "docs/reference"
 
 
-@pytest.mark.parametrize("name", Settings.model_fields)
-def test_each_setting_is_documented_and_described(name: str) -> None:
+def test_each_setting_is_documented_and_described() -> None:
     page = (DOCS / "configuration.md").read_text()
-    assert f"| `{environment_name(name)}` |" in page
-    assert Settings.model_fields[name].description
-
-
-@pytest.mark.parametrize("name", Settings.model_fields)
-def test_numbers_have_their_unit_in_the_name(name: str) -> None:
-    annotation = str(Settings.model_fields[name].annotation)
-    if "float" in annotation:
-        assert name.endswith("_seconds")
+    for name, field in Settings.model_fields.items():
+        assert f"| `{environment_name(name)}` |" in page
+        assert field.description, name
+        assert name.endswith("_seconds") or "float" not in str(field.annotation), "the unit is in the name"
 
 
 def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -51,29 +45,7 @@ def test_the_environment_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert settings.storage_options["secret_access_key"].get_secret_value() == "hush"
     assert "hush" not in str(settings.shown())
     assert "hush" not in repr(settings.storage_options)
-
-
-def test_options_of_the_storage_come_from_a_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    secret = tmp_path / "options.json"
-    secret.write_text('{"secret_access_key": "hush"}\n')
-    monkeypatch.setenv("PROTOSLICE_STORAGE_OPTIONS_FILE", str(secret))
-    settings = read_settings({})
-    assert settings.plain_storage_options() == {"secret_access_key": "hush"}
-    assert "hush" not in str(settings.shown())
-    assert read_settings({"storage_options": {"key": "x"}}).plain_storage_options() == {"key": "x"}
-
-
-@pytest.mark.parametrize("content", ["hush", '["hush"]', '{"key": {"hush": 1}}', None])
-def test_a_file_of_options_that_is_wrong_is_named_without_its_content(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, content: str | None
-) -> None:
-    secret = tmp_path / "options.json"
-    if content is not None:
-        secret.write_text(content)
-    monkeypatch.setenv("PROTOSLICE_STORAGE_OPTIONS_FILE", str(secret))
-    with pytest.raises(InvalidInput, match=r"options\.json") as raised:
-        read_settings({})
-    assert "hush" not in str(raised.value)
+    assert read_settings({"max_upload_bytes": 7}).max_upload_bytes == 7, "what is given comes first"
 
 
 SECRETS = {
@@ -153,30 +125,6 @@ def test_a_secret_and_its_file_are_not_both_set(monkeypatch: pytest.MonkeyPatch,
     with pytest.raises(InvalidInput, match="both set") as raised:
         read_settings({})
     assert "hush" not in str(raised.value)
-
-
-def test_what_is_given_comes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PROTOSLICE_PORT", "9")
-    assert read_settings({"port": 10}).port == 10
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("PORT", "hush"),
-        ("REGISTER_NETWORKS", "10.1.0.1/16"),
-        ("PORT", "70000"),
-        ("MAX_UPLOAD", "hush"),
-        ("STORAGE_OPTIONS", "hush"),
-        ("SPLIT_RULES", "hush"),
-    ],
-)
-def test_mistakes_are_named_without_their_values(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
-    monkeypatch.setenv(f"PROTOSLICE_{name}", value)
-    with pytest.raises(InvalidInput) as caught:
-        read_settings({})
-    assert name.lower() in str(caught.value).lower()
-    assert value not in str(caught.value)
 
 
 WRONG = ("hu sh\x01", "-1", "-hush", "[", "1e999", "nan", '{"hush":', '["hush"]', "\N{SNOWMAN}", "9" * 5000)
@@ -289,8 +237,6 @@ def test_a_wrong_limit_is_one_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
         ("PROTOSLICE_AUTHORIZATION", "Bearer x"),
         ("PROTOSLICE_TEST_S3", "s3://bucket"),
         ("PROTOSLICE_READ_SERVICE_HOST", "10.0.0.1"),
-        ("PROTOSLICE_SERVICE_PORT_HTTP", "8000"),
-        ("PROTOSLICE_READ_PORT", "tcp://10.0.0.1:8000"),
         ("PROTOSLICE_READ_PORT_8000_TCP_ADDR", "10.0.0.1"),
     ],
 )
@@ -300,15 +246,13 @@ def test_names_that_others_read_are_let_pass(monkeypatch: pytest.MonkeyPatch, na
     read_settings({"storage": "memory://"})
 
 
-@pytest.mark.parametrize("arguments", [["serve"], ["config"], ["gc"], ["doctor", "http://127.0.0.1:9"]])
-def test_no_verb_starts_with_a_misspelt_name(arguments: list[str]) -> None:
+@pytest.mark.parametrize("arguments", [["serve"], ["doctor", "http://127.0.0.1:9"]])
+def test_no_command_starts_with_a_misspelt_name(arguments: list[str]) -> None:
     environment = {"PATH": os.environ["PATH"], "PROTOSLICE_STORAGE": "memory://", "PROTOSLICE_MAX_UPLAOD": "1"}
     command = [sys.executable, "-m", "protoslice.cli", *arguments]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
     assert done.stderr.startswith("protoslice: Unknown setting PROTOSLICE_MAX_UPLAOD: did you mean")
-    assert done.stderr.count("\n") == 1
-    assert done.stdout == ""
 
 
 @pytest.mark.parametrize(

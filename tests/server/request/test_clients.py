@@ -291,17 +291,13 @@ def address(
         (b"[2001:db8::7]:80,fd00::1", "2001:db8::7"),
         (b"::ffff:192.0.2.1", "192.0.2.1"),
         (b"10.1.1.1, 10.2.2.2", "10.1.1.1"),
-        (b"192.0.2.1, nonsense", "10.0.0.1"),
         (b"192.0.2.1, nonsense, 10.2.2.2", "10.2.2.2"),
-        (b"192.0.2.1,", "10.0.0.1"),
-        (b"", "10.0.0.1"),
-        (b"unknown", "10.0.0.1"),
-        (b"1.2.3", "10.0.0.1"),
-        (b"256.1.1.1", "10.0.0.1"),
-        (b"192.0.2.1:999999", "10.0.0.1"),
-        (b"\xff\xfe", "10.0.0.1"),
         (b"10.1.1.1," * 5000 + b"10.1.1.1", "10.1.1.1"),
-        (b"," * 60_000, "10.0.0.1"),
+        *(
+            (said, "10.0.0.1")
+            for said in (b"192.0.2.1, nonsense", b"192.0.2.1,", b"", b"unknown", b"1.2.3", b"256.1.1.1")
+        ),
+        *((said, "10.0.0.1") for said in (b"192.0.2.1:999999", b"\xff\xfe", b"," * 60_000)),
     ],
 )
 def test_what_a_trusted_proxy_says(said: bytes, expected: str) -> None:
@@ -317,11 +313,11 @@ def test_what_a_trusted_proxy_says(said: bytes, expected: str) -> None:
         (b'proto=http; for="[2001:db8::7]:4711" ;by=10.0.0.1', "2001:db8::7"),
         (b"for=6.6.6.6, for=192.0.2.1, for=10.2.2.2", "192.0.2.1"),
         (b'for="6.6.6.6, for=192.0.2.1', "192.0.2.1"),
-        (b'for="_hidden"', "10.0.0.1"),
         (b"for=unknown, for=10.2.2.2", "10.2.2.2"),
-        (b"proto=https", "10.0.0.1"),
-        (b"xfor=192.0.2.1", "10.0.0.1"),
-        (b'host="for=192.0.2.1"', "10.0.0.1"),
+        *(
+            (said, "10.0.0.1")
+            for said in (b'for="_hidden"', b"proto=https", b"xfor=192.0.2.1", b'host="for=192.0.2.1"')
+        ),
     ],
 )
 def test_what_a_trusted_proxy_says_by_the_standard(said: bytes, expected: str) -> None:

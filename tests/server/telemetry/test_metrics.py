@@ -9,7 +9,6 @@ import threading
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 from tests.server.auth.closed import bearer, closed_service, token_for
 from tests.server.auth.test_sessions import JSON, OWN
@@ -128,19 +127,6 @@ def test_requests_count_by_route_method_and_status() -> None:
     assert _value(text, "protoslice_request_seconds_bucket", **written, le="2.5") == 1
     slow = {"route": r"/a\"", "method": "GET", "status": "404"}
     assert [_value(text, "protoslice_request_seconds_bucket", **slow, le=le) for le in ("600.0", "+Inf")] == [0, 1]
-
-
-def test_a_live_service_counts_the_calls_of_its_storage(client: httpx.Client) -> None:
-    before = client.get("/metrics").text
-    store = client.put("/v1/stores", content=onnx(20_000)).json()["id"]
-    after = client.get("/metrics").text
-
-    def more(metric: str, **labels: str) -> float:
-        return _value(after, metric, **labels) - _value(before, metric, **labels)
-
-    assert more("protoslice_storage_call_seconds_count", operation="commit") >= 1
-    assert more("protoslice_storage_call_seconds_sum", operation="commit") > 0
-    assert store not in after
 
 
 @pytest.mark.parametrize(("seconds", "bound"), [(0.0004, "0.0005"), (3.0, "10.0"), (1e6, "+Inf")])
