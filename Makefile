@@ -162,6 +162,7 @@ check-package:
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest protoslice._core
 	$(BIN)/lint-imports
+	$(BIN)/codespell *.md docs service tools examples
 	$(BIN)/python -m tools.counts --check
 	$(BIN)/python -m pytest -q --no-header tests/docs/test_generated.py
 

@@ -11,9 +11,7 @@ from typing import Any, Final
 from pydantic_core import PydanticUndefined
 
 from protoslice.errors import WITH_SLUG, ProtosliceError
-from protoslice.server.app import create_app
 from protoslice.server.problems import BY_SLUG, PROBLEMS
-from protoslice.server.registries.hub.paths import TAKEN
 from protoslice.server.settings import Settings, environment_name
 from protoslice.sizes import format_size
 
@@ -61,66 +59,6 @@ $settings
 """)
 
 
-_VERSIONS: Final = Template("""# Versions of the API
-
-<!-- Made by `python -m tools.reference docs`; a test compares. -->
-
-The version of the API is the beginning of its paths, `/v1`. Paths of any other version are `404`.
-
-## What is promised
-
-Below `/v1`, these $promised_count operations stay as they are: paths, parameters, members of JSON, statuses and the
-`type` of problems. New ones are added, so programs should ignore members that they do not know.
-
-| operation | result |
-|---|---|
-$promised
-
-A change that breaks programs gets a new version of the path. `/v1` is then served for at least another year. An
-operation leaves this list only if it is [deprecated](#what-is-deprecated); it then works until its `Sunset`.
-
-`HEAD` is as stable as the `GET` of its path. `/livez` and `/readyz` are promised too. `/session` and
-`/.well-known` serve the page and logins, and may change. Protocols of
-[registries](../tutorials/registry.md) follow their clients.
-
-The command line (`--json`, exit codes) and the [Python API](python/library.md) follow Semantic Versioning: before 1.0 a
-minor release may change them, and the changelog says so. Texts that commands print may change in any release.
-
-## What may change
-
-These $experimental_count operations are experimental (`"x-stability": "experimental"` in the OpenAPI document). A minor
-release may change or remove them, which may break programs that call them; the changelog says so.
-
-| operation | result |
-|---|---|
-$experimental
-
-Apart from them, these may change in any release: the text of `detail` and `title`, the order of JSON members, the form
-of cursors and entity tags, web pages, and names of metrics that the documentation does not list.
-
-## What is deprecated
-
-| operation | since | use |
-|---|---|---|
-$deprecated
-
-The OpenAPI document has `deprecated` for them. Their answers have `Deprecation` with that date (RFC 9745) and a `Link`
-with `rel="successor-version"`. Before an operation is removed, its answers have `Sunset` (RFC 8594) for six months.
-
-## Computed views and caches
-
-Files, chunks, `/merge`, `/metadata` and plain tensors are bytes of the upload: under an id they are the same in all
-releases, and caches may keep them for a year. A later release may compute other views in another way: JSON, rendered
-text, and files that the service composes. They then have another entity tag, and caches keep them for an hour at most.
-During an upgrade, ranges of one such view may be of two releases: send `If-Range`.
-
-## Reserved names
-
-- Tags may have any valid name, also that of a part of a path, such as `register`: all operations reach them.
-- Owners of repositories cannot be called $owners.
-""")
-
-
 def problems_page() -> str:
     """Return docs/reference/problems.md."""
     rows = (f"| {each.status} | `{each.type}` | {each.title} | {each.advice} |" for each in PROBLEMS)
@@ -134,23 +72,6 @@ def configuration_page() -> str:
         for name, field in Settings.model_fields.items()
     )
     return _CONFIGURATION.substitute(settings="\n".join(rows))
-
-
-def versions_page() -> str:
-    """Return docs/reference/versions.md."""
-    rows: dict[str, list[str]] = {"promised": [], "experimental": [], "deprecated": []}
-    for path, operations in create_app(Settings(storage="memory://")).openapi()["paths"].items():
-        for method, said in operations.items():
-            call = f"| `{method.upper()} {path}` |"
-            if not path.startswith("/v1/") or method == "head":
-                continue
-            if old := said.get("x-deprecated"):
-                rows["deprecated"].append(f"{call} {old['since']} | `{old['successor']}` |")
-            else:
-                rows["experimental" if "x-stability" in said else "promised"].append(f"{call} {said['summary']} |")
-    counts = {f"{kind}_count": len(listed) for kind, listed in rows.items()}
-    owners = ", ".join(f"`{name}`" for name in sorted(TAKEN))
-    return _VERSIONS.substitute({kind: "\n".join(listed) for kind, listed in rows.items()}, **counts, owners=owners)
 
 
 def _error_row(kind: type[ProtosliceError]) -> str:
@@ -174,7 +95,6 @@ def _default(name: str, value: Any) -> str:
 PAGES: Final = {
     "reference/problems.md": problems_page,
     "reference/configuration.md": configuration_page,
-    "reference/versions.md": versions_page,
 }
 """Functions that make the pages, by path below docs/."""
 

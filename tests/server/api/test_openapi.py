@@ -25,6 +25,7 @@ from starlette.responses import Response
 from tests.server.api.test_preconditions import filled, rows
 from tests.support.calls import CALLS, RULES
 from tests.support.serve import LiveServer, ask, open_app
+from tools.interfaces import operations_page
 
 import protoslice
 from protoslice.facts import Tag
@@ -259,18 +260,18 @@ async def test_answers_of_deprecated_operations_name_the_date_and_a_successor() 
 
 
 def test_operations_are_promised_experimental_or_deprecated() -> None:
-    """The page on versions lists each operation once, and the document has the mark of those that may change."""
-    page = Path(__file__).parents[3].joinpath("docs/reference/versions.md").read_text()
-    parts = dict(re.findall(r"## What (is promised|may change|is deprecated)\n(.*?)(?=\n## )", page, re.DOTALL))
-    listed = {kind: set(re.findall(r"^\| `(\w+ /v1/[^`]+)`", text, re.MULTILINE)) for kind, text in parts.items()}
+    """The page of operations marks those that may change, or will go, as the document does."""
+    sections = dict(re.findall(r"^### (\w+ /\S+)\n(.*?)(?=^##|\Z)", operations_page(), re.MULTILINE | re.DOTALL))
+    marks = set()
     for method, path, said in declared(create_app(Settings(storage="memory://")).openapi()):
         if path.startswith("/v1/") and method != "HEAD":
             stability = said.get("x-stability")
             assert stability in {None, "experimental"}
-            kind = "is deprecated" if said.get("deprecated") else "may change" if stability else "is promised"
-            assert [each for each in listed if f"{method} {path}" in listed[each]] == [kind], path
-            listed[kind].remove(f"{method} {path}")
-    assert not any(listed.values()), listed
+            text = sections[f"{method} {path}"]
+            marked = ("**Deprecated" in text, "*Experimental:" in text)
+            assert marked == (bool(said.get("deprecated")), stability is not None and not said.get("deprecated")), path
+            marks.add(marked)
+    assert len(marks) == 3
 
 
 BROWSER: Final = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8"
