@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final
 
 from protoslice.catalog.syntax import is_id
-from protoslice.errors import Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
+from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, InvalidInput, LimitExceeded, NotFound
 from protoslice.ingest.file_writer import FileWriter
 from protoslice.ingest.ingest import Ingest
 from protoslice.ingest.sharing import LEAST_SHARED, worth_sharing
@@ -144,7 +144,7 @@ class _Writing:
             info = await (await self._opened()).close()
             size, sha256 = info.size, info.sha256 or ""
         if (size, sha256) != (end.size, end.sha256):
-            raise InvalidInput(f"{self._path!r}: {_WRONG}")
+            raise ChecksumMismatch(f"{self._path!r}: {_WRONG}")
 
     async def _take(self) -> None:
         taken, self._taken = self._taken, {}

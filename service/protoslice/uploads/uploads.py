@@ -21,6 +21,7 @@ from protoslice.concurrency.gather import map_concurrently
 from protoslice.database.transactions import now
 from protoslice.errors import (
     AlreadyComplete,
+    ChecksumMismatch,
     ClientLimit,
     Conflict,
     InconsistentLength,
@@ -500,7 +501,9 @@ async def fill(
         else:
             info = await (await ingest.file(path)).close()
         if info.sha256 != digests.get(path, info.sha256):
-            raise InvalidInput(f"{path!r} does not match its digest: nothing was stored")
+            error = ChecksumMismatch(f"{path!r} does not match its digest: nothing was stored")
+            error.slug = error.upload_slug
+            raise error
 
 
 async def _received(

@@ -57,7 +57,7 @@ def ours(proxy: FaultyProxy) -> Iterator[Client]:
     with (
         Client(proxy.url, timeout_seconds=5.0, attempts=2, backoff_seconds=0.001) as client,
         patch.object(push, "RESUME_MIN_BYTES", MIB),
-        patch.object(resumable, "FIRST_PART", 4 * MIB),
+        patch.object(resumable, "CHECKED_PART", 4 * MIB),
         patch.object(resumable, "MOST_PART", 4 * MIB),
     ):
         proxy.done.clear()
@@ -90,13 +90,13 @@ def test_it_goes_on_where_it_was(
     ours: Client, proxy: FaultyProxy, service: LiveServer, model: Path, state: Path
 ) -> None:
     error = broken_off(ours, model)
-    assert error.__notes__ == ["push again to continue at 66 %"]
+    assert error.__notes__ == ["push again to continue"]
     seen: Seen = []
     pushed, moved = proxy.bytes_sent_by(
         lambda: ours.push(model, base=[], tags=["on:1"], progress=lambda *at: seen.append(at))
     )
     assert is_there(service, pushed.store.id, model)
-    assert seen[0] == (8 * MIB, SIZE), "what had been sent before is not our speed"
+    assert 8 * MIB <= seen[0][0] < SIZE, "what had been sent before is not our speed"
     assert seen == sorted(seen)
     assert seen[-1] == (SIZE, SIZE)
     assert moved < RESUMED
@@ -111,7 +111,7 @@ def test_a_service_that_is_away_for_long(
     with pytest.raises(StorageUnavailable) as caught:
         ours.push(model, base=[])
     proxy.script.clear()
-    assert caught.value.__notes__ == ["push again to continue at 33 %"]
+    assert caught.value.__notes__ == ["push again to continue"]
     (tmp_path / "link.pb").symlink_to(model)
     pushed, moved = proxy.bytes_sent_by(lambda: ours.push(tmp_path / "link.pb", base=[], filename=model.name))
     assert is_there(service, pushed.store.id, model)
@@ -155,8 +155,8 @@ def test_a_file_that_changed_goes_anew(
     assert httpx.get(f"{service.url}/v1/uploads/{before['upload']}").status_code == 410, "its room is given back"
 
 
-def test_a_file_that_changed_unseen_makes_no_store(
-    ours: Client, service: LiveServer, model: Path, client: Client, state: Path
+def test_a_file_that_changed_unseen_is_sent_again(
+    ours: Client, proxy: FaultyProxy, service: LiveServer, model: Path, state: Path
 ) -> None:
     """A resumed push digests the file as it is now, whatever the journal says of it."""
     broken_off(ours, model)
@@ -165,13 +165,10 @@ def test_a_file_that_changed_unseen_makes_no_store(
         file.seek(1000)
         file.write(b"changed")
     os.utime(model, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    stores = [store.id for store in client.stores()]
-    with pytest.raises(InvalidInput, match="digest") as caught:
-        ours.push(model, base=[])
-    assert not hasattr(caught.value, "__notes__")
-    assert stores == [store.id for store in client.stores()]
+    pushed, moved = proxy.bytes_sent_by(lambda: ours.push(model, base=[]))
+    assert is_there(service, pushed.store.id, model)
+    assert moved > SIZE
     assert list(state.iterdir()) == []
-    assert is_there(service, ours.push(model, base=[]).store.id, model)
 
 
 @pytest.mark.parametrize("way", ["removed", "nonsense", "garbled", "another", "none"])
@@ -391,6 +388,6 @@ def test_a_program_that_is_interrupted_says_how_to_go_on(
         _, complaints = running.communicate(timeout=60)
     assert running.returncode == code
     assert complaints.startswith("protoslice: ")
-    assert complaints.endswith("push again to continue at 8 %\n")
+    assert complaints.endswith("push again to continue\n")
     assert complaints.count("\n") == 1
-    assert entry_of(service, state)[1] == 8 * MIB
+    assert 16 * MIB <= entry_of(service, state)[1] <= 20 * MIB, "what arrived"

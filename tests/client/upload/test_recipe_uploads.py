@@ -27,7 +27,7 @@ def ours(proxy: FaultyProxy) -> Iterator[Client]:
     with (
         Client(proxy.url, timeout_seconds=5.0, attempts=2, backoff_seconds=0.001) as client,
         patch.object(push, "RESUME_MIN_BYTES", MIB),
-        patch.object(resumable, "FIRST_PART", MIB),
+        patch.object(resumable, "CHECKED_PART", MIB),
         patch.object(resumable, "MOST_PART", MIB),
     ):
         yield client

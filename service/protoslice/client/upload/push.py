@@ -192,7 +192,7 @@ class Push:
         size = sum(plan.sent or 0 for plan in plans) if known else 0
         if size >= RESUME_MIN_BYTES:
             return self._upload(plans)
-        in_parts = size > resumable.FIRST_PART
+        in_parts = size > resumable.CHECKED_PART
         try:
             return self._follow(plans, once=in_parts)
         except ProtosliceError as error:

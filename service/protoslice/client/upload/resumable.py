@@ -3,31 +3,28 @@
 from __future__ import annotations
 
 import base64
-import hashlib
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, reduce
 from typing import Any, Final
 
-from protoslice import _core
 from protoslice.client.download.files import Progress
-from protoslice.client.http.connection import Connection, FailuresInRow, ServiceAnswer, url_path
+from protoslice.client.http.connection import Body, Connection, FailuresInRow, ServiceAnswer, url_path
+from protoslice.client.http.digests import BackgroundHash
 from protoslice.client.http.errors import MISTAKES, is_transient, retry_once
-from protoslice.client.threads import DaemonPool
 from protoslice.client.upload.bodies import FileChanged, UploadFile
 from protoslice.client.upload.journal import Journal
-from protoslice.errors import Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
+from protoslice.errors import ChecksumMismatch, Conflict, IntegrityError, LimitExceeded, ProtosliceError, TooMany
 
 RESUME_MIN_BYTES: Final = 64 << 20
 """Pushes of fewer bytes are sent in one request, and in parts after that broke."""
 MOST_FILES: Final = 200
 """Most files with uploads of their own, each two requests and a place within the client's limit."""
-FIRST_PART: Final = 8 << 20
-"""Bytes of the first part of a file; each further one has twice as many."""
+MOST_PART: Final = 1 << 30
+"""Bytes of the longest part, which is sent while it is read; the service keeps what arrives of it."""
+CHECKED_PART: Final = 8 << 20
+"""Bytes of a part with a digest, which is in memory as a whole."""
 LEAST_PART: Final = 1 << 20
-MOST_PART: Final = 64 << 20
-"""Bytes of the longest part; two of them are in memory, one that is sent and one that is read ahead."""
 _TUS: Final = {"tus-resumable": "1.0.0"}
 
 
@@ -41,69 +38,36 @@ class _Upload:
     """Number of bytes at the service."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """Bytes of a file in memory, which are sent as one part or, after a failure, as several."""
-
-    start: int
-    end: int
-    pieces: Sequence[bytes]
-    crc: int
-    """CRC-32C of all bytes."""
-
-    def between(self, start: int, end: int) -> Iterator[bytes]:
-        """Bytes from `start` up to `end`."""
-        at = self.start
-        for piece in self.pieces:
-            if kept := piece[max(0, start - at) : max(0, end - at)]:
-                yield kept
-            at += len(piece)
-
-    def checksum(self, start: int, end: int) -> str:
-        """CRC-32C of the bytes from `start` up to `end`, in base64."""
-        crc = self.crc
-        if (start, end) != (self.start, self.end):
-            crc = reduce(lambda before, piece: _core.crc32c(piece, before), self.between(start, end), 0)
-        return base64.b64encode(crc.to_bytes(4, "big")).decode()
-
-
 class _FileReader:
-    """Reads a file once, in a thread, for its digest and for sending.
+    """Reads a file for sending, and hashes each byte once, in a thread.
 
     The digest covers the file on the disk from its first byte, regardless of what an earlier process sent.
     """
 
-    def __init__(self, item: UploadFile) -> None:
+    def __init__(self, item: UploadFile, hashing: BackgroundHash) -> None:
         self._item = item
-        self._sha = hashlib.sha256()
+        self._hashing = hashing
+        self._hashed = 0
 
-    def blocks(self, start: int) -> Generator[_Block, None, None]:
-        """Blocks from `start` to the end of the file; one is read ahead."""
-        at, length = start, FIRST_PART
-        with DaemonPool(1, "protoslice-hash") as pool:
-            pool.submit(partial(self._skip, start)).result()
-            coming = pool.submit(partial(self._read, at, length))
-            while (block := coming.result()).pieces:
-                at, length = block.end, min(2 * length, MOST_PART)
-                coming = pool.submit(partial(self._read, at, length))
-                yield block
-
-    def hexdigest(self) -> str:
-        """SHA-256 of the file, after its last block."""
-        return self._sha.hexdigest()
-
-    def _skip(self, end: int) -> None:
-        for piece in self._item.read(0, end):
-            self._sha.update(piece)
-
-    def _read(self, start: int, length: int) -> _Block:
-        end = min(self._item.size or 0, start + length)
-        pieces, crc = list[bytes](), 0
+    def between(self, start: int, end: int) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end`, in pieces."""
+        self.skip(start)
+        at = start
         for piece in self._item.read(start, end - start):
-            self._sha.update(piece)
-            crc = _core.crc32c(piece, crc)
-            pieces.append(piece)
-        return _Block(start, end, pieces, crc)
+            at += len(piece)
+            if at > self._hashed:
+                self._hash(piece[self._hashed - at :])
+            yield piece
+
+    def skip(self, end: int) -> None:
+        """Hash the bytes up to `end` without sending them."""
+        if self._hashed < end:
+            for piece in self._item.read(self._hashed, end - self._hashed):
+                self._hash(piece)
+
+    def _hash(self, piece: bytes) -> None:
+        self._hashing.update((piece,))
+        self._hashed += len(piece)
 
 
 class ResumableUploads:
@@ -127,6 +91,8 @@ class ResumableUploads:
         self._there = 0
         """Bytes that the service has acknowledged."""
         self._longest = self._most = MOST_PART
+        self._checked = False
+        """True to send each part with its digest."""
         self._begun: list[str] = []
 
     def assemble(self, wanted: dict[str, Any]) -> ServiceAnswer:
@@ -138,8 +104,8 @@ class ResumableUploads:
             answer = self._assemble(wanted)
         except BaseException as error:
             if self._journal.lasting and not _is_hopeless(error):
-                if self._there:
-                    error.add_note(f"push again to continue at {self._there * 100 // self._total} %")
+                if self._begun:
+                    error.add_note("push again to continue")
             else:
                 self._end()
             raise
@@ -148,6 +114,14 @@ class ResumableUploads:
 
     def _assemble(self, wanted: dict[str, Any]) -> ServiceAnswer:
         known = self._take_up()
+        try:
+            return self._store_of(known, wanted)
+        except ChecksumMismatch:
+            # Bytes were damaged on the way, or differ from those that an earlier push sent.
+            self._start_over()
+        return self._store_of({}, wanted)
+
+    def _store_of(self, known: Mapping[str, _Upload], wanted: dict[str, Any]) -> ServiceAnswer:
         places, digests = {}, {}
         for item in self._items:
             upload = known.get(item.path) or self._begin(item)
@@ -155,6 +129,13 @@ class ResumableUploads:
         is_recipe = "" in places
         said = wanted | ({"recipe": places[""]} if is_recipe else {"uploads": places, "sha256": digests})
         return retry_once(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
+
+    def _start_over(self) -> None:
+        """Delete the uploads, and send parts with digests from here on: each damage costs a part."""
+        while self._begun:
+            self._drop(self._begun.pop())
+        self._checked, self._there = True, 0
+        self._longest = self._most = min(self._most, CHECKED_PART)
 
     def _end(self) -> None:
         """Delete the uploads and the journal."""
@@ -209,35 +190,35 @@ class ResumableUploads:
 
     def _send(self, upload: _Upload) -> str:
         """Send a file completely and return its SHA-256."""
-        reader, failures = _FileReader(upload.item), FailuresInRow(self._connection.retries)
-        with closing(reader.blocks(upload.offset)) as blocks:
-            for block in blocks:
-                while upload.offset < block.end:
-                    end, before = min(block.end, upload.offset + self._longest), upload.offset
-                    self._reached(upload, max(block.start, self._append(upload, block, end, failures)), end)
-                    if upload.offset > before:
-                        failures.progressed()
-        return reader.hexdigest()
+        size, failures = upload.item.size or 0, FailuresInRow(self._connection.retries)
+        with BackgroundHash() as hashing:
+            reader = _FileReader(upload.item, hashing)
+            while upload.offset < size:
+                end, before = min(size, upload.offset + self._longest), upload.offset
+                self._reached(upload, self._append(upload, reader, end, failures), end)
+                if upload.offset > before:
+                    failures.progressed()
+            reader.skip(size)
+            return hashing.hexdigest()
 
-    def _append(self, upload: _Upload, block: _Block, end: int, failures: FailuresInRow) -> int:
+    def _append(self, upload: _Upload, reader: _FileReader, end: int, failures: FailuresInRow) -> int:
         """Send a part up to `end` and return the offset of the upload; parts after a failure are shorter."""
         offset = upload.offset
         headers = {
             **_TUS,
             "upload-offset": str(offset),
-            "upload-checksum": f"crc32c {block.checksum(offset, end)}",
             "content-type": "application/offset+octet-stream",
             "content-length": str(end - offset),
         }
-        body = self._counted(block.between(offset, end))
+        pieces = self._counted(reader.between(offset, end))
+        body: Body = b"".join(pieces) if self._checked else lambda: pieces
         try:
-            answer = self._connection.call(
-                "PATCH", upload.place, body=lambda: body, headers=headers, again=False, slow=True
-            )
+            answer = self._connection.call("PATCH", upload.place, body=body, headers=headers, again=False, slow=True)
             self._longest = min(2 * self._longest, self._most)
         except ProtosliceError as error:
             too_long = isinstance(error, LimitExceeded) and not isinstance(error, TooMany)
-            self._longest = max(LEAST_PART, min(self._longest, end - offset) // 2)
+            # What refuses a part for its length may take a thousandth of it.
+            self._longest = max(LEAST_PART, min(self._longest, end - offset) // (8 if too_long else 2))
             self._most = self._longest if too_long else self._most
             # A conflict may be due to a request of ours that is still served.
             if not failures.wait(error, anyway=too_long or isinstance(error, Conflict)):

@@ -79,7 +79,7 @@ def test_what_it_names_has_to_be_there_and_right(tus: TusClient, base: str) -> N
     gone = assemble(tus, recipe=tus.whole(recipe("5" * 64)[0], upload_concat="partial"))
     assert_problem(gone.status_code, gone.headers, gone.content, expected=409, slug="conflict")
     wrong = assemble(tus, recipe=tus.whole(recipe(base, wrong="6" * 64)[0], upload_concat="partial"))
-    assert_problem(wrong.status_code, wrong.headers, wrong.content, expected=400, slug="invalid-input")
+    assert_problem(wrong.status_code, wrong.headers, wrong.content, expected=400, slug="digest-mismatch")
 
 
 def test_exactly_one_finished_upload_is_needed(tus: TusClient, base: str) -> None:
