@@ -99,12 +99,15 @@ reproducible: .venv/ready .venv/core
 	$(BIN)/python -m tests.reproducible $(shell uname -m)
 
 EXTRAS := server client cloud otel postgres
-# Write the crates of a build (core/crates.txt) and, with hashes, the packages of the image (docker/requirements.txt).
+# Write the crates of a build (core/crates.txt), the packages of the image with hashes (docker/requirements.txt), and the
+# digests of images in docker/, where their registries can be reached.
 pins: .venv/ready
+	sh tools/programs.sh skopeo
 	$(BIN)/python -m tools.package_build lock --update
 	$(PIP) install --constraint constraints.txt uv
 	$(BIN)/uv pip compile --quiet pyproject.toml $(EXTRAS:%=--extra %) --constraint constraints.txt --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-annotate --output-file docker/requirements.txt
+	$(BIN)/python -m tools.image_digests
 
 # Check deploy/: alerts and their unit tests, systemd units, and the Helm chart, rendered for each file of values.
 manifests: .venv/ready

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from tests.support.serve import serve, service_process
+from tools.image_digests import IMAGE, pinned
 
 from protoslice.build import release
 from protoslice.server.api.views import VIEWS
@@ -169,9 +170,31 @@ def test_services_have_limits_of_memory_logs_and_temporary_files(name: str) -> N
 def test_images_are_named_by_exact_version(name: str) -> None:
     for service, said in services(name).items():
         image = said.get("image") or re.findall(r"^FROM (.*)$", said["build"]["dockerfile_inline"], re.M)[0]
-        assert re.search(r":v?\d+(\.\d+)+(-[a-z-]+)?$", image), f"{service}: {image}"
+        assert re.search(r":v?\d+(\.\d+)+(-[a-z-]+)?(@sha256:[0-9a-f]{64})?$", image), f"{service}: {image}"
         if image.startswith("protoslice:"):
             assert image == f"protoslice:{release()}"
+
+
+def test_pins_write_the_digest_of_each_image_of_others() -> None:
+    digests = {"nginx:1.28.0": f"sha256:{'a' * 64}", "python:3.12.12-slim-bookworm": f"sha256:{'b' * 64}"}
+    text = "image: protoslice:0.1.0\n  image: nginx:1.28.0\n FROM python:3.12.12-slim-bookworm\nimage: gone:1.0\n"
+    written = pinned(text, digests.get)
+    assert written.splitlines() == [
+        "image: protoslice:0.1.0",
+        f"  image: nginx:1.28.0@sha256:{'a' * 64}",
+        f" FROM python:3.12.12-slim-bookworm@sha256:{'b' * 64}",
+        "image: gone:1.0",
+    ]
+    assert pinned(written, {}.get) == written, "a registry that does not answer takes no digest away"
+    newer = pinned(written, {"nginx:1.28.0": f"sha256:{'c' * 64}"}.get)
+    assert newer == written.replace("a" * 64, "c" * 64)
+
+
+def test_pins_know_each_image_that_the_files_name() -> None:
+    named = {match["name"] for name in ("Dockerfile", *COMPOSE) for match in IMAGE.finditer((DOCKER / name).read_text())}
+    images = {said["image"] for name in COMPOSE for said in services(name).values() if "image" in said}
+    bases = {rest.partition("=")[2] for word, rest in instructions("Dockerfile") if word == "ARG" and ":" in rest}
+    assert {re.sub("@.*", "", image) for image in images | bases} <= named
 
 
 @pytest.mark.parametrize("name", COMPOSE)

@@ -1,0 +1,58 @@
+"""Write the digests of images into `docker/`, after each name and version: part of `make pins`.
+
+    python -m tools.image_digests
+
+skopeo asks the registry of each image. Where a registry cannot be reached, the name stays as it is, and a line says so.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+DOCKER: Final = Path(__file__).resolve().parent.parent / "docker"
+IMAGE: Final = re.compile(
+    r"^(?P<before>\s*image: |\s*FROM |ARG (?:BASE|RUST)=)(?P<name>[a-z0-9./-]+:[\w.-]+)(?:@sha256:[0-9a-f]{64})?$", re.M
+)
+OWN: Final = "protoslice:"
+
+
+def pinned(text: str, digest_of: Callable[[str], str | None]) -> str:
+    """Return the text of a compose file or Dockerfile with the digest of each image of others that has one."""
+
+    def replace(found: re.Match[str]) -> str:
+        name = found["name"]
+        digest = None if name.startswith(OWN) else digest_of(name)
+        return f"{found['before']}{name}@{digest}" if digest else found[0]
+
+    return IMAGE.sub(replace, text)
+
+
+def digest_of(name: str) -> str | None:
+    """Return the digest of an image, of its list if it has several machines; None if its registry does not answer."""
+    asked = subprocess.run(["skopeo", "inspect", "--raw", f"docker://{name}"], capture_output=True)
+    if asked.returncode:
+        reason = asked.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        print(f"{name}: no digest is written, as its registry does not answer: {reason}")
+        return None
+    return f"sha256:{sha256(asked.stdout).hexdigest()}"
+
+
+def main() -> None:
+    """Write the digests into all files of `docker/` that name images."""
+    known = dict[str, str | None]()
+    for path in (DOCKER / "Dockerfile", *sorted(DOCKER.glob("compose*.yaml"))):
+        text = path.read_text()
+        for found in IMAGE.finditer(text):
+            name = found["name"]
+            if name not in known and not name.startswith(OWN):
+                known[name] = digest_of(name)
+        path.write_text(pinned(text, known.get))
+
+
+if __name__ == "__main__":
+    main()
