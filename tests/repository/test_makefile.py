@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from tools.package_build import NODE
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHON = """#!/bin/sh
@@ -129,3 +130,7 @@ def test_files_that_targets_name_are_there() -> None:
     named = re.findall(r"\b(?:tests|tools|docker)/[\w/.]+", (ROOT / "Makefile").read_text())
     assert "tests/server/test_memory.py" in named
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def test_programs_and_builds_take_the_same_node() -> None:
+    assert NODE in (ROOT / "tools" / "programs.sh").read_text()
