@@ -12,7 +12,7 @@ PROTOS := $(sort $(patsubst protos/%,%,$(shell find protos -name '*.proto')))
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
 .PHONY: help dev run web fmt check check-package check-core test test-core long docs protos pins bench browser screenshots models \
-	nginx manifests clients kills replicas soak fuzz wheels bills image archives reproducible nightly release clean
+	nginx compose manifests clients kills replicas soak fuzz wheels bills image archives reproducible nightly release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,8 +93,9 @@ nightly: .venv/ready ## run what `make test` leaves out, and print a table: JOBS
 release: .venv/ready ## run every check, and leave the release in dist/: JOBS, ALLOW
 	$(BIN)/python -m tests.nightly release $(JOBS:%=--only %) $(ALLOW:%=--allow %)
 
-# Build the packages twice, in different folders, and compare their bytes.
+# Build the packages twice, in different folders and at different times, and compare their bytes; and fail without a pin.
 reproducible: .venv/ready .venv/core
+	sh tools/programs.sh faketime
 	$(PIP) install --constraint constraints.txt ziglang
 	$(BIN)/python -m tests.reproducible $(shell uname -m)
 
@@ -109,9 +110,11 @@ pins: .venv/ready
 		--generate-hashes --no-header --no-annotate --output-file docker/requirements.txt
 	$(BIN)/python -m tools.image_digests
 
-# Check deploy/: alerts and their unit tests, systemd units, and the Helm chart, rendered for each file of values.
+# Check .github/ and deploy/: workflows, alerts and their unit tests, systemd units, and the Helm chart, rendered for each
+# file of values.
 manifests: .venv/ready
-	sh tools/programs.sh promtool helm kube-score
+	sh tools/programs.sh actionlint promtool helm kube-score
+	.make/actionlint-v1.7.12 .github/workflows/*.yaml
 	.make/promtool-v0.305.0 check rules deploy/prometheus/alerts.yaml
 	.make/promtool-v0.305.0 test rules deploy/prometheus/alerts.test.yaml
 	for unit in deploy/systemd/*.service; do systemd-analyze security --offline=yes --threshold=30 $$unit || exit 1; done
@@ -205,6 +208,11 @@ clients: .venv/ready .venv/core ## run programs of others against the service: N
 nginx: .venv/ready .venv/core ## run the nginx files of docker/ in a real nginx, with tus-js-client and doctor
 	sh tools/programs.sh nginx npm
 	$(BIN)/python -m pytest tests/deployment/nginx -n 2
+
+# Start the commands of the compose files of docker/ without Docker, as root, and use them.
+compose: .venv/ready .venv/core
+	sh tools/programs.sh versitygw nginx
+	$(BIN)/python -m tests.compose
 
 KILLS ?= 20
 SEEDS ?= 3

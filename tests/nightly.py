@@ -66,6 +66,7 @@ CHECKS: Final = (
     Job("long"),
     Job("manifests", "go systemd-analyze"),
     Job("nginx", "npm"),
+    Job("compose", "go unshare"),
     Job("clients", "go gcc g++ npm cargo", ".make/oci-conformance", "build it as tools/programs.sh says"),
     Job("browser", "go"),
     Job("kills", "go"),

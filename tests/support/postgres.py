@@ -70,15 +70,18 @@ class TestServer:
     def drop(self, url: str) -> None:
         """Drop a database that `new_database` or `new_catalogue` made."""
         name = urlsplit(url).path[1:]
+        self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def execute(self, statement: str) -> None:
+        """Execute a statement outside of a transaction."""
         with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+            connection.execute(statement.encode())
 
     def _make(self, statement: str) -> str:
         """Execute a statement with a new name, and return the name."""
         self._made += 1
         name = f"test_{self._made}"
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute(statement.format(name).encode())
+        self.execute(statement.format(name))
         return name
 
     def start(self, *more: str) -> None:
@@ -91,8 +94,7 @@ class TestServer:
         """Ask a user for a password from now on."""
         rules = self._folder / "data" / "pg_hba.conf"
         rules.write_text(f"local all {user} scram-sha-256\n{rules.read_text()}")
-        with psycopg.connect(self.url(), autocommit=True) as connection:
-            connection.execute("SELECT pg_reload_conf()")
+        self.execute("SELECT pg_reload_conf()")
 
     def stop(self, mode: str = "immediate") -> None:
         """Stop the server; `immediate` is what a crash does."""
@@ -135,19 +137,25 @@ def _packages() -> Path:
     return Path(spec.origin).parent.parent
 
 
+def new_server(folder: Path) -> TestServer:
+    """Make a server in a folder, and return it without starting it."""
+    packages = _packages()
+    if os.getuid() == 0:  # `nobody` may not be able to read a checkout
+        for part in _PARTS:
+            shutil.copytree(packages / part, folder / part, symlinks=True)
+        packages = folder
+        os.chmod(folder, 0o755)
+        os.chown(folder, _NOBODY, _NOBODY)
+    server = TestServer(folder, packages / _PARTS[0] / "bin")
+    server.initialize()
+    return server
+
+
 @contextmanager
 def running_postgres() -> Iterator[TestServer]:
     """Run a server until the end of the block."""
     with tempfile.TemporaryDirectory(prefix="protoslice-pg-", ignore_cleanup_errors=True) as name:
-        folder, packages = Path(name), _packages()
-        if os.getuid() == 0:  # `nobody` may not be able to read a checkout
-            for part in _PARTS:
-                shutil.copytree(packages / part, folder / part, symlinks=True)
-            packages = folder
-            os.chmod(folder, 0o755)
-            os.chown(folder, _NOBODY, _NOBODY)
-        server = TestServer(folder, packages / _PARTS[0] / "bin")
-        server.initialize()
+        server = new_server(Path(name))
         server.start()
         try:
             yield server
