@@ -1,42 +1,99 @@
-"""Build the packages of the last commit twice, in different folders and with different homes: `make reproducible`.
+"""Build the packages of the last commit twice, and without each kind of pin: `make reproducible`.
 
-Both builds must give the same bytes.
+Both builds, in different folders, with different homes, clocks and time zones, must give the same bytes. A build from
+which the pin of one crate, Python package or npm package was removed must fail.
 """
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+LATER: Final = ("faketime", "+1 day")
+"""The second build believes that it is tomorrow; certificates of registries are still valid then."""
 
 
-def build(folder: Path, home: Path, machine: str) -> dict[str, str]:
-    """Clone into `folder` and build there; return the digests of the packages by their names."""
+def environment(home: Path, zone: str) -> dict[str, str]:
+    """Return the variables of a build with a home of its own."""
     home.mkdir(parents=True)
-    subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True)
-    toolchains = os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup"))
-    environment = os.environ | {"HOME": str(home), "CARGO_HOME": str(home / "cargo"), "RUSTUP_HOME": toolchains}
     for name in (".npmrc",):  # the registry of this machine
         if (Path.home() / name).exists():
             (home / name).symlink_to(Path.home() / name)
-    subprocess.run(
-        [sys.executable, "-m", "tools.package_build", "dist", machine], cwd=folder, env=environment, check=True
-    )
+    toolchains = os.environ.get("RUSTUP_HOME", str(Path.home() / ".rustup"))
+    return os.environ | {
+        "HOME": str(home), "CARGO_HOME": str(home / "cargo"), "RUSTUP_HOME": toolchains, "TZ": zone,
+    }  # fmt: skip
+
+
+def build(folder: Path, machine: str, given: Mapping[str, str], *clock: str) -> dict[str, str]:
+    """Clone into `folder` and build there; return the digests of the packages by their names."""
+    subprocess.run(["git", "clone", "--quiet", ROOT, folder], check=True)
+    command = [*clock, sys.executable, "-m", "tools.package_build", "dist", machine]
+    subprocess.run(command, cwd=folder, env=given, check=True)
     return {each.name: sha256(each.read_bytes()).hexdigest() for each in (folder / "dist").iterdir()}
 
 
+def check_pins(folder: Path, given: Mapping[str, str]) -> None:
+    """Raise AssertionError unless a build of each kind fails without the pin of one package, and names the package."""
+    crates = folder / "core" / "crates.txt"
+    *kept, (crate, *_) = (line.split() for line in crates.read_text().splitlines())
+    crates.write_text("".join(f"{' '.join(line)}\n" for line in kept))
+    refused(crate, [sys.executable, "-m", "tools.package_build", "lock"], folder, given)
+
+    packages = folder / "docker" / "requirements.txt"
+    head, found, rest = packages.read_text().partition("\nstarlette==")
+    assert found, "docker/requirements.txt does not pin starlette: check another package that others need"
+    lines = rest.splitlines(keepends=True)
+    end = next(index for index, line in enumerate(lines) if not line.startswith(" ") and index)
+    packages.write_text(f"{head}\n{''.join(lines[end:])}")
+    pip = (
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--dry-run",
+        "--ignore-installed",
+        "--only-binary",
+        ":all:",
+    )
+    refused("starlette", [*pip, "--require-hashes", "--requirement", str(packages)], folder, given)
+
+    lock = folder / "web" / "package-lock.json"
+    pinned = json.loads(lock.read_text())
+    del pinned["packages"]["node_modules/esbuild"]
+    lock.write_text(json.dumps(pinned))
+    shutil.rmtree(folder / "web" / "node_modules")
+    refused("esbuild", ["sh", "build.sh", sys.executable], folder / "web", given)
+
+
+def refused(package: str, command: Sequence[str], folder: Path, given: Mapping[str, str]) -> None:
+    """Raise AssertionError unless a command fails and names the package that is not pinned."""
+    ended = subprocess.run(command, cwd=folder, env=given, capture_output=True, text=True)
+    said = ended.stdout + ended.stderr
+    assert ended.returncode != 0, f"{' '.join(command)} takes {package}, which is not pinned"
+    assert package in said, f"{' '.join(command)} does not name {package}:\n{said}"
+    print(f"without the pin of {package}: {[line for line in said.splitlines() if package in line][-1].strip()}")
+
+
 def main(machine: str) -> None:
-    """End with a message unless both builds are equal."""
+    """End with a message unless both builds are equal, and those without a pin fail."""
     with tempfile.TemporaryDirectory() as first, tempfile.TemporaryDirectory() as second:
-        one = build(Path(first) / "checkout", Path(first) / "home", machine)
-        two = build(Path(second) / "another" / "folder", Path(second) / "home", machine)
-    assert one == two, f"two builds differ:\n{one}\n{two}"
+        given = environment(Path(first) / "home", "UTC")
+        one = build(Path(first) / "checkout", machine, given)
+        there = environment(Path(second) / "home", "Pacific/Auckland")
+        two = build(Path(second) / "another" / "folder", machine, there, *LATER)
+        assert one == two, f"two builds differ:\n{one}\n{two}"
+        check_pins(Path(first) / "checkout", given)
     print("\n".join(f"{digest}  {name}" for name, digest in one.items()))
 
 

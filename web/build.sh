@@ -11,5 +11,5 @@ else
 	PATH=$home/bin:$PATH
 	npm="node $home/lib/node_modules/npm/bin/npm-cli.js"
 fi
-[ node_modules/.package-lock.json -nt package-lock.json ] || $npm ci --no-audit --no-fund --silent
+[ node_modules/.package-lock.json -nt package-lock.json ] || $npm ci --no-audit --no-fund --loglevel=error
 $npm run --silent "${2:-build}"
