@@ -231,7 +231,7 @@ def answers(url: str) -> bool:
 
 def tracking_server() -> Path:
     """Return an environment with the packages of MLflow's image, which is made once."""
-    (packages,) = re.findall(r"pip install --no-cache-dir (.*)", (DOCKER / "compose.mlflow.yaml").read_text())
+    packages: str = re.findall(r"pip install --no-cache-dir (.*)", (DOCKER / "compose.mlflow.yaml").read_text())[0]
     folder = ROOT / ".make" / packages.split()[0].replace("==", "-")
     if not (folder / "ready").exists():
         command(sys.executable, "-m", "venv", "--clear", folder)
