@@ -185,7 +185,7 @@ def test_pins_write_the_digest_of_each_image_of_others() -> None:
         f" FROM python:3.12.12-slim-bookworm@sha256:{'b' * 64}",
         "image: gone:1.0",
     ]
-    assert pinned(written, {}.get) == written, "a registry that does not answer takes no digest away"
+    assert pinned(written, dict[str, str]().get) == written, "a registry that does not answer takes no digest away"
     newer = pinned(written, {"nginx:1.28.0": f"sha256:{'c' * 64}"}.get)
     assert newer == written.replace("a" * 64, "c" * 64)
 
