@@ -19,6 +19,7 @@ CUSTOM: Final = ("ServiceMonitor", "HTTPRoute")
 KUBERNETES: Final = "1.33"
 IGNORED: Final = ("--ignore-test", "container-resources", "--ignore-test", "container-image-pull-policy")
 """No limit of the processor, since it would slow down requests; and images are named by version."""
+SECRETS: Final = "/run/secrets/protoslice/"
 REFUSED: Final = {
     "replicas=2": "more than one needs a bucket",
     "storage.uri=s3://models": "needs a PostgreSQL database",
@@ -83,6 +84,10 @@ def check(values: str, manifests: list[dict[str, Any]]) -> None:
             assert {each["name"] for each in container["volumeMounts"]} <= volumes
             names = [each["name"] for each in container["env"]]
             assert len(names) == len(set(names)), f"a setting is set twice: {names}"
+            read = {each["value"] for each in container["env"] if each["value"].startswith(SECRETS)}
+            assert read <= set(secret_files(pod)), f"no secret has {read - set(secret_files(pod))}"
+        for spread in pod.get("topologySpreadConstraints", ()):
+            assert spread["labelSelector"] == deployment["selector"]
     serving = deployment["template"]["spec"]["containers"][0]
     probes = {name: serving[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness", "readiness")}
     assert probes == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
@@ -95,8 +100,16 @@ def check(values: str, manifests: list[dict[str, Any]]) -> None:
         assert deployment["strategy"]["type"] == "RollingUpdate"
         assert variables["PROTOSLICE_STORAGE"].startswith("s3://")
         assert variables["PROTOSLICE_DATABASE_FILE"]
+        assert {"PROTOSLICE_ISSUERS", "SSL_CERT_FILE"} <= variables.keys()
+        assert deployment["template"]["spec"]["topologySpreadConstraints"]
     else:
         assert deployment["strategy"]["type"] == "Recreate"
+
+
+def secret_files(pod: dict[str, Any]) -> list[str]:
+    """Return the paths at which a pod has keys of secrets."""
+    sources = [source for each in pod["volumes"] for source in each.get("projected", {}).get("sources", ())]
+    return [f"{SECRETS}{item['path']}" for source in sources for item in source["secret"]["items"]]
 
 
 if __name__ == "__main__":
