@@ -11,8 +11,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import httpx
 import pytest
 from tests.support.catalogues import shared_catalogue
+from tests.support.serve import service_process
 from tests.support.stores import onnx, opened, upload, visible
 
 from protoslice.storage import FileStorage, ObjectKey
@@ -182,3 +184,20 @@ def test_a_warning_about_a_plug_in_is_a_line(tmp_path: Path) -> None:
     warned, failed = done.stderr.splitlines()
     assert "note: the storage backend for 'mine' of module my_plugin was written for a newer interface" in warned
     assert failed == "protoslice: No object mine://host/x"
+
+
+def test_unfinished_uploads_of_a_running_service_are_kept_for_an_hour(tmp_path: Path) -> None:
+    gc = ["gc", "--storage", f"file://{tmp_path}", "--unfinished-seconds"]
+    with service_process("--storage", f"file://{tmp_path}", settings={"PROTOSLICE_AUTH": "open"}) as service:
+
+        def put(seed: int) -> int:
+            return httpx.put(f"{service.url}/v1/stores?filename=m.onnx", content=onnx(90_000, seed=seed)).status_code
+
+        assert put(1) == 201
+        refused = call(*gc, "0", code=7)
+        assert "Cannot use --unfinished-seconds below 3600 while other processes use the database" in refused.stderr
+        assert f"process {service.running.pid} " in refused.stderr
+        call(*gc, "0", "--dry-run")
+        call(*gc, "3600")
+        assert put(2) == 201, "into an object that was reserved before"
+    call(*gc, "0")

@@ -42,7 +42,8 @@ Unfinished = Annotated[
         min=0,
         max=10**9,
         metavar="SECONDS",
-        help="Keep what uploads have written in this time. Uploads that take longer store nothing.",
+        help="Keep what uploads have written in this time. Uploads that take longer store nothing. "
+        "While services run, at least 3600.",
     ),
 ]
 StorageArgument = Annotated[
@@ -83,9 +84,15 @@ def gc(
 
 
 async def _collect(settings: Settings, grace_seconds: float, unfinished_seconds: float, dry_run: bool) -> GarbageReport:
+    from protoslice.catalog.new_objects import USABLE_SECONDS
+    from protoslice.database.processes import refuse_running, running
     from protoslice.stores.collection import collect_garbage, doubt_clock
 
     async with open_service(settings) as (storage, database):
+        if not dry_run and unfinished_seconds < USABLE_SECONDS:
+            # Services reserve objects up to an hour before an upload takes them: it would store nothing.
+            others = await database.read(lambda tx: running(tx, database.process), background=True)
+            refuse_running(others, f"use --unfinished-seconds below {USABLE_SECONDS:.0f}")
         if not dry_run and (wait := (await doubt_clock(database))[0]):
             raise StorageUnavailable(
                 "The clock of the database was set ahead since the last collection on this machine: set it right, or "
