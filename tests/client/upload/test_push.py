@@ -18,6 +18,7 @@ from tests.support.wire import Fault, FaultyProxy
 
 from protoslice import schema
 from protoslice.client import Client
+from protoslice.client.http.connection import Connection
 from protoslice.client.upload import plans, push
 from protoslice.client.upload.bodies import items_of
 from protoslice.errors import Conflict, CorruptModel, InvalidInput, NoRoot, NotFound, StorageError
@@ -122,6 +123,26 @@ def test_messages_are_made_as_they_are_sent() -> None:
 def test_the_policy_is_sent(client: Client, versions: Any) -> None:
     store = client.push(versions.old_path, type=GRAPH, min_chunk="2MiB", max_chunk=1 << 22).store
     assert (store.min_chunk, store.max_chunk, store.chunks) == (2 << 20, 4 << 20, 6)
+
+
+def test_an_older_service_that_refuses_tags_among_pieces(
+    client: Client, versions: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.push(versions.old_path, type=GRAPH, min_chunk=99_999, tags=["older:1"])
+    asked, call = list[Any](), Connection.call
+
+    def refused(self: Connection, method: str, path: str, **options: Any) -> Any:
+        if path == "/v1/chunks/missing":
+            asked.append(set(options["json"]))
+            if "tags" in options["json"]:
+                options["json"] = {"unknown": [], **options["json"]}
+        return call(self, method, path, **options)
+
+    monkeypatch.setattr(Connection, "call", refused)
+    pushed = client.push(versions.new_path, type=GRAPH, min_chunk=99_999, tags=["older:2"])
+    assert asked[:2] == [{"chunks", "tags"}, {"chunks"}]
+    assert pushed.created
+    assert pushed.store.tags == ("older:2",)
 
 
 def test_what_cannot_be_pushed(client: Client, tmp_path: Path) -> None:

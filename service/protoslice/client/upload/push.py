@@ -26,7 +26,7 @@ from protoslice.client.upload.plans import (
 )
 from protoslice.client.upload.resumable import MOST_FILES, RESUME_MIN_BYTES, ResumableUploads
 from protoslice.defaults import MAX_CHUNK, MIN_CHUNK
-from protoslice.errors import Conflict, IntegrityError, ProtosliceError, StorageDenied, UnknownCaller
+from protoslice.errors import Conflict, IntegrityError, InvalidInput, ProtosliceError, StorageDenied, UnknownCaller
 from protoslice.facts import MissingPieces, ModelReport, Store
 from protoslice.recipes import MEDIA_TYPE, Copy
 from protoslice.sizes import parse_size
@@ -170,13 +170,23 @@ class Push:
         pairs = list(sizes.items())
         for at in range(0, len(pairs), ASKED_AT_ONCE):
             chunks = [{"sha256": sha256, "size": size} for sha256, size in pairs[at : at + ASKED_AT_ONCE]]
-            answer = self._connection.call("POST", "/v1/chunks/missing", json={"chunks": chunks, **stores}, slow=True)
-            said = decode(MissingPieces, answer.json())
+            said = self._missing({"chunks": chunks}, stores)
             has_base = has_base or bool(said.bases)
             for place in said.found:
                 if sizes.get(place.sha256) == place.size:
                     places[place.sha256] = Copy(place.store, place.file, place.offset, place.size)
         return places, has_base
+
+    def _missing(self, asked: dict[str, object], stores: dict[str, list[str]]) -> MissingPieces:
+        """Answer of the service to the pieces that are asked for, in `stores` first."""
+        try:
+            answer = self._connection.call("POST", "/v1/chunks/missing", json={**asked, **stores}, slow=True)
+        except InvalidInput:
+            if "tags" not in stores:
+                raise
+            # An older service refuses tags; without them it searches the stores whose pieces it knows.
+            answer = self._connection.call("POST", "/v1/chunks/missing", json=asked, slow=True)
+        return decode(MissingPieces, answer.json())
 
     def _send(self, plans: Sequence[FilePlan]) -> Pushed:
         answer = self._sent(plans)
