@@ -36,9 +36,7 @@ from protoslice.stores.backups import dump_daily, restore, snapshots
 from protoslice.stores.collection import collect_garbage
 
 PAGE: Final = (Path(__file__).parents[2] / "docs/how-to/operate/backup.md").read_text()
-SECTION: Final = PAGE.partition("\n## ")[0]
-BACKUP, RESTORE = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
-(IN_PLACE,) = re.findall(r"```console\n\$ (.*?)\n```", SECTION, re.DOTALL)
+BACKUP, RESTORE, IN_PLACE, *_ = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
 BUCKET: Final = "s3://models/production"
 LIVE, COPY = "/var/lib/protoslice", "/backup/protoslice"
 MLFLOW: Final = "/api/2.0/mlflow-artifacts/artifacts/1/run/artifacts"
