@@ -120,7 +120,7 @@ def test_no_json_body_brings_in_a_lone_surrogate() -> None:
     app = new_app(webhook_allow=("https://hooks.example/",))
     bodies, wrong = broken_bodies(app), []
     assert {row for row, _, _ in bodies} >= {"POST /v1/tokens", "PUT /v1/tags/{tag}", "POST /api/repos/create"}
-    with serve(app=app) as live, httpx.Client(base_url=live.url) as http:
+    with serve(app=app) as live, httpx.Client(base_url=live.url, timeout=60) as http:
         store = filled(http, "own", b"content " * 4000, "own")
         for row, place, body in bodies:
             for name, spelled in SPELLINGS.items():
@@ -150,7 +150,7 @@ def commit_lines(text: str) -> Iterator[list[dict[str, Any]]]:
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_no_commit_brings_in_a_lone_surrogate(spelling: str) -> None:
     app = new_app()
-    with serve(app=app) as live, httpx.Client(base_url=live.url) as http:
+    with serve(app=app) as live, httpx.Client(base_url=live.url, timeout=60) as http:
         store = filled(http, "own", b"content " * 4000, "own")
         before = http.get("/spaces/own/api/models/team/own/commits/main").json()
         for lines in commit_lines(LONE):
@@ -171,7 +171,7 @@ def test_no_body_without_a_model_breaks_what_is_read() -> None:
     raw = [row for row in all_rows(app) if row.partition(" ")[0] in {"PUT", "POST", "PATCH"} and row not in modelled]
     about = {"digest": f"sha256:{'0' * 64}", "mediaType": LONE, "annotations": {LONE: LONE}}
     body = {"key": "header", "value": {"summary": LONE}, "schemaVersion": 2, "subject": about, "artifactType": LONE}
-    with serve(app=app) as live, httpx.Client(base_url=live.url) as http:
+    with serve(app=app) as live, httpx.Client(base_url=live.url, timeout=60) as http:
         store = filled(http, "own", b"content " * 4000, "own")
         for row in raw:
             for spelled in SPELLINGS.values():
@@ -184,7 +184,7 @@ def test_no_body_without_a_model_breaks_what_is_read() -> None:
 @pytest.mark.parametrize("text", ["%ED%A0%80", "%FF", "%00", "%F0%9F%98%80", "%5Cud800"])
 def test_no_path_or_query_of_odd_bytes_fails(text: str) -> None:
     app = new_app()
-    with serve(app=app) as live, httpx.Client(base_url=live.url) as http:
+    with serve(app=app) as live, httpx.Client(base_url=live.url, timeout=60) as http:
         filled(http, "own", b"content " * 4000, "own")
         for row in all_rows(app):
             target = targets(row, "nowhere")[1].replace("nowhere", text)
@@ -196,7 +196,7 @@ def test_no_path_or_query_of_odd_bytes_fails(text: str) -> None:
 def test_a_commit_with_a_lone_surrogate_is_refused_by_the_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("protoslice.server.registries.hub.commits.parse_json", json.loads)
     app = new_app()
-    with serve(app=app) as live, httpx.Client(base_url=live.url) as http:
+    with serve(app=app) as live, httpx.Client(base_url=live.url, timeout=60) as http:
         store = filled(http, "own", b"content " * 4000, "own")
         http.base_url = httpx.URL(f"{live.url}/spaces/own")
         lines = next(commit_lines(f"before {LONE}"))
@@ -226,7 +226,10 @@ def test_a_careless_body_is_refused_too() -> None:
 
     app = new_app()
     app.router.routes.append(router)
-    with serve(app=app) as live, httpx.Client(base_url=live.url, headers={"content-type": "application/json"}) as http:
+    with (
+        serve(app=app) as live,
+        httpx.Client(base_url=live.url, timeout=60, headers={"content-type": "application/json"}) as http,
+    ):
         for body in ({"text": LONE}, {"text": "", "anything": [{"a": LONE}]}, {"text": "", "by_name": {LONE: 1}}):
             answer = http.post("/v1/careless", content=json.dumps(body))
             assert answer.status_code == 400, answer.text

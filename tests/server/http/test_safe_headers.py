@@ -116,7 +116,7 @@ def walked(
 @contextmanager
 def open_app(app: Application) -> Iterator[tuple[LiveServer, httpx.Client, str]]:
     """A service without tokens, its client and the id of a store in the space `own`."""
-    with serve(app=app) as live, httpx.Client(base_url=live.url) as http:
+    with serve(app=app) as live, httpx.Client(base_url=live.url, timeout=60) as http:
         yield live, http, filled(http, "own", b"content " * 4000, "own")
 
 
