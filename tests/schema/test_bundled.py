@@ -215,7 +215,7 @@ def test_schema_knows_only_errors_the_core_and_itself() -> None:
 
 def test_the_page_names_types_that_exist() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/message-types.md").read_text()
-    table = page[page.index("| format") : page.index("Any type of these")]
+    table = page[page.index("| format") : page.index("The files in `protos/`")]
     named = set(re.findall(r"`((?:\w+\.)+[A-Z]\w+)`", table))
     assert len(named) > 15
     assert named <= set(protoslice.schema.bundled().names())
