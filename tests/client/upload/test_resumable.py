@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from itertools import cycle
@@ -17,8 +18,9 @@ from tests.support.serve import LiveServer
 from tests.support.wire import FAULTS, Fault, FaultyProxy, Relay
 
 from protoslice.client import Client
+from protoslice.client.http.digests import BackgroundHash
 from protoslice.client.upload import push, resumable
-from protoslice.client.upload.bodies import STEP
+from protoslice.client.upload.bodies import STEP, items_of
 from protoslice.errors import ProtosliceError, StorageUnavailable
 
 GRAPH = "tensorflow.GraphDef"
@@ -104,6 +106,17 @@ def test_push_reads_a_piece_ahead(service: LiveServer) -> None:
         )
     assert pushed.sent == len(data)
     assert max(ahead) <= STEP
+
+
+def test_bytes_that_are_sent_again_are_hashed_once() -> None:
+    data = os.urandom(5 << 20)
+    (item,) = items_of(data, "a.bin")
+    with BackgroundHash() as hashing:
+        reader = resumable._FileReader(item, hashing)
+        for start, end in ((1000, 2_000_000), (1_900_000, 3_000_000), (2_500_000, 2_900_000), (2_999_999, 4_000_000)):
+            assert b"".join(reader.between(start, end)) == data[start:end]
+        reader.skip(len(data))
+        assert hashing.hexdigest() == hashlib.sha256(data).hexdigest()
 
 
 def test_a_folder_with_large_files(ours: Client, proxy: FaultyProxy, tmp_path: Path) -> None:

@@ -128,7 +128,19 @@ class ResumableUploads:
             places[item.path], digests[item.path] = upload.place, self._send(upload)
         is_recipe = "" in places
         said = wanted | ({"recipe": places[""]} if is_recipe else {"uploads": places, "sha256": digests})
-        return retry_once(lambda: self._connection.call("POST", "/v1/stores/assemble", json=said, slow=True))
+
+        def attempt() -> ServiceAnswer | ChecksumMismatch:
+            try:
+                return self._connection.call("POST", "/v1/stores/assemble", json=said, again=False, slow=True)
+            except ChecksumMismatch as error:  # of the request, or of a file, which no further attempt would mend
+                return error
+
+        answer = retry_once(lambda: self._connection.retries.run(attempt))
+        if isinstance(answer, ChecksumMismatch):
+            answer = attempt()
+        if isinstance(answer, ChecksumMismatch):
+            raise answer
+        return answer
 
     def _start_over(self) -> None:
         """Delete the uploads, and send parts with digests from here on: each damage costs a part."""
