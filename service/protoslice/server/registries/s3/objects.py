@@ -33,7 +33,9 @@ _WEIGHTS: Final = (
     ".bin", ".data", ".ckpt", ".gguf", ".h5", ".index", ".keras", ".onnx", ".pb", ".pt", ".pth", ".safetensors",
 )  # fmt: skip
 _VISITED: Final = 400
-"""Names whose files a page lists, at most."""
+"""Names whose files a page lists, at most; fewer of many files."""
+_FILES: Final = 16
+"""Files that count as much as a name."""
 _TOGETHER: Final = 16
 _SKIPPED: Final = 100
 """Names below one common prefix that are read one after another."""
@@ -85,7 +87,7 @@ class Page:
         """The key or common prefix behind which the next page begins; None at the end."""
         self.last = after
         self.visited = 0
-        """Names whose files were listed."""
+        """Names whose files were listed, and their files."""
 
     def add(self, key: str, entry: Entry | None, most: int) -> bool:
         """Add a key, or a common prefix, unless it has been listed; return False if the page is full."""
@@ -190,7 +192,8 @@ class Bucket:
             for named in chunk:
                 for found in await self._keys(named, manifests.get(named.store), prefix, delimiter, page.last):
                     yield found
-            page.visited += len(chunk) if manifests else 0
+            listed = [manifests[named.store] for named in chunk if named.store in manifests]
+            page.visited += sum(1 + len(each.files) // _FILES for each in listed)
             if page.visited >= _VISITED:
                 page.next = max(page.last, chunk[-1].prefix + LAST)
                 return

@@ -13,11 +13,12 @@ from protoslice.server.auth.signatures import SIGNATURE
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import HeaderMap
 from protoslice.server.registries.s3.errors import S3Error, render_s3
-from protoslice.server.registries.s3.signatures import S3Signature, SignedRequest, signature_of
+from protoslice.server.registries.s3.signatures import READS, S3Signature, SignedRequest, parse_query, signature_of
 from protoslice.server.services import ServerState
 
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LONGEST_KEY: Final = 4096
+_LONGEST_PATH: Final = 16 << 10
 _HIDDEN: Final = frozenset({b"authorization", b"cookie"})
 
 
@@ -40,6 +41,8 @@ class S3Request:
 
         Raise `S3Error` for a request that no bucket answers.
         """
+        if len(raw_path) > _LONGEST_PATH:
+            raise S3Error("InvalidURI", f"A path has at most {_LONGEST_PATH} bytes")
         try:
             path = unquote_to_bytes(raw_path if virtual is not None else raw_path[3:]).decode()
         except UnicodeDecodeError:
@@ -49,7 +52,7 @@ class S3Request:
             raise S3Error("InvalidURI", f"A key has at most {_LONGEST_KEY} characters, and no NUL")
         if bucket and not _BUCKET.fullmatch(bucket):
             raise S3Error("NoSuchBucket" if not state.authenticator.closed else "AccessDenied", "No such bucket")
-        signed = SignedRequest.of(method, raw_path, query, state.settings.public_path)
+        signed = SignedRequest(method, raw_path.decode("latin-1"), parse_query(query), state.settings.public_path)
         return cls(signed, state.settings.s3_region, bucket, key, virtual is not None)
 
     @property
@@ -78,7 +81,7 @@ def enter_s3(scope: Scope, fields: HeaderMap, state: ServerState) -> bool:
     if request.bucket:
         path = f"/spaces/{request.bucket}/s3/bucket"
         _route(scope, f"{path}/key" if request.key else path)
-    if request.signed.reads and (fields.get(b"content-length", "0") != "0" or b"transfer-encoding" in fields):
+    if request.signed.method in READS and (fields.get(b"content-length", "0") != "0" or b"transfer-encoding" in fields):
         raise S3Error("InvalidRequest", "GET and HEAD have no body: send the request without one")
     signature = scope[SIGNATURE] = take_signature(request, fields, hosts, state)
     if signature is not None or fields.get(b"authorization", "").startswith("AWS"):

@@ -199,8 +199,12 @@ async def _listed(request: Request, services: RequestServices, asked: S3Request)
     facts |= {"MaxKeys": str(limit), "Delimiter": shown(delimiter) or None, "EncodingType": encoding or None}
     facts["IsTruncated"] = "false" if page.next is None else "true"
     add_texts(root, **{name: text for name, text in facts.items() if text is not None})
-    _fill(root, page, shown)
-    return xml_response(root, request.scope)
+
+    def answer() -> Response:
+        _fill(root, page, shown)
+        return xml_response(root, request.scope)
+
+    return await services.stores.worker.run_if_large(len(page.entries) << 10, answer)
 
 
 def _after(query: Mapping[str, str]) -> str:

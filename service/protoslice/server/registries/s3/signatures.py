@@ -7,7 +7,8 @@ import re
 import time
 from calendar import timegm
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import product
 from typing import Final, NamedTuple
@@ -34,6 +35,8 @@ _NAMES: Final = re.compile(r"[a-z0-9;._-]{1,2000}")
 _REGION: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 _SPACES: Final = re.compile(" +")
 _MOST_PARAMETERS: Final = 200
+_LONGEST_URL: Final = 16 << 10
+READS: Final = frozenset({"GET", "HEAD"})
 _RAW: Final = "surrogateescape"
 """Way in which bytes that are not UTF-8 are kept in texts."""
 _OF_QUERY: Final = (
@@ -95,21 +98,23 @@ def _day_key(key: bytes, day: str, region: str) -> bytes:
     return derived
 
 
-class SignedRequest(NamedTuple):
+@dataclass(frozen=True)
+class SignedRequest:
     """What a signature covers besides headers, computed once for all requests of a URL."""
 
-    reads: bool
+    method: str
+    path: str
+    """The path as it was spelled."""
     parameters: Parameters
-    heads: Sequence[str]
-    """Beginnings of the canonical request, for each path by which the client may have asked."""
+    prefix: str
+    """The public path, which a proxy may have taken off."""
 
-    @classmethod
-    def of(cls, method: str, raw_path: bytes, query: bytes, prefix: str) -> SignedRequest:
-        """Return what is signed of a request; `prefix` is the public path, which a proxy may have taken off."""
-        parameters, path = parse_query(query), raw_path.decode("latin-1")
-        signed = canonical_query({name: text for name, text in parameters.items() if name != "X-Amz-Signature"})
-        heads = [f"{method}\n{canonical_path(target)}\n{signed}\n" for target in dict.fromkeys((prefix + path, path))]
-        return cls(method in {"GET", "HEAD"}, parameters, heads)
+    @cached_property
+    def heads(self) -> Sequence[str]:
+        """Beginnings of the canonical request, for each path by which the client may have asked."""
+        signed = canonical_query({name: text for name, text in self.parameters.items() if name != "X-Amz-Signature"})
+        paths = dict.fromkeys((self.prefix + self.path, self.path))
+        return [f"{self.method}\n{canonical_path(path)}\n{signed}\n" for path in paths]
 
 
 def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str], region: str) -> S3Signature | None:
@@ -125,7 +130,9 @@ def signature_of(request: SignedRequest, fields: HeaderMap, hosts: Sequence[str]
         raise S3Error("InvalidArgument", "Sign the request once: in `Authorization`, or in the URL")
     if not in_header and not in_query:
         return None
-    given = _of_query(request.parameters) if in_query else _of_header(authorization, fields, reads=request.reads)
+    given = (
+        _of_query(request.parameters) if in_query else _of_header(authorization, fields, reads=request.method in READS)
+    )
     if given.payload.startswith("STREAMING-"):
         raise S3Error("InvalidRequest", "Bodies that are signed in chunks are not supported")
     place = _place_of(given.credential, given.date[:8], region, "Query" if in_query else "Header")
@@ -275,10 +282,12 @@ def parse_query(query: bytes) -> Parameters:
 
     The order of parameters is not signed.
     """
-    pairs = [pair.replace(b"+", b" ").partition(b"=") for pair in query.split(b"&") if pair]
-    found = {_decoded(name): _decoded(text) for name, _, text in pairs}
+    pairs = [pair.partition(b"=") for pair in query.replace(b"+", b" ").split(b"&", _MOST_PARAMETERS) if pair]
+    found = {_decoded(name): _decoded(text) for name, _, text in pairs} if len(query) <= _LONGEST_URL else {}
     if len(found) < len(pairs) or len(pairs) > _MOST_PARAMETERS:
-        raise S3Error("InvalidArgument", f"A URL has at most {_MOST_PARAMETERS} parameters, and each of them once")
+        raise S3Error(
+            "InvalidArgument", f"A query has at most {_MOST_PARAMETERS} parameters and 16 KiB, each name once"
+        )
     return found
 
 
