@@ -44,6 +44,10 @@ def _access(file: str, old: str, new: str) -> Mutant:
     return Mutant(f"access: {file}: {new or old}", file, old, new, _ACCESS)
 
 
+def _s3(file: str, old: str, new: str) -> Mutant:
+    return Mutant(f"s3: {file}: {new or old}", file, old, new, "tests/server/registries/s3/test_signatures.py")
+
+
 def survives(mutant: Mutant, folder: Path) -> str:
     """Plant a fault in a copy of the sources; return why it counts as one that no test sees, or ""."""
     path = folder / SOURCES / mutant.file
@@ -612,6 +616,36 @@ CREATE INDEX store_objects_object""", SIMULATION,
     _access("server/request/failures.py", "if failure.problem.refuses:", "if False:"),
     _access("catalog/spaces.py", "type(value) is not int or not 0", "not 0"),
     _access("server/auth/oidc/verification.py", "if algorithm not in issuer.algorithms:", "if False:"),
+    _s3("server/registries/s3/signatures.py", "found |= hmac.compare_digest(made, self.proof)", "found = True"),
+    _s3("server/registries/s3/signatures.py", "if abs(time.time() - moment) > _SKEW_SECONDS:", "if False:"),
+    _s3("server/registries/s3/signatures.py", "if begins > now + _SKEW_SECONDS:", "if False:"),
+    _s3("server/registries/s3/signatures.py", "_LONGEST_SECONDS: Final = 604_800", "_LONGEST_SECONDS: Final = 999_999"),
+    _s3("server/registries/s3/signatures.py", "or scope[0] != day or", "or"),
+    _s3("server/registries/s3/signatures.py", "if region and scope[1] != region:", "if False:"),
+    _s3("server/registries/s3/signatures.py", 'scope[2:] != ["s3", "aws4_request"]', 'scope[3:] != ["aws4_request"]'),
+    _s3("server/registries/s3/signatures.py", " or not _REGION.fullmatch(scope[1])", ""),
+    _s3("server/registries/s3/signatures.py", 'if sent[:6] == b"x-amz-" and sent not in names.values():', "if False:"),
+    _s3("server/registries/s3/signatures.py", ';".join(sorted(names)) != signed', ';".join(names) != signed'),
+    _s3("server/registries/s3/signatures.py", "len(found) < len(pairs) or ", ""),
+    _s3("server/registries/s3/signatures.py", "if in_header and in_query:", "if False:"),
+    _s3("server/registries/s3/requests.py", 'fields.pop(b"authorization", None)', "pass"),
+    _s3("server/registries/s3/quick.py", "return _DATES.isdisjoint(fields)", "return True"),
+    _s3(
+        "server/registries/s3/routes.py",
+        'chosen["response-content-disposition"] = "attachment" +',
+        'chosen["response-content-disposition"] = "inline" +',
+    ),
+    _s3(
+        "server/registries/s3/routes.py",
+        "if services.state.authenticator.closed and request.scope.get(SIGNATURE) is None:",
+        "if False:",
+    ),
+    _s3("server/auth/authenticator.py", " or decide(found.principal, space, Scope.READ) is not Decision.ALLOWED", ""),
+    _s3(
+        "server/auth/authenticator.py",
+        "return found if found is not None and found.until > time.monotonic() else None",
+        "return found",
+    ),
     Mutant(
         "rows of a read-only storage stay", "database/transactions.py",
         "if tx.changed & OF_STORAGE and", "if False and",

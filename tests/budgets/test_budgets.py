@@ -15,10 +15,11 @@ from tests.budgets.keeping import KEEPING
 from tests.budgets.operating import OPERATING
 from tests.budgets.reading import READING
 from tests.budgets.rows import Budget, Row, get
+from tests.budgets.s3 import S3
 from tests.budgets.uploads import INTAKE, RESUMING
 from tests.support.calls import CALLS, RULES, Call
 
-ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING, *HUB, *MLFLOW, *OCI)
+ROWS: Final = (*OPERATING, *READING, *KEEPING, *INTAKE, *RESUMING, *HUB, *MLFLOW, *OCI, *S3)
 """In the order of the cheapest setting up: rows over one store stand together."""
 CALL: Final = Budget(written=1)
 """Budget of each call of the table over a little content."""
