@@ -274,6 +274,8 @@ async def test_overrides_cannot_split_or_weaken_an_answer() -> None:
         for value in ("text%2Fhtml%0D%0ASet-Cookie%3A%20a%3Db", "a%00b", "%E2%80%A8", "a%0Ab"):
             query = f"response-content-type={value}"
             assert code(await got(app, Made(keys, query=query))) == "InvalidArgument", value
+        shown = await got(app, Made(keys, query="response-content-disposition=inline%3B%20filename%3Da"))
+        assert shown.headers["content-disposition"] == "attachment; filename=a"
         query = "response-content-disposition=inline&response-content-type=text%2Fhtml"
         headers = (await got(app, Made(keys, query=query))).headers
         assert headers["content-disposition"] == "attachment"
