@@ -7,7 +7,7 @@ import json
 from typing import Any, Final
 
 import httpx
-from tests.budgets.rows import KIB, MIB, Budget, Row, get, request
+from tests.budgets.rows import KIB, MIB, Budget, Row, get, request, row
 
 _MANIFEST: Final = "application/vnd.oci.image.manifest.v1+json"
 _CONTENT: Final = b"a blob of a repository " * 4096
@@ -59,79 +59,40 @@ _HELD: Final = 20_000
 _FEW: Final = Budget(held=_HELD, calls=12, written_room=16 * KIB)
 
 OCI: Final = (
-    Row(
-        route="GET /v2/_catalog",
-        worst="a name that is none",
-        ask=get("/v2/_catalog?last=" + "a-" * 2000),
-        status=400,
+    row("GET /v2/_catalog", "a name that is none", get("/v2/_catalog?last=" + "a-" * 2000), status=400, budget=_FEW),
+    row(
+        f"GET {_NAME}/blobs/{{digest}}", "a blob that no manifest has named",
+        lambda digest: get(f"/v2/a/b/blobs/{digest}", range="bytes=1-1"), _blob, status=206, fresh=True, held=_HELD,
+        work=500_000, calls=60, written_room=64 * KIB,
+    ),
+    row(
+        f"PUT {_NAME}/blobs/uploads/{{upload}}", "bytes of another digest",
+        lambda path: request("PUT", f"{path}?digest=sha256:{'0' * 64}", b"x" * 64 * KIB), _upload, status=400,
+        held=_HELD, work=500_000, calls=40, written=2, written_room=16 * KIB,
+    ),
+    row(
+        f"PUT {_NAME}/manifests/{{ref}}", "ten thousand blobs that are not there", _put_manifest(_unknown(10_000)),
+        status=400, held=100_000, calls=130, work=1_500_000, memory=12,
+    ),
+    row(
+        f"PUT {_NAME}/manifests/{{ref}}", "nested a hundred thousand deep", _put_manifest(b"[" * 100_000), status=400,
+        held=_HELD, work=1_000_000,
+    ),
+    row(
+        f"PUT {_NAME}/manifests/{{ref}}", "more than clients read", _put_manifest(b" " * (5 * MIB)), status=413,
         budget=_FEW,
     ),
-    Row(
-        route=f"GET {_NAME}/blobs/{{digest}}",
-        worst="a blob that no manifest has named",
-        ask=lambda digest: get(f"/v2/a/b/blobs/{digest}", range="bytes=1-1"),
-        status=206,
-        given=_blob,
-        fresh=True,
-        budget=Budget(held=_HELD, work=500_000, calls=60, written_room=64 * KIB),
+    row(f"GET {_NAME}/tags/list", "two hundred tags", get("/v2/a/b/tags/list"), _tagged, service="tagged", budget=_FEW),
+    row(
+        f"GET {_NAME}/referrers/{{digest}}", "a hundred of two hundred",
+        lambda digest: get(f"/v2/a/b/referrers/{digest}"), _tagged, service="tagged", held=_HELD, calls=220,
     ),
-    Row(
-        route=f"PUT {_NAME}/blobs/uploads/{{upload}}",
-        worst="bytes of another digest",
-        ask=lambda path: request("PUT", f"{path}?digest=sha256:{'0' * 64}", b"x" * 64 * KIB),
-        status=400,
-        given=_upload,
-        budget=Budget(held=_HELD, work=500_000, calls=40, written=2, written_room=16 * KIB),
+    row(
+        f"DELETE {_NAME}/manifests/{{ref}}", "a manifest with two hundred tags",
+        lambda digest: request("DELETE", f"/v2/a/b/manifests/{digest}"), _tagged, status=202, service="tagged",
+        held=_HELD, calls=1300, loop=1_000_000, work=600_000, written_room=16 * KIB,
     ),
-    Row(
-        route=f"PUT {_NAME}/manifests/{{ref}}",
-        worst="ten thousand blobs that are not there",
-        ask=_put_manifest(_unknown(10_000)),
-        status=400,
-        budget=Budget(held=100_000, calls=130, work=1_500_000, memory=12),
-    ),
-    Row(
-        route=f"PUT {_NAME}/manifests/{{ref}}",
-        worst="nested a hundred thousand deep",
-        ask=_put_manifest(b"[" * 100_000),
-        status=400,
-        budget=Budget(held=_HELD, work=1_000_000),
-    ),
-    Row(
-        route=f"PUT {_NAME}/manifests/{{ref}}",
-        worst="more than clients read",
-        ask=_put_manifest(b" " * (5 * MIB)),
-        status=413,
-        budget=_FEW,
-    ),
-    Row(
-        route=f"GET {_NAME}/tags/list",
-        worst="two hundred tags",
-        ask=get("/v2/a/b/tags/list"),
-        status=200,
-        budget=_FEW,
-        given=_tagged,
-        service="tagged",
-    ),
-    Row(
-        route=f"GET {_NAME}/referrers/{{digest}}",
-        worst="a hundred of two hundred",
-        ask=lambda digest: get(f"/v2/a/b/referrers/{digest}"),
-        status=200,
-        given=_tagged,
-        service="tagged",
-        budget=Budget(held=_HELD, calls=220),
-    ),
-    Row(
-        route=f"DELETE {_NAME}/manifests/{{ref}}",
-        worst="a manifest with two hundred tags",
-        ask=lambda digest: request("DELETE", f"/v2/a/b/manifests/{digest}"),
-        status=202,
-        given=_tagged,
-        service="tagged",
-        budget=Budget(held=_HELD, calls=1300, loop=1_000_000, work=600_000, written_room=16 * KIB),
-    ),
-)
+)  # fmt: skip
 
 
 _JSON: Final = "application/json"
@@ -152,9 +113,8 @@ def _logged(http: httpx.Client) -> str:
     return "run"
 
 
-def _row(route: str, worst: str, ask: bytes, *, status: int = 200, budget: Budget | None = None) -> Row:
-    budget = budget or Budget(held=16_000)
-    return Row(route=route, worst=worst, ask=ask, given=_logged, service="mlflow", status=status, budget=budget)
+def _row(route: str, worst: str, ask: bytes, *, held: int = 16_000, **more: Any) -> Row:
+    return row(route, worst, ask, _logged, service="mlflow", held=held, **more)
 
 
 def _post(path: str, body: dict[str, Any]) -> bytes:
@@ -165,60 +125,44 @@ _ETAGS: Final = [{"part_number": number, "etag": f"{number:032x}"} for number in
 
 MLFLOW: Final = (
     _row(
-        f"GET {_BASE}/artifacts",
-        "a folder of hundreds of files, each of which is read",
-        get(f"{_BASE}/artifacts?path=run/files"),
-        budget=Budget(held=32_000, loop=1_000_000, work=300_000, calls=_FILES + 20),
+        f"GET {_BASE}/artifacts", "a folder of hundreds of files, each of which is read",
+        get(f"{_BASE}/artifacts?path=run/files"), held=32_000, loop=1_000_000, work=300_000, calls=_FILES + 20,
     ),
     _row(
-        f"GET {_BASE}/artifacts",
-        "a folder of hundreds of folders",
-        get(f"{_BASE}/artifacts?path=run/folders"),
-        budget=Budget(held=24_000),
+        f"GET {_BASE}/artifacts", "a folder of hundreds of folders", get(f"{_BASE}/artifacts?path=run/folders"),
+        held=24_000,
     ),
     _row(f"GET {_BASE}/artifacts/{{name:path}}", "a file", get(f"{_BASE}/artifacts/run/large")),
     _row(
-        f"GET {_BASE}/artifacts/{{name:path}}",
-        "a deep path of nothing",
-        get(f"{_BASE}/artifacts/{'a/' * 20}x"),
+        f"GET {_BASE}/artifacts/{{name:path}}", "a deep path of nothing", get(f"{_BASE}/artifacts/{'a/' * 20}x"),
         status=404,
     ),
     _row(
-        f"PUT {_BASE}/artifacts/{{name:path}}",
-        "a byte more than lies in a record",
-        request("PUT", f"{_BASE}/artifacts/run/new", b"x" * 16_385),
-        budget=Budget(held=20_000, loop=100_000, work=100_000, calls=60, written_room=MIB),
+        f"PUT {_BASE}/artifacts/{{name:path}}", "a byte more than lies in a record",
+        request("PUT", f"{_BASE}/artifacts/run/new", b"x" * 16_385), held=20_000, loop=100_000, work=100_000, calls=60,
+        written_room=MIB,
     ),
     _row(f"GET {_BASE}/presigned/{{name:path}}", "a file", get(f"{_BASE}/presigned/run/large")),
     _row(
-        f"POST {_BASE}/mpu/create/{{name:path}}",
-        "as many parts as there may be",
-        _post(f"{_BASE}/mpu/create/run", {"path": "f", "num_parts": 10_000}),
-        budget=Budget(held=16_000, work=400_000, got=4 * MIB),
+        f"POST {_BASE}/mpu/create/{{name:path}}", "as many parts as there may be",
+        _post(f"{_BASE}/mpu/create/run", {"path": "f", "num_parts": 10_000}), held=16_000, work=400_000, got=4 * MIB,
     ),
     _row(
-        f"PUT {_BASE}/parts/{{session}}/{{name:path}}",
-        "a byte",
-        request("PUT", f"{_BASE}/parts/{_SESSION}/run?number=1", b"x"),
-        budget=Budget(held=16_000, loop=100_000, work=100_000, calls=40, written_room=MIB),
+        f"PUT {_BASE}/parts/{{session}}/{{name:path}}", "a byte",
+        request("PUT", f"{_BASE}/parts/{_SESSION}/run?number=1", b"x"), held=16_000, loop=100_000, work=100_000,
+        calls=40, written_room=MIB,
     ),
     _row(
-        f"POST {_BASE}/mpu/complete/{{name:path}}",
-        "thousands of parts that nobody sent",
-        _post(f"{_BASE}/mpu/complete/run", {"path": "f", "upload_id": _SESSION, "parts": _ETAGS}),
-        status=404,
-        budget=Budget(held=45_000, loop=1_000_000, work=400_000, calls=600),
+        f"POST {_BASE}/mpu/complete/{{name:path}}", "thousands of parts that nobody sent",
+        _post(f"{_BASE}/mpu/complete/run", {"path": "f", "upload_id": _SESSION, "parts": _ETAGS}), status=404,
+        held=45_000, loop=1_000_000, work=400_000, calls=600,
     ),
     _row(
-        f"POST {_BASE}/mpu/abort/{{name:path}}",
-        "thousands of parts",
+        f"POST {_BASE}/mpu/abort/{{name:path}}", "thousands of parts",
         _post(f"{_BASE}/mpu/abort/run", {"path": "f", "upload_id": _SESSION, "parts": _ETAGS}),
     ),
     _row(
-        "POST /v1/drafts/{name:path}",
-        "a folder of hundreds of files",
-        request("POST", "/v1/drafts/run/files"),
-        status=201,
-        budget=Budget(held=40_000, loop=2_000_000, work=None, calls=_FILES + 100, written_room=4 * MIB),
+        "POST /v1/drafts/{name:path}", "a folder of hundreds of files", request("POST", "/v1/drafts/run/files"),
+        status=201, held=40_000, loop=2_000_000, work=None, calls=_FILES + 100, written_room=4 * MIB,
     ),
-)
+)  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any, Final
 from tests.budgets.harness import Wire
 from tests.budgets.materials import long_paths, small
 from tests.budgets.reading import pipelined
-from tests.budgets.rows import KIB, MIB, Budget, Play, Row, get, request
+from tests.budgets.rows import KIB, MIB, Budget, Play, Row, get, request, row
 
 ANY: Final = "any"
 ROUTED: Final = Budget(held=16_000)
@@ -50,7 +50,7 @@ def _crowd(route: str, count: int, *, loop: int, work: int = 0, calls: int = 0, 
         got=count * 4 * KIB,
     )
     worst = f"over {count} connection{'s' * (count > 1)} at once"
-    return Row(route=f"GET {route}", worst=worst, near=True, status=200, budget=budget, **more)
+    return row(f"GET {route}", worst, near=True, budget=budget, **more)
 
 
 _CROWDS: Final = tuple(
@@ -74,74 +74,27 @@ _CROWDS: Final = tuple(
 
 OPERATING: Final = (
     *_CROWDS,
-    Row(
-        route="GET /livez",
-        worst="ten thousand in a row and a reader that waits",
-        play=pipelined("/livez", 10_000),
-        status=200,
-        budget=Budget(loop=2_000_000),
+    row(
+        "GET /livez", "ten thousand in a row and a reader that waits", play=pipelined("/livez", 10_000), loop=2_000_000,
     ),
-    Row(route="GET /livez", worst="a head that comes byte by byte", play=_one_by_one, status=200),
-    Row(
-        route="GET /livez",
-        worst="five thousand headers",
-        ask=get("/livez", **{f"x{n}": "" for n in range(5000)}),
-        status=200,
-        budget=Budget(held=100_000),
-    ),
-    Row(route="GET /livez", worst="headers of a mebibyte", ask=get("/livez", x="y" * MIB), status=431),
-    Row(
-        route="GET /metrics",
-        worst="after everything else",
-        ask=get("/metrics"),
-        status=200,
-        budget=Budget(work=400_000),
-    ),
-    Row(
-        route="GET /",
-        worst="beside stores of many long paths",
-        ask=get("/"),
-        given=long_paths,
-        status=200,
-        budget=Budget(calls=40),
-    ),
-    Row(
-        route="GET /openapi.json",
-        worst="the first time",
-        ask=get("/openapi.json"),
-        fresh=True,
-        status=200,
-        budget=Budget(held=100_000, work=None),  # once in a process
-    ),
-    Row(
-        route="GET /session",
-        worst="cookies of 16 kB",
-        ask=get("/session", cookie="protoslice-session=1;" * 780),
-        status=200,
-        budget=Budget(held=30_000),
-    ),
-    Row(
-        route="POST /session",
-        worst="a token of 15 kB of a service that asks for none",
-        ask=request("POST", "/session", b'{"token": "%b"}' % (b"a" * 15_000), content_type="application/json"),
+    row("GET /livez", "a head that comes byte by byte", play=_one_by_one),
+    row("GET /livez", "five thousand headers", get("/livez", **{f"x{n}": "" for n in range(5000)}), held=100_000),
+    row("GET /livez", "headers of a mebibyte", get("/livez", x="y" * MIB), status=431),
+    row("GET /metrics", "after everything else", get("/metrics"), work=400_000),
+    row("GET /", "beside stores of many long paths", get("/"), long_paths, calls=40),
+    # once in a process
+    row("GET /openapi.json", "the first time", get("/openapi.json"), fresh=True, held=100_000, work=None),
+    row("GET /session", "cookies of 16 kB", get("/session", cookie="protoslice-session=1;" * 780), held=30_000),
+    row(
+        "POST /session", "a token of 15 kB of a service that asks for none",
+        request("POST", "/session", b'{"token": "%b"}' % (b"a" * 15_000), content_type="application/json"),
         status=(400, 403, 422, 501),
     ),
     *(
-        Row(
-            route=f"GET {path}",
-            worst="a query of 30 kB",
-            ask=get(f"{path}?next=/" + "a" * 30_000),
-            status=(400, 404),
-            budget=Budget(held=20_000),
-        )
+        row(f"GET {path}", "a query of 30 kB", get(f"{path}?next=/" + "a" * 30_000), status=(400, 404), held=20_000)
         for path in ("/session/login", "/session/callback")
     ),
-    Row(route=ANY, worst="a path of 60 kB", ask=get("/v1/stores/" + "a/" * 30_000), status=404, budget=ROUTED),
-    Row(
-        route=ANY,
-        worst="a query of 30 000 parameters",
-        ask=get("/v1/stores/x/merge?" + "a&" * 30_000),
-        status=400,
-    ),
-    Row(route=ANY, worst="a method that no route has", ask=request("BREW", "/v1/stores"), status=(400, 405)),
-)
+    row(ANY, "a path of 60 kB", get("/v1/stores/" + "a/" * 30_000), status=404, budget=ROUTED),
+    row(ANY, "a query of 30 000 parameters", get("/v1/stores/x/merge?" + "a&" * 30_000), status=400),
+    row(ANY, "a method that no route has", request("BREW", "/v1/stores"), status=(400, 405)),
+)  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, TypeAlias
 
 import httpx
@@ -89,6 +89,13 @@ class Row:
         if self.play is not None:
             return self.play(wire, given)
         return wire.exchange(self.ask if isinstance(self.ask, bytes) else self.ask(given))[0]
+
+
+def row(route: str, worst: str, ask: bytes | Ask = b"", given: Make | None = None, **more: Any) -> Row:
+    """A row; its status is 200, and costs, which are named as in `Budget`, change its `budget`."""
+    costs = {name: more.pop(name) for name in [each.name for each in fields(Budget)] if name in more}
+    budget = replace(more.pop("budget", Budget()), **costs)
+    return Row(route=route, worst=worst, ask=ask, given=given, budget=budget, **{"status": 200, **more})
 
 
 def request(method: str, target: str, body: bytes = b"", /, **headers: str) -> bytes:
