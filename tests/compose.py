@@ -285,11 +285,13 @@ def try_s3(stack: Stack, model: Path) -> None:
 
 def try_mlflow(stack: Stack, model: Path) -> None:
     """Log a model as an artifact of a run, and list its tensors, which is what the first lines of the file do."""
-    script = "import mlflow, sys; mlflow.log_artifact(sys.argv[1], 'model'); print(mlflow.active_run().info.run_id)"
+    script = (
+        "import mlflow, sys; mlflow.log_artifact(sys.argv[1], 'model'); print('run', mlflow.active_run().info.run_id)"
+    )
     tracked = {"MLFLOW_TRACKING_URI": "http://127.0.0.1:5000", "HOME": str(stack.folder), "PATH": PATH}
     python = tracking_server() / "bin" / "python"
     ran = subprocess.run([python, "-c", script, model], env=tracked, check=True, stdout=subprocess.PIPE, text=True)
-    artifacts = f"mlflow-artifacts:/0/{ran.stdout.split()[-1]}/artifacts/model"
+    artifacts = f"mlflow-artifacts:/0/{ran.stdout.partition('run ')[2].split()[0]}/artifacts/model"
     tensors = httpx.get(f"http://127.0.0.1:8000/v1/stores/{quote(artifacts, safe='')}/tensors", timeout=60)
     assert "head.weight" in tensors.text, tensors.text
     check_backup()
