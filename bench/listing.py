@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -24,7 +23,8 @@ from tests.support.serve import ServiceProcess, service_process
 from tests.support.stores import opened
 
 from protoslice.catalog.manifest import Manifest
-from protoslice.database import connect, upgrade
+from protoslice.database import Database, connect, upgrade
+from protoslice.database.sqlite import SqliteDatabase
 from protoslice.storage import MemoryStorage
 from protoslice.stores import IngestRequest
 
@@ -43,7 +43,6 @@ _SHAPES: Final = {
     "prefixes, by delimiter -": ("tags/", "-"),
 }
 """Prefix and delimiter of the listings."""
-_CALLS: Final = re.compile(rb"^protoslice_storage_call_seconds_count\{.*\} ([0-9.e+]+)$", re.MULTILINE)
 
 
 def name_of(number: int) -> str:
@@ -56,7 +55,7 @@ def name_of(number: int) -> str:
 
 
 def listing(folder: Path, scale: float) -> Iterator[Row]:
-    """Times of pages, and requests to the storage, of a service over each database."""
+    """Times of pages of a service over each database."""
     names, pages = int(NAMES * scale), max(20, int(PAGES * scale))
     with ExitStack() as stack:
         postgres = stack.enter_context(running_postgres())
@@ -70,11 +69,11 @@ def listing(folder: Path, scale: float) -> Iterator[Row]:
 
 
 async def _seed(url: str, names: int) -> None:
-    like = await _like()
-    database = connect(url, "memory://")
+    path = url.removeprefix("sqlite://")  # which need not survive a crash
+    database: Database = connect(url, "memory://") if path == url else SqliteDatabase(Path(path), durable=False)
     try:
         await upgrade(database)
-        await seed(database, names, like, tag=name_of)
+        await seed(database, names, await _like(), tag=name_of)
     finally:
         await database.close()
 
@@ -91,15 +90,12 @@ async def _like() -> Manifest:
 
 def _rows(service: ServiceProcess, engine: str, keys: Sequence[str], pages: int) -> Iterator[Row]:
     with closing(HTTPConnection(service.server.host, service.server.port, timeout=60)) as connection:
-        before = _objects_read(connection)
         for what, (prefix, delimiter) in _SHAPES.items():
             left = _KEYS if delimiter else _KEYS // len(_FILES)
             for place, (low, high) in {"first": (0, 0), "middle": (0.3, 0.7), "last": (1, 1)}.items():
                 afters = [_after(keys, low, high, left, random) for random in map(Random, range(pages + _WARMING))]
                 targets = [_target(prefix, delimiter, after) for after in afters]
                 yield _row(service, connection, f"{engine}, {what}, {place} page", pages, targets)
-        requests = _objects_read(connection) - before
-    yield Row(f"{engine}, objects read from the storage", f"{requests:g}", "0", requests, 0, False)
 
 
 def _after(keys: Sequence[str], low: float, high: float, left: int, random: Random) -> str:
@@ -137,11 +133,6 @@ def _read(connection: HTTPConnection, target: str) -> bytes:
     if answer.status != 200:
         raise SystemExit(f"GET {target} failed: {answer.status} {body[:500]!r}")
     return body
-
-
-def _objects_read(connection: HTTPConnection) -> float:
-    """Return the number of objects read from the storage so far."""
-    return sum(map(float, _CALLS.findall(_read(connection, "/metrics"))))
 
 
 def _processor_seconds(service: ServiceProcess) -> float:

@@ -33,6 +33,7 @@ from tests.clients import (
     oras,
     readme,
     s3,
+    s3_differential,
     transformers_js,
 )
 
@@ -67,7 +68,10 @@ GROUPS: Final[Mapping[str, Mapping[str, Callable[[Path], str]]]] = {
         "dvc": s3.run_dvc,
         **{f"s3-{name}": partial(s3.run_python, name) for name in s3.PYTHON_CLIENTS},
     },
-    "buckets": {name: partial(buckets.run, name) for name in ("versitygw", "minio", "azurite")},
+    "buckets": {
+        **{name: partial(buckets.run, name) for name in ("versitygw", "minio", "azurite")},
+        "s3-differential": s3_differential.run,
+    },
 }
 CLIENTS: Final = {name: run for group in GROUPS.values() for name, run in group.items()}
 """Calls of each client, which return its version and raise when something does not hold."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from tests.support.environments import ROOT
@@ -41,10 +42,12 @@ class Service:
 
 
 @contextmanager
-def serving(folder: Path, *, closed: bool = False) -> Iterator[Service]:
+def serving(
+    folder: Path, *, closed: bool = False, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Service]:
     """A service over an empty folder, which asks for tokens if `closed`."""
-    settings = {"PROTOSLICE_STORAGE": (folder / f"storage-{closed}").as_uri()}
-    with service_process(settings=settings | ({"PROTOSLICE_AUTH": "tokens"} if closed else {})) as service:
+    storage = {"PROTOSLICE_STORAGE": (folder / f"storage-{closed}").as_uri(), **settings}
+    with service_process(settings=storage | ({"PROTOSLICE_AUTH": "tokens"} if closed else {})) as service:
         token = ""
         if closed:
             assert service.running.stdout is not None

@@ -21,7 +21,7 @@ from protoslice.storage.wrappers import InterceptedStorage
 
 T = TypeVar("T")
 
-_BATCH = 1000
+_BATCH = 250
 
 
 class Counting(InterceptedStorage):
