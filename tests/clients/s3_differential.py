@@ -1,7 +1,7 @@
 """The same objects in Versity's gateway, in MinIO and in Protoslice: 300 reads by botocore, and what differs.
 
 Each difference is in `s3_differences.toml` with its reason. The comparison fails on one that is not, and on an entry
-that nothing matches any more.
+that is not the first to match a difference any more.
 """
 
 from __future__ import annotations
@@ -120,8 +120,9 @@ def run(folder: Path) -> str:
         every = [*reads(SEED, sorted(objects)), *signed_reads()]
         found = set(_differences(ours, peers, every))
     entries = tomllib.loads(_LISTED.read_text())["difference"]
-    unlisted = sorted(each for each in found if not any(_matches(entry, each) for entry in entries))
-    gone = [entry for entry in entries if not any(_matches(entry, each) for each in found)]
+    matched = {each: next((at for at, entry in enumerate(entries) if _matches(entry, each)), None) for each in found}
+    unlisted = sorted(each for each, at in matched.items() if at is None)
+    gone = [entry for at, entry in enumerate(entries) if at not in matched.values()]
     for each in unlisted:
         print(each.toml())
     for entry in gone:

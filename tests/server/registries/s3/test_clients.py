@@ -121,6 +121,27 @@ def test_conditions(closed: Closed) -> None:
     assert s3.get_object(**key, IfMatch=head["ETag"], IfModifiedSince=head["LastModified"] - second)["ETag"]
 
 
+def test_head_of_a_range_is_answered_as_get(closed: Closed) -> None:
+    s3 = closed.client()
+    for key in ("tags/llm:1/m.onnx", f"stores/{closed.store}/m.onnx"):
+        head = s3.head_object(Bucket="default", Key=key, Range="bytes=10-29")
+        assert head["ResponseMetadata"]["HTTPStatusCode"] == 206
+        assert (head["ContentLength"], head["ContentRange"]) == (20, f"bytes 10-29/{len(DATA)}")
+        with pytest.raises(ClientError) as failed:
+            s3.head_object(Bucket="default", Key=key, Range="bytes=99999-")
+        assert code_of(failed) == "416"
+
+
+def test_entity_tags_may_lack_their_quotes(closed: Closed) -> None:
+    s3 = closed.client()
+    for key in ("tags/llm:1/m.onnx", f"stores/{closed.store}/m.onnx"):
+        bare = s3.head_object(Bucket="default", Key=key)["ETag"].strip('"')
+        assert s3.get_object(Bucket="default", Key=key, IfMatch=bare)["Body"].read() == DATA
+        with pytest.raises(ClientError) as failed:
+            s3.get_object(Bucket="default", Key=key, IfNoneMatch=bare)
+        assert code_of(failed) == "304"
+
+
 def test_missing_things_have_the_codes_of_s3(closed: Closed) -> None:
     s3 = closed.client()
     for call, code in (

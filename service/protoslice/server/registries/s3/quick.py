@@ -16,6 +16,7 @@ from protoslice.server.registries.s3.errors import amz_headers
 from protoslice.server.registries.s3.names import STORES
 from protoslice.server.registries.s3.objects import Place, S3Object, without_location
 from protoslice.server.registries.s3.requests import (
+    TAG_FIELDS,
     S3Request,
     bucket_of_hosts,
     hosts_of,
@@ -50,8 +51,8 @@ class QuickObject:
         return take_signature(self._asked, fields, hosts_of(fields, None, self._state), self._state)
 
     def accepts(self, fields: HeaderMap, representation: Representation) -> bool:
-        """Return False for a request that depends on the time of the object."""
-        return _DATES.isdisjoint(fields)
+        """Return False for a request that depends on the time of the object, or has an entity tag without quotes."""
+        return _DATES.isdisjoint(fields) and all('"' in fields.get(name, '"') for name in TAG_FIELDS)
 
     def select(self, store: OpenStore) -> Representation | None:
         """Return the file; None for a view, which may have to be computed."""

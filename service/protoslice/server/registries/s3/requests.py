@@ -19,6 +19,7 @@ from protoslice.server.services import ServerState
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
 _LONGEST_KEY: Final = 4096
 _LONGEST_PATH: Final = 16 << 10
+TAG_FIELDS: Final = frozenset({b"if-match", b"if-none-match"})
 _HIDDEN: Final = frozenset({b"authorization", b"cookie"})
 
 

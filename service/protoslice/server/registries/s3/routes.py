@@ -28,19 +28,22 @@ from protoslice.server.auth.permissions import EVERY_SPACE, OPEN, READ, READ_SIG
 from protoslice.server.auth.signatures import SIGNATURE
 from protoslice.server.context import context_of
 from protoslice.server.http.headers import HeaderMap, Headers, read_fields
+from protoslice.server.http.planner import ResponsePlanner, ResponsePolicy
+from protoslice.server.http.responses import send_plan
 from protoslice.server.problems import UNAUTHORIZED, HttpProblem
 from protoslice.server.registries.s3.errors import S3Error, add_texts, headers_of, render_s3, xml_response
 from protoslice.server.registries.s3.objects import Bucket, Page, S3Object, without_location
-from protoslice.server.registries.s3.requests import S3Request
+from protoslice.server.registries.s3.requests import TAG_FIELDS, S3Request
 from protoslice.server.registries.s3.signatures import keys_of
 from protoslice.server.request.body import BodyLimits
 from protoslice.server.routing import RouteGroup, endpoint
-from protoslice.server.services import RequestServices, Services
+from protoslice.server.services import SERVICES, RequestServices, Services
 
 router = RouteGroup(render=render_s3, strict=False, include_in_schema=False)
 
 _NAMESPACE: Final = "http://s3.amazonaws.com/doc/2006-03-01/"
 _MOST: Final = 1000
+_BARE_TAG: Final = re.compile(rb"[0-9A-Za-z._+=/-]+")
 _VALUE: Final = re.compile(r"[\x20-\x7e]{1,1000}")
 _OVERRIDES: Final = {
     "response-cache-control": b"cache-control",
@@ -252,7 +255,13 @@ async def get_object(request: Request, services: Services, asked: Asked) -> Resp
         etag = (b"etag", f'"{found.representation.etag}"'.encode())
         headers = [*found.headers([etag], 304, fields), *headers_of(request.scope)]
         return Response(status_code=304, headers={name.decode(): value.decode() for name, value in headers})
+    request.scope["headers"] = [_quoted(*each) for each in request.scope["headers"]]
     return _ObjectResponse(found, _overrides(request, services, query))
+
+
+def _quoted(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """Return a header with quotes round an entity tag that came without, as some clients send it."""
+    return (name, b'"%b"' % value) if name in TAG_FIELDS and _BARE_TAG.fullmatch(value) else (name, value)
 
 
 class _ObjectResponse(RepresentationResponse):
@@ -274,7 +283,13 @@ class _ObjectResponse(RepresentationResponse):
                 message["headers"] = [*kept, *self._overrides.items(), *headers_of(scope)]
             await send(message)
 
-        await super().__call__(scope, receive, sending)
+        if context_of(scope).method == "HEAD":  # S3 answers ranges of HEAD too
+            policy = ResponsePolicy(location="", private=scope[SERVICES].state.authenticator.closed, max_ranges=1)
+            plan = ResponsePlanner(self._found.representation, policy).plan("GET", read_fields(scope))
+            self._found.representation.check_budget(plan.length)
+            await send_plan(sending, plan)
+        else:
+            await super().__call__(scope, receive, sending)
 
 
 def _is_unchanged(fields: HeaderMap, modified: datetime) -> bool:
