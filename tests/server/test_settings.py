@@ -159,7 +159,7 @@ def test_a_wrong_value_is_explained_in_words_of_ours(monkeypatch: pytest.MonkeyP
         ("protoslice_max_uplaod", "did you mean PROTOSLICE_MAX_UPLOAD or"),
         ("PROTOSLICE_STORAGES", "PROTOSLICE_STORAGE"),
         ("PROTOSLICE_PLUGIN", "did you mean PROTOSLICE_PLUGINS"),
-        ("PROTOSLICE_XYZZY", "see docs/reference/configuration.md"),
+        ("PROTOSLICE_XYZZY", "unset it; `protoslice config` then lists all settings"),
         ("PROTOSLICE_", "Unknown setting"),
     ],
 )

@@ -239,7 +239,7 @@ class Proto(SourceOwner):
         """The chunks under a policy, in bytes: fields of at least `min_chunk`, runs cut at `max_chunk`.
 
         `rules` go before the sizes, such as `node: every 1000` or `node[*].attr["value"]: always`; see
-        `docs/reference/split-rules.md`. Those that `splitter` gives for this proto come first. `InvalidInput`,
+        the page "Split rules" of the documentation. Those that `splitter` gives for this proto come first. `InvalidInput`,
         `NotFound` or `Unsupported` for a rule that cannot apply.
         """
         if isinstance(rules, str):

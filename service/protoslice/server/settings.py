@@ -546,7 +546,9 @@ def read_settings(given: Mapping[str, Any]) -> Settings:
     except SettingsError as error:
         found = re.search(r'field "(\w+)"', str(error))
         if found is None:
-            raise InvalidInput("A setting is not valid JSON: see docs/reference/configuration.md") from None
+            raise InvalidInput(
+                "A setting is not valid JSON: correct or unset it; `protoslice config` then lists all settings"
+            ) from None
         raise InvalidInput(_mistake(found[1], "json_invalid", "", {})) from None
 
 
@@ -589,7 +591,7 @@ def _mistake(name: str, kind: str, message: str, facts: Mapping[str, Any]) -> st
     taken = next((text for begin, text in _TAKEN.items() if kind == begin or kind.startswith(f"{begin}_")), None)
     # "greater_than_equal" stands before "greater_than", whose name it begins with.
     return f"{place}: invalid value: " + (
-        "see docs/reference/configuration.md" if taken is None else f"use {taken.format(**facts)}"
+        "unset it; `protoslice config` then shows its default" if taken is None else f"use {taken.format(**facts)}"
     )
 
 
@@ -677,6 +679,6 @@ def _unknown(name: str, known: Iterable[str]) -> str:
     hint = (
         f"did you mean {' or '.join(PREFIX + each for each in near)}?"
         if near
-        else "see docs/reference/configuration.md"
+        else "unset it; `protoslice config` then lists all settings"
     )
     return f"Unknown setting {name}: {hint}"
