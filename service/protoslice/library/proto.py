@@ -238,9 +238,9 @@ class Proto(SourceOwner):
     ) -> Split:
         """The chunks under a policy, in bytes: fields of at least `min_chunk`, runs cut at `max_chunk`.
 
-        `rules` go before the sizes, such as `node: every 1000` or `node[*].attr["value"]: always`; see
-        the page "Split rules" of the documentation. Those that `splitter` gives for this proto come first. `InvalidInput`,
-        `NotFound` or `Unsupported` for a rule that cannot apply.
+        `rules` go before the sizes, such as `node: every 1000` or `node[*].attr["value"]: always`; those that
+        `splitter` gives for this proto come first. `InvalidInput`, `NotFound` or `Unsupported` for a rule that cannot
+        apply.
         """
         if isinstance(rules, str):
             raise InvalidInput("Invalid rules: pass a list of rules, not a single rule")
