@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -29,9 +30,10 @@ from protoslice.views.models import MODEL, onnx_file
 
 VIEWS: Final = ("@onnx/", "@safetensors/")
 _SECTIONS: Final = (HUB, OCI, STORES, TAGS)
-_WEIGHTS: Final = (
-    ".bin", ".data", ".ckpt", ".gguf", ".h5", ".index", ".keras", ".onnx", ".pb", ".pt", ".pth", ".safetensors",
-)  # fmt: skip
+_WEIGHTS: Final = re.compile(
+    r"\.(bin|ckpt|data(-\d+-of-\d+)?|gguf|h5|index|keras|onnx|pb|pt|pth|safetensors)$", re.IGNORECASE
+)
+"""Names of files that hold weights; those of checkpoints end in the number of the shard."""
 _VISITED: Final = 400
 """Names whose files a page lists, at most; fewer of many files."""
 _FILES: Final = 16
@@ -284,7 +286,7 @@ async def _files_of_view(opened: OpenStore, view: str) -> Mapping[str, Represent
         }
     else:
         made = {**await tensors.shards(opened)}
-    others = [path for path in opened.files if not path.lower().endswith(_WEIGHTS) and path != opened.manifest.root]
+    others = [path for path in opened.files if not _WEIGHTS.search(path) and path != opened.manifest.root]
     return {path: opened.file(path) for path in others} | made
 
 
