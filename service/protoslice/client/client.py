@@ -129,6 +129,18 @@ class Client(Administration, ClosedAtEnd):
         The service compares every file with its SHA-256 before the store becomes visible. Content that can be read
         again is sent again when the connection breaks. A large file resumes where an earlier push of it broke off, even
         one of another process.
+
+        Args:
+            what: Path of a file or folder, bytes, a protobuf message, or an iterable of bytes or messages.
+            **options: Tags, type, root and other members of `PushOptions`.
+
+        Returns:
+            The new store, or the store that already had this content, with the bytes sent and a report on the model.
+
+        Examples:
+            >>> pushed = client.push("model.onnx", tags=["demo:1"])
+            >>> pushed.store.tags
+            ('demo:1',)
         """
         return Push(self._connection, what, options).run()
 
@@ -144,15 +156,42 @@ class Client(Administration, ClosedAtEnd):
     def stores(self, **search: Unpack[StoreSearch]) -> Iterator[Store]:
         """Return stores, newest first: all, or those that a search finds.
 
-        For example `client.stores(name="resnet", min_size="1GiB", sort="-size")`.
+        Pages are requested as the iterator reaches them.
+
+        Args:
+            **search: Conditions and order; see `StoreSearch`. A store has to meet all conditions.
+
+        Returns:
+            An iterator of stores.
+
+        Raises:
+            InvalidInput: A time is not a `datetime`, or a size is not one.
+
+        Examples:
+            >>> [store.tags for store in client.stores(name="demo", max_size="1GiB", sort="-size")]
+            [('demo:1',)]
         """
         return self._each(Store, "/v1/stores", search_params(search))
 
     def store(self, ref: str, *, names: bool = True) -> Store:
-        """Facts of a store.
+        """Return the facts of a store.
 
-        The id is checked against the listed files and policy, unless files were registered in place. Without `names`
-        the service does not look for names in registries, which is faster.
+        The id is checked against the listed files and policy, unless files were registered in place.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            names: Whether to look for names in registries too; False is faster.
+
+        Returns:
+            The store's id, type, files, size in bytes, and tags.
+
+        Raises:
+            NotFound: There is no such store.
+            IntegrityError: The id does not fit the files and policy.
+
+        Examples:
+            >>> client.store("demo:1").type
+            'onnx.ModelProto'
         """
         params = given_params(names=None if names else "false")
         answer = self._connection.call("GET", url_path("v1", "stores", ref), params=params)
@@ -197,14 +236,14 @@ class Client(Administration, ClosedAtEnd):
     # Views
 
     def chunks(self, ref: str) -> Iterator[ChunkEntry]:
-        """Chunks of a store with their digests; the first request makes the service read the whole store."""
+        """Return the chunks of a store with their digests; the first request makes the service read the whole store."""
         for chunk in self._each(ChunkEntry, self._view(ref, "chunks"), slow=True):
             if chunk.sha256 is None:
                 raise IntegrityError(f"The service listed chunk {chunk.index} without its digest")
             yield chunk
 
     def chunk(self, ref: str, chunk: int | ChunkEntry) -> bytes:
-        """Content of a chunk: a serialized message or raw bytes; a `ChunkEntry` may come from the cache."""
+        """Return the content of a chunk: a serialized message or raw bytes; a `ChunkEntry` may come from the cache."""
         number = chunk if isinstance(chunk, int) else chunk.index
         if isinstance(chunk, int) or (sha256 := chunk.sha256) is None:
             return self._whole(lambda: self.source(ref, f"chunks/{number}"))
@@ -218,13 +257,13 @@ class Client(Administration, ClosedAtEnd):
         return data
 
     def pieces(self, ref: str) -> Iterator[Piece]:
-        """Pieces that cover all files of a store, with digests; the service reads the whole store at first."""
+        """Return pieces that cover all files of a store, with digests; the service reads the whole store at first."""
         return self._each(Piece, self._view(ref, "pieces"), slow=True)
 
     def tree(
         self, ref: str, path: str = "", *, depth: int = 1, file: str | None = None, type: str | None = None
     ) -> Iterator[Node]:
-        """Nodes directly below `path`; with a `depth` beyond 1, each with its own children.
+        """Return the nodes directly below `path`; with a `depth` beyond 1, each with its own children.
 
         `file` is a stream of records or the index of a bundle in place of the root; `type` that of the records.
         """
@@ -232,7 +271,7 @@ class Client(Administration, ClosedAtEnd):
         return self._each(Node, self._view(ref, "tree"), params)
 
     def metadata(self, ref: str) -> bytes:
-        """The serialized `ChunkMetadata` of the store."""
+        """Return the serialized `ChunkMetadata` of the store."""
         return self._whole(lambda: self.source(ref, "metadata"))
 
     @overload
@@ -272,11 +311,28 @@ class Client(Administration, ClosedAtEnd):
         type: str | None = None,
         into: Any = None,
     ) -> Any:
-        """Value at `path`: a message serialized, or parsed `into` one; the bytes or text of other values.
+        """Return the value at `path`: a message serialized, or parsed `into` one; the bytes or text of other values.
 
-        `fields` keeps only these paths below `path`, `omit` leaves out these; `omit_larger_than` omits each field
-        beyond that size. `file` is a stream of records or the index of a bundle in place of the root; `type` that of
-        the records.
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            path: Path of the value, such as `graph.node[3]`; the whole root if empty.
+            fields: Paths below `path` to keep; all if empty.
+            omit_larger_than: Size in bytes, or text such as `"1MiB"`; larger fields are left out.
+            omit: Paths below `path` to leave out.
+            file: Stream of records or index of a bundle to read in place of the root.
+            type: Message type of the records in `file`.
+            into: Protobuf message to parse the bytes into.
+
+        Returns:
+            The bytes, or `into`.
+
+        Raises:
+            NotFound: There is no such store or path.
+
+        Examples:
+            >>> node = client.merge("demo:1", "graph.node[1]")
+            >>> client.merge("demo:1", "graph.node[1].op_type")
+            b'Mul'
         """
         params = [*merge_params(path, fields, omit_larger_than, omit), *given_params(file=file, type=type)]
         data = self._whole(lambda: self.source(ref, "merge", params))
@@ -286,7 +342,7 @@ class Client(Administration, ClosedAtEnd):
         return into
 
     def parts(self, ref: str, views: Iterable[str]) -> Generator[StorePart, None, None]:
-        """Many views of a store in one response, in their order; read each before the next.
+        """Return many views of a store in one response, in their order; read each before the next.
 
         A view is a path below the store with its query, percent-encoded: `chunks/3`, `tensors/w?slice=0:4`,
         `merge?path=graph.node[3]`, `files/config.json`. At most 1 000 at a time.
@@ -307,15 +363,30 @@ class Client(Administration, ClosedAtEnd):
         sort: str | None = None,
         tags: Sequence[str] | None = None,
     ) -> Iterator[TensorEntry]:
-        """The tensors of a store, or of its meta graph with exactly `tags`.
+        """Return the tensors of a store, or of its meta graph with exactly `tags`.
 
-        `sort` is `name`, `dtype`, `shape` or `size`, with `-` before it for descending.
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            name: Name to look for; `*` stands for any characters.
+            dtype: Data type to look for.
+            sort: `name`, `dtype`, `shape` or `size`, with `-` before it for descending.
+            tags: Tags of a meta graph of a SavedModel.
+
+        Returns:
+            An iterator of names, data types, shapes and sizes in bytes, without elements.
+
+        Raises:
+            NotFound: There is no such store.
+
+        Examples:
+            >>> [tensor.name for tensor in client.tensors("demo:1", name="head.*")]
+            ['head.weight']
         """
         params = given_params(name=name, dtype=dtype, sort=sort, tags=_comma(tags))
         return self._each(TensorEntry, self._view(ref, "tensors"), params)
 
     def summary(self, ref: str) -> ModelReport:
-        """Tensors, elements and bytes by data type, missing files and duplicate names of a store."""
+        """Return tensors, elements and bytes by data type, missing files and duplicate names of a store."""
         return decode(ModelReport, self._connection.call("GET", self._view(ref, "summary"), slow=True).json())
 
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
@@ -323,7 +394,7 @@ class Client(Administration, ClosedAtEnd):
         return self._each(Signature, self._view(ref, "signatures"), given_params(tags=_comma(tags)))
 
     def graph(self, ref: str, around: str | None = None, **options: Unpack[GraphOptions]) -> Neighbourhood:
-        """Nodes within some hops of the one with the path or name `around`; without one, some to begin with."""
+        """Return nodes within some hops of the one with the path or name `around`; without one, some to begin with."""
         params = given_params(around=around, **{name: str(value) for name, value in options.items()})
         said = self._connection.call("GET", self._view(ref, "graph"), params=params)
         return decode(Neighbourhood, said.json())
@@ -337,11 +408,25 @@ class Client(Administration, ClosedAtEnd):
         tags: Sequence[str] | None = None,
         dequantize: bool = False,
     ) -> np.ndarray[Any, Any]:
-        """Tensor, or a slice (`"0:128,:"`, or a numpy index), as a numpy array.
+        """Return a tensor, or a slice of it, as a numpy array.
 
-        `name` may be the address; with `tags` it is looked for in the meta graph with exactly these. A tensor of
-        strings becomes an array of `bytes`, a quantized one rows of bytes, or with `dequantize` floats of 32 bits.
-        `Unsupported` without numpy, or without ml_dtypes for the types it adds.
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            name: Name or address of the tensor.
+            slice: Text such as `"0:128,:"`, or a numpy index; the whole tensor if None.
+            tags: Tags of the meta graph of a SavedModel in which to look for the name.
+            dequantize: Return a quantized tensor as floats of 32 bits, not as rows of bytes.
+
+        Returns:
+            The elements; an array of `bytes` for a tensor of strings.
+
+        Raises:
+            NotFound: There is no such store or tensor.
+            Unsupported: numpy is not installed, or ml_dtypes is not and the data type needs it.
+
+        Examples:
+            >>> client.tensor("demo:1", "head.weight", "0:4").shape
+            (4,)
         """
         require_numpy()
         params = given_params(
@@ -383,7 +468,22 @@ class Client(Administration, ClosedAtEnd):
         return decode(TensorStatistics, said.json())
 
     def diff(self, before: str, after: str) -> Iterator[Difference]:
-        """Differences of the store `after` from the store `before`, compared by the service: at most 10 000."""
+        """Return the differences of the store `after` from the store `before`, compared by the service.
+
+        Args:
+            before: Id, 12 or more digits of one, or a tag of the earlier store.
+            after: The same of the later store.
+
+        Returns:
+            An iterator of at most 10 000 differences.
+
+        Raises:
+            NotFound: There is no such store.
+
+        Examples:
+            >>> list(client.diff("demo:1", "demo:1"))
+            []
+        """
         return self._each(Difference, self._view(after, "diff"), given_params(before=before), slow=True)
 
     def tensor_delta(
@@ -433,11 +533,30 @@ class Client(Administration, ClosedAtEnd):
     ) -> list[Downloaded]:
         """Write a view to the file `target`; without `view`, write the files of the store.
 
+        An existing file with the same content is not fetched. A download that broke off resumes where it was. With a
+        cache, pieces of other versions are not fetched again.
+
         The view `onnx` writes `weights.bin` and `model.onnx` into the folder `target`; the view `safetensors` with the
         parameter `shards` writes files with at most so many bytes of elements, and their index.
-        For several files, `target` is a folder; for one, the file, or the folder for it: an existing one, or a text
-        that ends with a slash. An existing file with the same content is not fetched. A download that broke off resumes
-        where it was. With a cache, pieces of other versions are not fetched again.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            target: For several files, a folder; for one, the file, or the folder for it: an existing one, or a text
+                that ends with a slash.
+            view: URL path behind the store, such as `files/model.onnx` or `safetensors`.
+            params: Query parameters of the view, as pairs.
+            progress: Function that is called as bytes arrive.
+
+        Returns:
+            What was written, one item for each file.
+
+        Raises:
+            NotFound: There is no such store or view.
+
+        Examples:
+            >>> files = client.download("demo:1", "here/")
+            >>> len(files)
+            1
         """
         terms = DownloadOptions(self._retries, self._parallel, self.cache, progress)
         if view is not None and is_folder(view, params):
@@ -455,13 +574,29 @@ class Client(Administration, ClosedAtEnd):
     # Tags and schemas
 
     def tags(self) -> Iterator[Tag]:
-        """All tags, by name."""
+        """Return all tags, by name."""
         return self._each(Tag, "/v1/tags")
 
     def tag(self, name: str, ref: str, *, create: bool = False, expected: str | None = None) -> Tag:
-        """Point a tag at a store; `Conflict` when another client was first.
+        """Point a tag at a store.
 
-        With `create`, the tag must be new; with `expected`, the tag must point at that store.
+        Args:
+            name: The tag.
+            ref: Id, 12 or more digits of one, or another tag.
+            create: Refuse a tag that exists.
+            expected: Id of the store that the tag has to point at before.
+
+        Returns:
+            The tag as it is now.
+
+        Raises:
+            Changed: The tag exists already (`create`), or another client was first.
+            Conflict: The tag does not point at `expected`.
+            NotFound: There is no such store, or no such tag while `expected` is given.
+
+        Examples:
+            >>> client.tag("demo:latest", "demo:1").name
+            'demo:latest'
         """
         path = url_path("v1", "tags", name)
         headers = {"if-none-match": "*"} if create else {}
@@ -478,7 +613,7 @@ class Client(Administration, ClosedAtEnd):
         self._connection.call("DELETE", url_path("v1", "tags", name), again=False)
 
     def sign(self, ref: str, view: str = "", params: Params = (), *, expires_seconds: int = 3600) -> str:
-        """A URL that needs no token: anybody reads the `view` by it, until the URL or the token ends.
+        """Return a URL that needs no token and shows the `view` to everyone, until the URL or the token expires.
 
         `view` and `params` are as for `source`; an empty one is the store itself. `Unsupported` for an open service,
         whose URLs (`url_of`) need no signature.
@@ -488,15 +623,15 @@ class Client(Administration, ClosedAtEnd):
         return decode(SignedUrl, said.json()).url
 
     def url_of(self, ref: str, view: str = "", params: Params = ()) -> str:
-        """The URL of a `view`, or of the store; `view` and `params` are as for `source`."""
+        """Return the URL of a `view`, or of the store; `view` and `params` are as for `source`."""
         return f"{self.url}{self._path(ref, view, params)}"
 
     def schemas(self) -> Iterator[Schema]:
-        """All uploaded descriptor sets, by name."""
+        """Return all uploaded descriptor sets, by name."""
         return self._each(Schema, "/v1/schemas")
 
     def schema(self, name: str) -> bytes:
-        """A serialized `FileDescriptorSet`."""
+        """Return a serialized `FileDescriptorSet`."""
         return self._connection.call("GET", url_path("v1", "schemas", name)).body
 
     def put_schema(self, name: str, descriptor_set: bytes) -> Schema:
