@@ -163,8 +163,8 @@ endef
 
 # Check the Python package alone, in a minute.
 check-package:
-	$(BIN)/ruff format --check service tests bench tools
-	$(BIN)/ruff check service tests bench tools
+	$(BIN)/ruff format --check service tests bench tools examples/programs
+	$(BIN)/ruff check service tests bench tools examples/programs
 	$(BIN)/mypy
 	$(BIN)/python -m mypy.stubtest protoslice._core
 	$(BIN)/lint-imports
@@ -180,8 +180,8 @@ test-core: $(LOCK)
 	cd core && $(CARGO) test --locked --workspace --quiet
 
 fmt: .venv/ready .venv/core ## format all code
-	$(BIN)/ruff format service tests bench tools
-	$(BIN)/ruff check --fix service tests bench tools
+	$(BIN)/ruff format service tests bench tools examples/programs
+	$(BIN)/ruff check --fix service tests bench tools examples/programs
 	cd core && $(CARGO) fmt
 
 docs: .venv/ready .venv/core ## write the OpenAPI document and the generated pages, and build the site into site/
