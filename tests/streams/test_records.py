@@ -359,6 +359,13 @@ def test_numbers_that_lie_take_no_time() -> None:
         shards_among([f"a-{n:05}-of-05000" for n in range(5000)])
 
 
+def test_pattern_that_is_long_or_has_many_brackets_is_refused() -> None:
+    assert shards_among(["day1", "day2"], "day" + "[1-2]" * 1) == ["day1", "day2"]
+    for pattern in ("[" * 33, "*" + "a" * 1024, "é" * 600 + "*"):
+        with pytest.raises(InvalidInput, match="at most 1024 bytes and 32 brackets"):
+            shards_among(["day1"], pattern)
+
+
 def test_a_shard_that_is_cut_is_named_and_ends_alone(tmp_path: Path) -> None:
     folder = sharded(tmp_path / "all")
     cut = folder / "train-00002-of-00005.rec"

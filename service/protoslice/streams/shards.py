@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from fnmatch import translate
 from itertools import count, islice
 from typing import Final
 
@@ -16,6 +16,10 @@ MOST_SHARDS: Final = 4096
 _SHARD: Final = re.compile(r"(?P<stem>.*)-(?P<number>\d{1,18})-of-(?P<count>\d{1,18})(?P<ending>(?:\.\w+)*)", re.DOTALL)
 _NAMED: Final = re.compile(r"(?P<stem>.*)@(?P<count>\d{1,18}|\*)(?P<ending>(?:\.\w+)*)", re.DOTALL)
 _SAID: Final = 3
+_LONGEST: Final = 1024
+"""Bytes of a pattern, as many as a path may have."""
+_BRACKETS: Final = 32
+"""Brackets of a pattern: its translation takes time by their square."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +47,12 @@ def shards_among(paths: Iterable[str], wanted: str | None = None) -> Sequence[st
     """
     named = None if wanted is None else _NAMED.fullmatch(wanted)
     if wanted is not None and named is None:
-        found = sorted(path for path in paths if fnmatchcase(path, wanted))
+        if len(wanted.encode(errors="surrogatepass")) > _LONGEST or wanted.count("[") > _BRACKETS:
+            raise InvalidInput(
+                f"The pattern {wanted[:64]!r} is too long: at most {_LONGEST} bytes and {_BRACKETS} brackets"
+            )
+        fits = re.compile(translate(wanted)).match  # fnmatchcase would keep 32 768 patterns
+        found = sorted(filter(fits, paths))
         if not found:
             raise NotFound(f"No file matches {wanted}")
         return _complete(found)
