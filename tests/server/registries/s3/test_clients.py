@@ -142,6 +142,21 @@ def test_entity_tags_may_lack_their_quotes(closed: Closed) -> None:
         assert code_of(failed) == "304"
 
 
+@pytest.mark.parametrize("name", ["prefix", "delimiter", "start-after"])
+def test_text_of_a_listing_that_is_not_utf8_is_refused(name: str) -> None:
+    with serve(app=create_app(Settings(storage="memory://"))) as live:
+        found = httpx.get(f"{live.url}/s3/default?list-type=2&encoding-type=url&{name}=%ff")
+    assert (found.status_code, "InvalidArgument" in found.text) == (400, True)
+
+
+@pytest.mark.parametrize("name", ["if-modified-since", "if-unmodified-since"])
+def test_date_beyond_all_years_is_ignored(closed: Closed, name: str) -> None:
+    s3 = closed.client()
+    vast = "Mon, 01 Jan 99999999999999999999 00:00:00 GMT"
+    s3.meta.events.register("before-sign.s3.GetObject", lambda request, **_: request.headers.add_header(name, vast))
+    assert s3.get_object(Bucket="default", Key="tags/llm:1/m.onnx")["Body"].read() == DATA
+
+
 def test_missing_things_have_the_codes_of_s3(closed: Closed) -> None:
     s3 = closed.client()
     for call, code in (

@@ -12,7 +12,7 @@ from tests.support.stores import onnx, open_stores
 
 from protoslice.catalog import open_database
 from protoslice.catalog.repositories import ensure_repository
-from protoslice.database.transactions import Transaction
+from protoslice.database.transactions import Row, Transaction
 from protoslice.server.registries.s3 import names as names_module
 from protoslice.server.registries.s3 import objects
 from protoslice.server.registries.s3.objects import Bucket
@@ -138,3 +138,22 @@ async def test_page_reads_the_manifests_of_many_stores_at_once_and_no_object() -
     assert database.transactions["read"] < 30
     assert not storage.calls
     await stores.close()
+
+
+@pytest.mark.parametrize("section", ["tags/", "hub/", "oci/"])
+async def test_key_that_is_longer_than_any_name_costs_no_more(
+    stores: Stores, section: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = await fill(stores, Random(3), 40)
+    read, bound = names_module.NamesInSpace._all, list[int]()
+
+    async def counted(names: names_module.NamesInSpace, sql: str, **values: object) -> list[Row]:
+        bound.append(sum(len(str(value)) for value in values.values()))
+        return await read(names, sql, **values)
+
+    monkeypatch.setattr(names_module.NamesInSpace, "_all", counted)
+    for after in (section + "!" * 15_000, section + "m" * 300, f"{section}m{'-' * 300}"):
+        page = await Bucket(stores).list(section, after, "", 1000)
+        expected = [key for key in keys if key.startswith(section) and key > after][:1000]
+        assert [entry.key for entry in page.entries] == expected
+    assert max(bound) < 40_000

@@ -14,6 +14,8 @@ _THESE_TAGS: Final = "space = :space AND repository = 0 AND kind = 'tag' AND sto
 _BATCH: Final = 200
 """Names that are read at a time."""
 _REPOSITORIES: Final = 64
+_LONGEST: Final = 255
+"""Characters of the longest name of a tag or a repository."""
 _ENDS: Final = {HUB: "@", OCI: ":"}
 _KINDS: Final = {HUB: "('heads', 'tags')", OCI: "('tags')"}
 _ENCODED: Final = "replace(n.name, '/', '%2F') || '/'"
@@ -146,6 +148,8 @@ class NamesInSpace:
                 yield row
             return
         current, behind, _ = after.partition(end)
+        if len(current) > _LONGEST:  # it lies between the same names as what is left
+            current, behind = current[: _LONGEST + 1], ""
         shorter = [current[:n] for n in range(1, len(current)) if current[n] < end]
         waiting = list[Row]()
         if names := {f"n{n}": name for n, name in enumerate([*shorter, *([current] if behind else [])])}:

@@ -186,6 +186,10 @@ async def _listed(request: Request, services: RequestServices, asked: S3Request)
         raise S3Error("InvalidArgument", "encoding-type is url, or absent")
     prefix, delimiter, limit = query.get("prefix", ""), query.get("delimiter", ""), min(int(most or _MOST), _MOST)
     after = _after(query) if second else query.get("marker", "")
+    try:
+        (prefix + after + delimiter).encode()
+    except UnicodeEncodeError:
+        raise S3Error("InvalidArgument", "prefix, delimiter, start-after and marker are UTF-8") from None
     page = await Bucket(services.stores).list(prefix, after, delimiter, limit)
     shown: Callable[[str], str] = partial(quote, safe="/") if encoding else str
     root = _root("ListBucketResult")
@@ -306,7 +310,7 @@ def _is_unchanged(fields: HeaderMap, modified: datetime) -> bool:
 def _date(text: str | None) -> datetime | None:
     try:
         found = None if text is None else parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None  # as HTTP has it
     return found if found is None or found.tzinfo is not None else found.replace(tzinfo=UTC)
 
