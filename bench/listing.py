@@ -122,8 +122,8 @@ def _row(service: ServiceProcess, connection: HTTPConnection, what: str, pages: 
     used = (_processor_seconds(service) - used) * 1000 / pages
     times.sort()
     last, median = times[int(pages * 0.99)] * 1000, times[pages // 2] * 1000
-    told = f"median {median:.1f} ms, {used:.1f} ms of processor; {found} items"
-    return Row(f"{what}: p99, ms", f"{last:.1f} ms", told, last, _MILLISECONDS, False)
+    seen = f"median {median:.1f} ms, {used:.1f} ms of processor; {found} items"
+    return Row(f"{what}: p99, ms", f"{last:.1f} ms", seen, last, _MILLISECONDS, False)
 
 
 def _read(connection: HTTPConnection, target: str) -> bytes:
