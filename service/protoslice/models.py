@@ -25,7 +25,22 @@ _MOST_TAGS: Final = 5000
 
 
 class RemoteModel(OpenedModel):
-    """A model on a service; of a tag, the store that it points at now."""
+    """Read a model on a service; for a tag, the store that it points at when the model is opened.
+
+    `open_model` makes it. It can be pickled for workers of data loaders.
+
+    Args:
+        client: Client of the service.
+        ref: Id, 12 or more digits of one, or a tag.
+
+    Raises:
+        NotFound: There is no such store.
+
+    Examples:
+        >>> with protoslice.open_model("@demo:1") as model:
+        ...     model.store.type, list(model)[0]
+        ('onnx.ModelProto', 'embedding.weight')
+    """
 
     def __init__(self, client: Client, ref: str, held: ExitStack | None = None) -> None:
         self.client = client
@@ -53,7 +68,23 @@ class RemoteModel(OpenedModel):
         return f"<RemoteModel {self.client.url_of(self.store.id)}: {self.store.type or 'unknown type'}>"
 
     def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """Return the inputs and outputs of the model; of a SavedModel, of its meta graph with exactly `tags`."""
+        """Return the inputs and outputs of the model.
+
+        Args:
+            tags: All tags of the meta graph of a SavedModel; the first meta graph by default.
+
+        Returns:
+            An iterator of signatures.
+
+        Raises:
+            NotFound: There is no such meta graph.
+            Unsupported: The format has no inputs and outputs.
+
+        Examples:
+            >>> with protoslice.open_model("@demo:1") as model:
+            ...     [len(signature.outputs) for signature in model.signatures()]
+            [0]
+        """
         return self.client.signatures(self.store.id, tags=tags)
 
     def close(self) -> None:
@@ -104,17 +135,37 @@ def open_model(
     progress: Progress | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> OpenedModel:
-    """Open a model: a file or directory at a path or URI, files in memory or elsewhere, or a store of a service.
-
-    Files elsewhere are a mapping of paths to objects with `size` and `read(offset, length)`, which stay open.
+    """Open a model in files, or in a store of a service.
 
     A store is `@TAG` on the service in PROTOSLICE_URL, or a URL such as `http://HOST/v1/stores/TAG`, or that of its
-    page. Credentials are those that the command line uses.
+    page in a browser. Credentials are those that the command line uses. All other arguments are only for files.
 
-    The other arguments are for files. Files next to the root belong to the model; of a file, those of its directory. Of
-    a directory, `root` is the path of the root in it; without one, the likeliest file is taken, and `NoRoot` raised if
-    there is none. `type` is the root's message type, if detection fails; `types` declares types that are not bundled.
-    `progress` is called as in `open`. `storage_options` are those of the storage at a URI.
+    Close the model after use, or use it in a `with`.
+
+    Args:
+        path: Path or URI of a file or directory, a store, or a mapping of paths to objects with `size` and
+            `read(offset, length)`, which stay open. Files next to the root belong to the model.
+        root: Path of the root in a directory; by default the likeliest file.
+        type: Full name of the root's message type; detected by default.
+        types: Message types that are not bundled.
+        progress: Function that is called now and then with the bytes done and the total.
+        storage_options: Options of the storage at a URI.
+
+    Returns:
+        A mapping of names to tensors, whose elements are read when they are used.
+
+    Raises:
+        NotFound: There is no such file or store.
+        NoRoot: No file in the directory is in a supported format.
+        CorruptModel: The root is damaged.
+
+    Examples:
+        >>> with protoslice.open_model("model.onnx") as model:
+        ...     model["head.weight"][:4].shape
+        (4,)
+        >>> with protoslice.open_model("@demo:1") as model:
+        ...     len(model)
+        4
     """
     if path == "":
         raise InvalidInput("No model given: pass a path, a URI, or a store such as @TAG")

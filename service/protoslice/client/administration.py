@@ -21,19 +21,65 @@ class Administration:
     _connection: Connection
 
     def spaces(self) -> Iterator[str]:
-        """Names of all spaces of the service, the default one first."""
+        """Return the names of all spaces of the service, the default one first.
+
+        Returns:
+            An iterator of names.
+
+        Raises:
+            StorageDenied: The token lacks the scope `admin`.
+
+        Examples:
+            >>> next(client.spaces())
+            'default'
+        """
         return (space.name for space in self.space_usage())
 
     def space_usage(self) -> Iterator[Space]:
-        """All spaces of the service with what they hold and their quotas, the default one first."""
+        """Return all spaces of the service with their usage and quotas, the default one first.
+
+        Returns:
+            An iterator of spaces.
+
+        Raises:
+            StorageDenied: The token lacks the scope `admin`.
+
+        Examples:
+            >>> next(client.space_usage()).stores > 0
+            True
+        """
         return self._each(Space, "/v1/spaces")
 
     def create_space(self, name: str) -> None:
-        """Create a space, unless it exists; its URL is that of the service, `/spaces/` and the name."""
+        """Create a space, unless it exists; its URL is that of the service, `/spaces/` and the name.
+
+        Args:
+            name: Lower-case letters, digits and `-`, at most 63 characters.
+
+        Raises:
+            InvalidInput: The name is invalid.
+            StorageDenied: The token is not an admin token for every space.
+
+        Examples:
+            >>> client.create_space("vision")
+        """
         self._connection.call("PUT", url_path("v1", "spaces", name))
 
     def remove_space(self, name: str, *, with_stores: bool = False) -> None:
-        """Remove a space, which has to be empty unless `with_stores`."""
+        """Remove a space.
+
+        Args:
+            name: The space.
+            with_stores: Remove its stores too; otherwise the space has to be empty.
+
+        Raises:
+            NotFound: There is no such space.
+            Conflict: The space is not empty.
+
+        Examples:
+            >>> client.create_space("old")
+            >>> client.remove_space("old")
+        """
         params = given_params(with_stores="true" if with_stores else None)
         self._connection.call("DELETE", url_path("v1", "spaces", name), params=params, again=False)
 
@@ -46,7 +92,27 @@ class Administration:
         open_uploads: int | None = None,
         requests: int | None = None,
     ) -> Space:
-        """Set the quota of a space, created unless it exists; 0 is no limit, None that of the service."""
+        """Set the quota of a space, which is created unless it exists.
+
+        For each limit, 0 means no limit, and None the default of the service.
+
+        Args:
+            space: Name of the space.
+            stored_bytes: Most bytes of uploaded objects.
+            stores: Most stores.
+            open_uploads: Most unfinished resumable uploads.
+            requests: Most concurrent requests per replica.
+
+        Returns:
+            The space with its usage and its quota.
+
+        Raises:
+            InvalidInput: A limit is negative.
+
+        Examples:
+            >>> client.set_quota("research", stores=100).quota_stores
+            100
+        """
         said = _limits(stored_bytes, stores, open_uploads, requests)
         return decode(Space, self._connection.call("PUT", url_path("v1", "spaces", space), json=said).json())
 
@@ -59,26 +125,79 @@ class Administration:
         open_uploads: int | None = None,
         requests: int | None = None,
     ) -> Space:
-        """Change limits of a space, which must exist; 0 is no limit, None leaves a limit unchanged."""
+        """Change limits of a space, which must exist.
+
+        For each limit, 0 means no limit, and None leaves it unchanged.
+
+        Args:
+            space: Name of the space.
+            stored_bytes: Most bytes of uploaded objects.
+            stores: Most stores.
+            open_uploads: Most unfinished resumable uploads.
+            requests: Most concurrent requests per replica.
+
+        Returns:
+            The space with its usage and its quota.
+
+        Raises:
+            NotFound: There is no such space.
+
+        Examples:
+            >>> client.set_quota("research", stores=100).quota_requests
+            0
+            >>> client.change_quota("research", requests=20).quota_stores
+            100
+        """
         limits = _limits(stored_bytes, stores, open_uploads, requests)
         said = {name: value for name, value in limits.items() if value is not None}
         return decode(Space, self._connection.call("PATCH", url_path("v1", "spaces", space), json=said).json())
 
     def changes(self, *, every_space: bool = False, **search: Unpack[ChangeSearch]) -> Iterator[AuditEntry]:
-        """Return changes of the space and who made them, newest first; needs an admin token.
+        """Return the changes of the space and who made them, newest first.
 
-        With `every_space`, those that concern all spaces.
+        Args:
+            every_space: Return changes that concern all spaces, in place of those of this one.
+            **search: Who, what, subject and times: see `ChangeSearch`.
+
+        Returns:
+            An iterator of changes.
+
+        Raises:
+            StorageDenied: The token lacks the scope `admin`.
+
+        Examples:
+            >>> next(client.changes(what="tag.set")).subject
+            'demo:1'
         """
         everywhere = given_params(every_space="true" if every_space else None)
         return self._each(AuditEntry, "/v1/audit", [*search_params(search), *everywhere])
 
     def is_open(self) -> bool:
-        """True for a service that requires no tokens."""
+        """Return True if the service requires no tokens.
+
+        Returns:
+            True for an open service.
+
+        Examples:
+            >>> client.is_open()
+            False
+        """
         said = self._connection.call("GET", "/session").json()
         return isinstance(said, dict) and said.get("asks") is False
 
     def sign_in_terms(self) -> SignInTerms | None:
-        """Way in which people sign in (RFC 9728); None where the service names no issuer."""
+        """Return how people sign in at the service (RFC 9728).
+
+        Returns:
+            Issuer, client id and scopes; None if the service names no issuer.
+
+        Raises:
+            IntegrityError: The response is invalid.
+
+        Examples:
+            >>> client.sign_in_terms() is None
+            True
+        """
         try:
             said = self._connection.call("GET", "/.well-known/oauth-protected-resource").json()
             issuers, client, scopes = said["authorization_servers"], said["client_id"], said["scopes_supported"]
@@ -100,49 +219,175 @@ class Administration:
         expires_seconds: int | None = None,
         every_space: bool = False,
     ) -> AccessToken:
-        """Make a token for the space of this client's URL; only the result holds it, and only this once."""
+        """Create a token for the space of this client's URL.
+
+        Only the result holds the token, and only this once.
+
+        Args:
+            name: Name that audit logs show.
+            scopes: Some of `read`, `write`, `delete`, `register`, `schemas` and `admin`.
+            tags: Patterns of tags that the token may set and remove, such as `resnet:*`; empty for all tags.
+            expires_seconds: Seconds until it expires; None for never.
+            every_space: Make it valid in every space.
+
+        Returns:
+            The token with its id.
+
+        Raises:
+            InvalidInput: A scope or a pattern is invalid.
+            StorageDenied: The token of this client lacks the scope `admin`.
+
+        Examples:
+            >>> made = client.create_token("ci", ["read", "write"], expires_seconds=3600)
+            >>> made.scopes
+            ('read', 'write')
+        """
         said = {"name": name, "scopes": list(scopes), "tags": list(tags), "every_space": every_space}
         said |= {} if expires_seconds is None else {"expires_seconds": expires_seconds}
         return decode(AccessToken, self._connection.call("POST", "/v1/tokens", json=said, again=False).json())
 
     def s3_keys(self) -> S3Keys:
-        """Return the S3 keys of the caller, which may read what its token may, and end with it.
+        """Return the S3 keys of the caller, which allow what its token allows, and expire with it.
 
-        `Unsupported` for an open service, which takes any keys.
+        Returns:
+            Access key, secret key and, for a JWT, a session token.
+
+        Raises:
+            Unsupported: The service requires no tokens; any keys work.
+
+        Examples:
+            >>> keys = client.s3_keys()
         """
         return decode(S3Keys, self._connection.call("POST", "/v1/s3-keys").json())
 
     def tokens(self, *, every_space: bool = False) -> Iterator[AccessToken]:
-        """The tokens of the space, or those for every space."""
+        """Return the tokens of the space.
+
+        Args:
+            every_space: Return the tokens that are valid in every space instead.
+
+        Returns:
+            An iterator of tokens, without their secrets.
+
+        Raises:
+            StorageDenied: The token of this client lacks the scope `admin`.
+
+        Examples:
+            >>> made = client.create_token("trainer", ["read"])
+            >>> "trainer" in [token.name for token in client.tokens()]
+            True
+        """
         return self._each(AccessToken, "/v1/tokens", given_params(every_space="true" if every_space else None))
 
     def revoke_token(self, id: str, *, every_space: bool = False) -> None:
-        """Revoke a token."""
+        """Revoke a token.
+
+        Args:
+            id: Id of the token.
+            every_space: True for a token that is valid in every space.
+
+        Raises:
+            NotFound: There is no such token.
+
+        Examples:
+            >>> made = client.create_token("temporary", ["read"])
+            >>> client.revoke_token(made.id)
+        """
         params = given_params(every_space="true" if every_space else None)
         self._connection.call("DELETE", url_path("v1", "tokens", id), params=params, again=False)
 
     def put_webhook(self, name: str, url: str, *, events: Sequence[str] = ()) -> WebhookFacts:
-        """Create or replace a webhook of the space; only the result holds its secret, and only this once."""
+        """Create or replace a webhook of the space.
+
+        Only the result holds its secret, and only this once.
+
+        Args:
+            name: Name of the webhook.
+            url: URL that events are sent to, which the operator has to allow.
+            events: Types of the events to send, such as `tag.set`; all if empty.
+
+        Returns:
+            The webhook with its secret.
+
+        Raises:
+            InvalidInput: The URL is not allowed, or there is no such type of event.
+
+        Examples:
+            >>> made = client.put_webhook("ci", "https://ci.example/hooks", events=["tag.set"])
+            >>> made.secret[:6]
+            'whsec_'
+        """
         said = {"url": url, "events": list(events)}
         path = url_path("v1", "webhooks", name)
         return decode(WebhookFacts, self._connection.call("PUT", path, json=said, again=False).json())
 
     def webhooks(self) -> Iterator[WebhookFacts]:
-        """The webhooks of the space."""
+        """Return the webhooks of the space, without their secrets.
+
+        Returns:
+            An iterator of webhooks.
+
+        Examples:
+            >>> made = client.put_webhook("ci", "https://ci.example/hooks")
+            >>> [webhook.name for webhook in client.webhooks()]
+            ['ci']
+        """
         return paginated(self._connection, WebhookFacts, "/v1/webhooks", limit=None)
 
     def letters(self, webhook: str, *, dead: bool = False) -> Iterator[EventLetter]:
-        """Events that a webhook has not taken, oldest first: those that are tried again, or the dead letters."""
+        """Return the events that a webhook has not accepted, oldest first.
+
+        Args:
+            webhook: Name of the webhook.
+            dead: Return the events that are no longer retried, in place of those that are.
+
+        Returns:
+            An iterator of events with their attempts and last error.
+
+        Raises:
+            NotFound: There is no such webhook.
+
+        Examples:
+            >>> made = client.put_webhook("ci", "https://ci.example/hooks")
+            >>> list(client.letters("ci", dead=True))
+            []
+        """
         path = url_path("v1", "webhooks", webhook) + "/letters"
         return self._each(EventLetter, path, given_params(dead="true" if dead else None))
 
     def redeliver(self, webhook: str) -> int:
-        """Deliver the dead letters of a webhook again; the number of them."""
+        """Deliver the events again that a webhook did not accept and that are no longer retried.
+
+        Args:
+            webhook: Name of the webhook.
+
+        Returns:
+            The number of these events.
+
+        Raises:
+            NotFound: There is no such webhook.
+
+        Examples:
+            >>> made = client.put_webhook("ci", "https://ci.example/hooks")
+            >>> client.redeliver("ci")
+            0
+        """
         path = url_path("v1", "webhooks", webhook) + "/redeliver"
         return decode(Redelivered, self._connection.call("POST", path, again=False).json()).letters
 
     def remove_webhook(self, name: str) -> None:
-        """Remove a webhook, and the events that it has not taken."""
+        """Remove a webhook, and the events that it has not accepted.
+
+        Args:
+            name: Name of the webhook.
+
+        Raises:
+            NotFound: There is no such webhook.
+
+        Examples:
+            >>> made = client.put_webhook("ci", "https://ci.example/hooks")
+            >>> client.remove_webhook("ci")
+        """
         self._connection.call("DELETE", url_path("v1", "webhooks", name), again=False)
 
     def _each(self, kind: type[T], path: str, params: Params = (), *, slow: bool = False) -> Iterator[T]:

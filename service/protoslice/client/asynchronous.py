@@ -1,4 +1,4 @@
-"""Asynchronous client: runs the calls of `Client` in threads of its own."""
+"""Asynchronous client: runs the calls of `Client` in threads."""
 
 from __future__ import annotations
 
@@ -83,9 +83,21 @@ def _iterator(
 
 @named_options
 class AsyncClient(_InThreads[Client]):
-    """Client of the service at `url`, with the methods of `Client` as coroutines and async iterators.
+    """Use a service with `async`: the methods of `Client` as coroutines and asynchronous iterators.
 
-    At most 16 calls run at a time; others wait. A transfer whose task is cancelled ends with its next piece.
+    At most 16 calls run at a time; others wait. When a task is cancelled, its transfer ends after the current piece.
+
+    Args:
+        url: URL of the service.
+        **options: The same as for `Client`.
+
+    Examples:
+        >>> import asyncio
+        >>> async def main():
+        ...     async with protoslice.AsyncClient("http://127.0.0.1:8000", token=token) as client:
+        ...         return (await client.store("demo:1")).type
+        >>> asyncio.run(main())
+        'onnx.ModelProto'
     """
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
@@ -193,7 +205,30 @@ class AsyncClient(_InThreads[Client]):
         return AsyncRecords(found, self)
 
     async def read(self, ref: str, view: str, offset: int, length: int, params: Params = ()) -> bytes:
-        """Exactly the `length` bytes at `offset` of a view, verified; see `Client.source`."""
+        """Return `length` bytes at `offset` of a view, verified.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            view: Path below the store, as for `Client.source`.
+            offset: Offset of the first byte.
+            length: Number of bytes.
+            params: Query parameters of the view, as pairs.
+
+        Returns:
+            Exactly `length` bytes.
+
+        Raises:
+            InvalidInput: The range is not within the view.
+            NotFound: There is no such store or view.
+
+        Examples:
+            >>> import asyncio
+            >>> async def main():
+            ...     async with protoslice.AsyncClient("http://127.0.0.1:8000", token=token) as client:
+            ...         return await client.read("demo:1", "files/model.onnx", 0, 2)
+            >>> asyncio.run(main()).hex()
+            '080a'
+        """
         return await self._run(lambda: self._sync.source(ref, view, params).read(offset, length))
 
     async def download(

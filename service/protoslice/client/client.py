@@ -87,10 +87,22 @@ class _TagsTaken:
 
 @named_options
 class Client(Administration, ClosedAtEnd):
-    """Client of the service at `url`.
+    """Use a service over HTTP; threads may share a client.
 
-    Threads may share a client. Close the client, or use it as a context manager. `ref` is a store's id, 12 or more
-    digits of one, or a tag. Failures raise the errors of `protoslice.errors`.
+    In every method, `ref` is a store's id, 12 or more digits of one, or a tag. Failures raise the errors of
+    `protoslice.errors`. Close the client after use, or use it in a `with`.
+
+    Args:
+        url: URL of the service, such as `http://127.0.0.1:8000`; with `/spaces/NAME` at its end for another space.
+        **options: Token, timeouts in seconds, retries, cache and other members of `ClientOptions`.
+
+    Raises:
+        InvalidInput: The URL or an option is invalid.
+
+    Examples:
+        >>> with protoslice.Client("http://127.0.0.1:8000", token=token) as client:
+        ...     client.store("demo:1").size
+        37000421
     """
 
     def __init__(self, url: str, **options: Unpack[ClientOptions]) -> None:
@@ -124,18 +136,24 @@ class Client(Administration, ClosedAtEnd):
     # Stores
 
     def push(self, what: Pushable, **options: Unpack[PushOptions]) -> Pushed:
-        """Make a store of a file, a folder, bytes, a message, or pieces of bytes.
+        """Create a store from a file, a folder, bytes, a message, or pieces of bytes.
 
         The service compares every file with its SHA-256 before the store becomes visible. Content that can be read
-        again is sent again when the connection breaks. A large file resumes where an earlier push of it broke off, even
-        one of another process.
+        again is sent again when the connection breaks. If an earlier push of a large file was interrupted, even in
+        another process, this one resumes it.
 
         Args:
             what: Path of a file or folder, bytes, a protobuf message, or an iterable of bytes or messages.
             **options: Tags, type, root and other members of `PushOptions`.
 
         Returns:
-            The new store, or the store that already had this content, with the bytes sent and a report on the model.
+            The new store, or the store that already had this content, with the number of bytes sent and a report on the
+            model.
+
+        Raises:
+            NotFound: There is no such file or folder.
+            CorruptModel: The bytes are not a valid file of the given type.
+            QuotaExceeded: The space has no room left.
 
         Examples:
             >>> pushed = client.push("model.onnx", tags=["demo:1"])
@@ -145,7 +163,24 @@ class Client(Administration, ClosedAtEnd):
         return Push(self._connection, what, options).run()
 
     def register(self, files: Mapping[str, str], **options: Unpack[RegisterOptions]) -> Pushed:
-        """Make a store over objects in storage that the operator allows, by path and URI; copies nothing."""
+        """Create a store over objects in storage that the operator allows, without copying them.
+
+        Args:
+            files: URI of each object by its path in the store.
+            **options: Tags, type, root and other members of `RegisterOptions`.
+
+        Returns:
+            The store, with a report on the model; nothing was sent.
+
+        Raises:
+            InvalidInput: The service does not allow one of the URIs.
+            StorageDenied: The token lacks the scope `register`, or the storage refuses access.
+
+        Examples:
+            >>> found = client.register({"model.onnx": "file:///models/model.onnx"}, tags=["in-place:1"])
+            >>> found.store.source
+            'register'
+        """
         wanted: dict[str, Any] = {"files": dict(files), "tags": list(options.get("tags", ()))}
         wanted |= {name: options.get(name) for name in ("type", "root", "min_chunk", "max_chunk", "plan", "rules")}
         wanted |= {"report": True, "strict": options.get("strict", False)}
@@ -198,52 +233,153 @@ class Client(Administration, ClosedAtEnd):
         return verified_store(decode(Store, answer.json()), ref)
 
     def repositories(self, prefix: str = "") -> Iterator[RepositorySummary]:
-        """Repositories of model registries whose names begin with `prefix`, with the stores of their heads.
+        """Return the repositories of model registries, with the stores of their current versions.
 
-        Those of the hub come first, then those of OCI clients, then folders of MLflow's artifacts; each by name.
+        Those of Hugging Face's clients come first, then those of OCI clients, then folders of MLflow artifacts; each by
+        name.
+
+        Args:
+            prefix: Beginning of the names; all repositories if empty.
+
+        Returns:
+            An iterator of repositories.
+
+        Examples:
+            >>> list(client.repositories("ann/"))
+            []
         """
         return self._each(RepositorySummary, "/v1/repositories", given_params(prefix=prefix or None))
 
     def versions(self, repository: str) -> Iterator[RepositoryVersion]:
-        """Branches and tags of a repository that have files; `NotFound` when there is none of that name."""
+        """Return the branches and tags of a repository that have files.
+
+        Args:
+            repository: Name of the repository, such as `ann/resnet`.
+
+        Returns:
+            An iterator of versions.
+
+        Raises:
+            NotFound: There is no such repository.
+
+        Examples:
+            >>> next(client.versions("ann/resnet"))
+            Traceback (most recent call last):
+            protoslice.errors.NotFound: ...
+        """
         return self._each(RepositoryVersion, url_path("v1", "repositories", *repository.split("/")))
 
     def remove(self, id: str, *, force: Iterable[str] = ()) -> Removed:
-        """Remove the store with this id, or with an id that begins so.
+        """Remove a store and its tags; `restore` reverts this for a while.
 
-        `StillNamed` if tags, repositories, OCI artifacts or MLflow folders name the store that `force` does not list.
-        Tags go along with the store; names in registries stay, and break. `Conflict` for a tag in place of an id: use
-        `untag`, or `store` for the id. `restore` reverts a removal for a while.
+        Names of the store in registries stay, but no longer resolve.
+
+        Args:
+            id: Id of the store, or 12 or more digits of one; for a tag use `untag`, or `store` to get its id.
+            force: Names that may refer to the store: tags, and names in registries.
+
+        Returns:
+            The tags that were removed, and the time until which the store can be restored.
+
+        Raises:
+            NotFound: There is no such store.
+            StillNamed: Names that `force` does not list refer to the store.
+            Conflict: `id` is a tag.
+
+        Examples:
+            >>> id = client.store("demo:1").id
+            >>> client.remove(id, force=["demo:1"]).tags
+            ('demo:1',)
         """
         params = [("force", name) for name in force]
         answer = self._connection.call("DELETE", url_path("v1", "stores", id), params=params, again=False)
         return decode(Removed, answer.json())
 
     def restore(self, id: str) -> Restored:
-        """Revert the removal of the store with this id, with an id that begins so, or that had this tag.
+        """Revert the removal of a store.
 
-        Its tags come back too, except those that point at other stores by now. `NotFound` when there is nothing to
-        restore; `Conflict` when needed objects have been collected.
+        Its tags come back too, except those that now point at other stores.
+
+        Args:
+            id: Id of the removed store, 12 or more digits of one, or a tag that it had.
+
+        Returns:
+            The store, and the tags that were not restored.
+
+        Raises:
+            NotFound: There is no such removed store.
+            Conflict: The objects of the store were deleted meanwhile.
+
+        Examples:
+            >>> removed = client.remove(client.store("demo:1").id, force=["demo:1"])
+            >>> client.restore(removed.id).store.tags
+            ('demo:1',)
         """
         said = self._connection.call("POST", url_path("v1", "stores", id, "restore"), again=False).json()
         return Restored(decode(Store, said), decode(_TagsTaken, said).tags_taken)
 
     def describe(self, ref: str, description: str) -> Store:
-        """Set the description of a store; an empty one removes it."""
+        """Set the description of a store.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            description: Text for people; empty to remove it.
+
+        Returns:
+            The store with its new description.
+
+        Raises:
+            NotFound: There is no such store.
+
+        Examples:
+            >>> client.describe("demo:1", "Trained on the May data.").description
+            'Trained on the May data.'
+        """
         body = {"description": description}
         return decode(Store, self._connection.call("PATCH", url_path("v1", "stores", ref), json=body).json())
 
     # Views
 
     def chunks(self, ref: str) -> Iterator[ChunkEntry]:
-        """Return the chunks of a store with their digests; the first request makes the service read the whole store."""
+        """Return the chunks of a store with their digests.
+
+        The first request makes the service read the whole store.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+
+        Returns:
+            An iterator of chunks: number, kind, type, path, size in bytes and SHA-256.
+
+        Raises:
+            NotFound: There is no such store, or it has no root proto.
+
+        Examples:
+            >>> [chunk.size for chunk in client.chunks("demo:1")]
+            [1000396, 16000000, 12000000, 8000000]
+        """
         for chunk in self._each(ChunkEntry, self._view(ref, "chunks"), slow=True):
             if chunk.sha256 is None:
                 raise IntegrityError(f"The service listed chunk {chunk.index} without its digest")
             yield chunk
 
     def chunk(self, ref: str, chunk: int | ChunkEntry) -> bytes:
-        """Return the content of a chunk: a serialized message or raw bytes; a `ChunkEntry` may come from the cache."""
+        """Return the content of a chunk: a serialized message, or raw bytes.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            chunk: Number of the chunk, or an item of `chunks`, whose content may come from the cache.
+
+        Returns:
+            The bytes, verified.
+
+        Raises:
+            NotFound: There is no such store or chunk.
+
+        Examples:
+            >>> len(client.chunk("demo:1", 3))
+            8000000
+        """
         number = chunk if isinstance(chunk, int) else chunk.index
         if isinstance(chunk, int) or (sha256 := chunk.sha256) is None:
             return self._whole(lambda: self.source(ref, f"chunks/{number}"))
@@ -257,21 +393,65 @@ class Client(Administration, ClosedAtEnd):
         return data
 
     def pieces(self, ref: str) -> Iterator[Piece]:
-        """Return pieces that cover all files of a store, with digests; the service reads the whole store at first."""
+        """Return pieces that cover all files of a store, with their digests.
+
+        Versions of a model share pieces. The first request makes the service read the whole store.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+
+        Returns:
+            An iterator of pieces: file, offset, size in bytes and SHA-256.
+
+        Raises:
+            NotFound: There is no such store.
+
+        Examples:
+            >>> sum(piece.size for piece in client.pieces("demo:1"))
+            37000421
+        """
         return self._each(Piece, self._view(ref, "pieces"), slow=True)
 
     def tree(
         self, ref: str, path: str = "", *, depth: int = 1, file: str | None = None, type: str | None = None
     ) -> Iterator[Node]:
-        """Return the nodes directly below `path`; with a `depth` beyond 1, each with its own children.
+        """Return the nodes directly below a path.
 
-        `file` is a stream of records or the index of a bundle in place of the root; `type` that of the records.
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            path: Path such as `graph.node[3]`; the root if empty.
+            depth: Levels of nodes; beyond 1, each node has its own children.
+            file: Stream of records, or index of a bundle, to read in place of the root.
+            type: Message type of the records in `file`.
+
+        Returns:
+            An iterator of nodes: path, kind, type, size in bytes, value.
+
+        Raises:
+            NotFound: There is no such store or path.
+
+        Examples:
+            >>> [node.kind for node in client.tree("demo:1", "graph.node[0]")][:3]
+            ['string', 'string', 'string']
         """
         params = given_params(path=path, depth=str(depth), file=file, type=type)
         return self._each(Node, self._view(ref, "tree"), params)
 
     def metadata(self, ref: str) -> bytes:
-        """Return the serialized `ChunkMetadata` of the store."""
+        """Return the serialized `ChunkMetadata` of a store, as TensorFlow's proto splitter writes it.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+
+        Returns:
+            The bytes, verified.
+
+        Raises:
+            NotFound: There is no such store, or it has no root proto.
+
+        Examples:
+            >>> metadata = client.metadata("demo:1")
+        """
         return self._whole(lambda: self.source(ref, "metadata"))
 
     @overload
@@ -344,8 +524,22 @@ class Client(Administration, ClosedAtEnd):
     def parts(self, ref: str, views: Iterable[str]) -> Generator[StorePart, None, None]:
         """Return many views of a store in one response, in their order; read each before the next.
 
-        A view is a path below the store with its query, percent-encoded: `chunks/3`, `tensors/w?slice=0:4`,
-        `merge?path=graph.node[3]`, `files/config.json`. At most 1 000 at a time.
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            views: At most 1 000 paths below the store with their queries, percent-encoded: `chunks/3`,
+                `tensors/w?slice=0:4`, `merge?path=graph.node[3]`, `files/config.json`.
+
+        Returns:
+            A generator of parts; `read` returns the bytes of one.
+
+        Raises:
+            NotFound: There is no such store or view.
+            IntegrityError: A part does not match its digest.
+
+        Examples:
+            >>> views = ["merge?path=graph.name", "tensors/head.weight?slice=0:4"]
+            >>> [len(part.read()) for part in client.parts("demo:1", views)]
+            [4, 16]
         """
         wanted = list(views)
         body = dumps({"parts": [{"view": view} for view in wanted]}).encode()
@@ -386,15 +580,62 @@ class Client(Administration, ClosedAtEnd):
         return self._each(TensorEntry, self._view(ref, "tensors"), params)
 
     def summary(self, ref: str) -> ModelReport:
-        """Return tensors, elements and bytes by data type, missing files and duplicate names of a store."""
+        """Return a report on the model in a store.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+
+        Returns:
+            Tensors, elements and bytes by data type, missing files, and names that several tensors share.
+
+        Raises:
+            NotFound: There is no such store.
+
+        Examples:
+            >>> client.summary("demo:1").tensors
+            4
+        """
         return decode(ModelReport, self._connection.call("GET", self._view(ref, "summary"), slow=True).json())
 
     def signatures(self, ref: str, *, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """Return the signatures of a SavedModel, or of its meta graph with exactly `tags`; one of other models."""
+        """Return the inputs and outputs of a model: one signature, or those of a SavedModel.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            tags: All tags of the meta graph of a SavedModel; the first meta graph by default.
+
+        Returns:
+            An iterator of signatures.
+
+        Raises:
+            NotFound: There is no such store or meta graph.
+            Unsupported: The format has no inputs and outputs.
+
+        Examples:
+            >>> [len(signature.inputs) for signature in client.signatures("demo:1")]
+            [0]
+        """
         return self._each(Signature, self._view(ref, "signatures"), given_params(tags=_comma(tags)))
 
     def graph(self, ref: str, around: str | None = None, **options: Unpack[GraphOptions]) -> Neighbourhood:
-        """Return nodes within some hops of the one with the path or name `around`; without one, some to begin with."""
+        """Return the part of a graph around a node.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            around: Path or name of the node in the middle; by default the ends of the graph are returned.
+            **options: Graph, most links, words to search for, and most nodes: see `GraphOptions`.
+
+        Returns:
+            Nodes, and the edges between them.
+
+        Raises:
+            NotFound: There is no such store, graph or node.
+            Unsupported: The model has no graph.
+
+        Examples:
+            >>> [node.name for node in client.graph("demo:1", "attention", hops=1).nodes]
+            ['attention', 'embedding', 'feed_forward']
+        """
         params = given_params(around=around, **{name: str(value) for name, value in options.items()})
         said = self._connection.call("GET", self._view(ref, "graph"), params=params)
         return decode(Neighbourhood, said.json())
@@ -453,10 +694,25 @@ class Client(Administration, ClosedAtEnd):
         sample: int | None = None,
         tags: Sequence[str] | None = None,
     ) -> TensorStatistics:
-        """Extremes, mean, deviation, zeros and histogram of a tensor or of a slice, worked out by the service.
+        """Return statistics of a tensor or of a slice, which the service computes.
 
-        `name` and `tags` are as for `tensor`. They are of all elements up to `sample` (16 777 216 unless given, 0 for
-        all), else of a spread sample.
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            name: Name or address of the tensor.
+            slice: Text such as `"0:128,:"`, or a numpy index; the whole tensor if None.
+            sample: Most elements to read; of more, a spread sample is taken. 16 777 216 by default, 0 for all.
+            tags: Tags of the meta graph of a SavedModel in which to look for the name.
+
+        Returns:
+            Minimum, maximum, mean, standard deviation, number of zeros, and a histogram.
+
+        Raises:
+            NotFound: There is no such store or tensor.
+            Unsupported: The elements are not numbers.
+
+        Examples:
+            >>> client.stats("demo:1", "head.weight").zeros
+            0
         """
         params = given_params(
             slice=None if slice is None else slice_text(slice),
@@ -489,10 +745,25 @@ class Client(Administration, ClosedAtEnd):
     def tensor_delta(
         self, before: str, after: str, name: str, *, was: str | None = None, sample: int | None = None
     ) -> TensorDelta:
-        """Distances of the elements of the tensor `was` of `before` and the tensor `name` of `after`.
+        """Return the distances between the elements of a tensor in two stores.
 
-        `was` is the same name unless given. Elements are compared up to `sample` (16 777 216 unless given, 0 for all),
-        else a spread sample of them.
+        Args:
+            before: Id, 12 or more digits of one, or a tag of the earlier store.
+            after: The same of the later store.
+            name: Name or address of the tensor in `after`.
+            was: Name or address of the tensor in `before`; the same by default.
+            sample: Most elements to compare; of more, a spread sample is taken. 16 777 216 by default, 0 for all.
+
+        Returns:
+            Number of elements that differ, largest and mean distance, and more.
+
+        Raises:
+            NotFound: There is no such store or tensor.
+            Unsupported: The shapes differ, or the elements are not numbers.
+
+        Examples:
+            >>> client.tensor_delta("demo:1", "demo:1", "head.weight").changed
+            0
         """
         params = given_params(before=before, was=was, sample=None if sample is None else str(sample))
         said = self._connection.call("GET", self._view(after, "diff", name), params=params, slow=True)
@@ -501,9 +772,26 @@ class Client(Administration, ClosedAtEnd):
     def records(
         self, ref: str, *, file: str | None = None, framing: str | None = None, type: str | None = None
     ) -> RemoteRecords:
-        """Records of a stream as a sequence, such as Grain and PyTorch take for data.
+        """Return the records of a stream as a sequence, which Grain and PyTorch take as a data source.
 
-        `file` names the stream in a store of several files; `framing` and `type` say what the service cannot tell.
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            file: Path of the stream, in a store of several files.
+            framing: `tfrecord`, `riegeli`, `delimited` or another framing, if the service cannot detect it.
+            type: Message type of the records, if the service cannot detect it.
+
+        Returns:
+            The records; each is read when it is used.
+
+        Raises:
+            NotFound: There is no such store or file.
+            Unsupported: The file is not a stream of records.
+
+        Examples:
+            >>> stored = client.push(bytes([3]) + b"abc" + bytes([2]) + b"de", filename="words.pb").store
+            >>> records = client.records(stored.id, file="words.pb", framing="delimited")
+            >>> records[1]
+            b'de'
         """
         id, params = self.store(ref, names=False).id, given_params(file=file, framing=framing, type=type)
         said = self._connection.call("GET", self._view(id, "records"), params=[*params, ("summary", "")], slow=True)
@@ -515,10 +803,20 @@ class Client(Administration, ClosedAtEnd):
         return RemoteRecords(decode(RecordsSummary, said.json()), ask, again, self._parallel)
 
     def source(self, ref: str, view: str, params: Params = (), *, lean: bool = False) -> Remote:
-        """View as a source of verified range reads; `protoslice.open` takes it too.
+        """Return a view as a source of verified range reads, which `protoslice.open` takes too.
 
-        `view` is the URL path behind the store: `files/model.onnx`, `chunks/3`, `merge`, `cpb`, `safetensors`. A `lean`
-        source fetches only the bytes that are read; others begin with the first mebibyte.
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            view: Path below the store: `files/model.onnx`, `chunks/3`, `merge`, `cpb`, `safetensors`.
+            params: Query parameters of the view, as pairs.
+            lean: Fetch only the bytes that are read; by default the first request fetches a mebibyte.
+
+        Returns:
+            The source; the first use of it asks the service.
+
+        Examples:
+            >>> client.source("demo:1", "files/model.onnx").read(0, 2).hex()
+            '080a'
         """
         return Remote(self._connection, self._view(ref, *_steps(view)), params, lean=lean, parallel=self._parallel)
 
@@ -533,19 +831,19 @@ class Client(Administration, ClosedAtEnd):
     ) -> list[Downloaded]:
         """Write a view to the file `target`; without `view`, write the files of the store.
 
-        An existing file with the same content is not fetched. A download that broke off resumes where it was. With a
-        cache, pieces of other versions are not fetched again.
+        An existing file with the same content is not fetched. An interrupted download is resumed. With a cache, pieces
+        that other versions share are not fetched again.
 
-        The view `onnx` writes `weights.bin` and `model.onnx` into the folder `target`; the view `safetensors` with the
-        parameter `shards` writes files with at most so many bytes of elements, and their index.
+        The view `onnx` writes `weights.bin` and `model.onnx` into the folder `target`. The view `safetensors` with the
+        parameter `shards` writes several files, each with at most so many bytes of elements, and their index.
 
         Args:
             ref: Id, 12 or more digits of one, or a tag.
             target: For several files, a folder; for one, the file, or the folder for it: an existing one, or a text
                 that ends with a slash.
-            view: URL path behind the store, such as `files/model.onnx` or `safetensors`.
+            view: Path below the store, such as `files/model.onnx` or `safetensors`.
             params: Query parameters of the view, as pairs.
-            progress: Function that is called as bytes arrive.
+            progress: Function that is called as bytes arrive, with the bytes so far and the total or None.
 
         Returns:
             What was written, one item for each file.
@@ -574,7 +872,15 @@ class Client(Administration, ClosedAtEnd):
     # Tags and schemas
 
     def tags(self) -> Iterator[Tag]:
-        """Return all tags, by name."""
+        """Return all tags, by name.
+
+        Returns:
+            An iterator of tags: name, id of the store, and time of the last change.
+
+        Examples:
+            >>> [tag.name for tag in client.tags()][0]
+            'demo:1'
+        """
         return self._each(Tag, "/v1/tags")
 
     def tag(self, name: str, ref: str, *, create: bool = False, expected: str | None = None) -> Tag:
@@ -609,39 +915,131 @@ class Client(Administration, ClosedAtEnd):
         return decode(Tag, answer.json())
 
     def untag(self, name: str) -> None:
-        """Remove a tag; its store stays."""
+        """Remove a tag; its store stays.
+
+        Args:
+            name: The tag.
+
+        Raises:
+            NotFound: There is no such tag.
+
+        Examples:
+            >>> client.untag("demo:1")
+        """
         self._connection.call("DELETE", url_path("v1", "tags", name), again=False)
 
     def sign(self, ref: str, view: str = "", params: Params = (), *, expires_seconds: int = 3600) -> str:
-        """Return a URL that needs no token and shows the `view` to everyone, until the URL or the token expires.
+        """Return a URL that shows a view without a token, until the URL or the token expires.
 
-        `view` and `params` are as for `source`; an empty one is the store itself. `Unsupported` for an open service,
-        whose URLs (`url_of`) need no signature.
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            view: Path below the store, as for `source`; the facts of the store if empty.
+            params: Query parameters of the view, as pairs.
+            expires_seconds: Seconds until the URL expires.
+
+        Returns:
+            The URL. Everyone who has it can read the view.
+
+        Raises:
+            NotFound: There is no such store.
+            Unsupported: The service requires no tokens; use `url_of`.
+
+        Examples:
+            >>> url = client.sign("demo:1", "files/model.onnx", expires_seconds=60)
         """
         path = self._path(ref, view, params)
         said = self._connection.call("POST", "/v1/sign", json={"path": path, "expires_seconds": expires_seconds})
         return decode(SignedUrl, said.json()).url
 
     def url_of(self, ref: str, view: str = "", params: Params = ()) -> str:
-        """Return the URL of a `view`, or of the store; `view` and `params` are as for `source`."""
+        """Return the URL of a view, or of the store.
+
+        Args:
+            ref: Id, 12 or more digits of one, or a tag.
+            view: Path below the store, as for `source`; the facts of the store if empty.
+            params: Query parameters of the view, as pairs.
+
+        Returns:
+            The URL; no request is made.
+
+        Examples:
+            >>> client.url_of("demo:1", "merge", [("path", "graph.name")])
+            'http://127.0.0.1:8000/v1/stores/demo%3A1/merge?path=graph.name'
+        """
         return f"{self.url}{self._path(ref, view, params)}"
 
     def schemas(self) -> Iterator[Schema]:
-        """Return all uploaded descriptor sets, by name."""
+        """Return all uploaded descriptor sets, by name.
+
+        Returns:
+            An iterator of names, sizes in bytes, and numbers of message types.
+
+        Examples:
+            >>> list(client.schemas())
+            []
+        """
         return self._each(Schema, "/v1/schemas")
 
     def schema(self, name: str) -> bytes:
-        """Return a serialized `FileDescriptorSet`."""
+        """Return an uploaded descriptor set.
+
+        Args:
+            name: Its name.
+
+        Returns:
+            A serialized `FileDescriptorSet`.
+
+        Raises:
+            NotFound: There is no such descriptor set.
+
+        Examples:
+            >>> client.schema("shop")
+            Traceback (most recent call last):
+            protoslice.errors.NotFound: ...
+        """
         return self._connection.call("GET", url_path("v1", "schemas", name)).body
 
     def put_schema(self, name: str, descriptor_set: bytes) -> Schema:
-        """Upload a serialized `FileDescriptorSet`, whose message types may be named from then on."""
+        """Upload a descriptor set; stores may then name its message types.
+
+        Args:
+            name: Name of the set; an existing one is replaced.
+            descriptor_set: A serialized `FileDescriptorSet`, such as `protoc --descriptor_set_out` writes.
+
+        Returns:
+            Name, size in bytes, and number of message types.
+
+        Raises:
+            InvalidInput: The bytes are not a valid descriptor set.
+
+        Examples:
+            >>> from google.protobuf.descriptor_pb2 import FileDescriptorSet
+            >>> types = FileDescriptorSet()
+            >>> types.file.add(name="shop.proto", package="shop").message_type.add(name="Order")
+            name: "Order"
+            <BLANKLINE>
+            >>> client.put_schema("shop", types.SerializeToString()).messages
+            1
+            >>> client.delete_schema("shop")
+        """
         headers = {"content-type": "application/protobuf"}
         answer = self._connection.call("PUT", url_path("v1", "schemas", name), body=descriptor_set, headers=headers)
         return decode(Schema, answer.json())
 
     def delete_schema(self, name: str) -> None:
-        """Remove a descriptor set; stores that were made with it stay readable."""
+        """Remove a descriptor set; stores that were made with it stay readable.
+
+        Args:
+            name: Its name.
+
+        Raises:
+            NotFound: There is no such descriptor set.
+
+        Examples:
+            >>> client.delete_schema("shop")
+            Traceback (most recent call last):
+            protoslice.errors.NotFound: ...
+        """
         self._connection.call("DELETE", url_path("v1", "schemas", name), again=False)
 
     # The rest

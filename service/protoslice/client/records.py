@@ -33,9 +33,16 @@ Ask = Callable[[Params], bytes]
 
 @named_options
 class RemoteRecords(Sequence[bytes]):
-    """Records of a store, or a slice of them, read when asked for.
+    """Read records of a store, or a slice of them, as a sequence; `Client.records` returns it.
 
-    Threads may share them; requests for many records go side by side.
+    Threads may share the records. Large reads use several concurrent requests. The records can be pickled for workers
+    of data loaders; a token is pickled along.
+
+    Examples:
+        >>> stored = client.push(bytes([3]) + b"abc" + bytes([2]) + b"de", filename="words.pb").store
+        >>> records = client.records(stored.id, framing="delimited")
+        >>> len(records), list(records), records[[1, 0]]
+        (2, [b'abc', b'de'], [b'de', b'abc'])
     """
 
     def __init__(
@@ -74,28 +81,57 @@ class RemoteRecords(Sequence[bytes]):
         return self.__getitems__([key])[0]
 
     def __getitems__(self, numbers: Sequence[int]) -> list[bytes]:
-        """The records of these numbers, in their order, by few requests side by side; each comes once."""
+        """Return the records with these numbers, in their order.
+
+        Few requests run at a time, and each record is fetched once.
+        """
         wanted = [self._number(number) for number in numbers]
         numbered = sorted(set(wanted))
         found = dict(zip(numbered, chain.from_iterable(self._each(self._parts(numbered))), strict=True))
         return [found[number] for number in wanted]
 
     def __iter__(self) -> Generator[bytes, None, None]:
-        """The records in order; some requests are ahead of the caller."""
+        """Yield the records in order; some requests are made ahead of the caller."""
         for records in self.runs():
             yield from records
 
     def runs(self) -> Generator[list[bytes], None, None]:
-        """All records in order, in lists of about a mebibyte; some requests are ahead of the caller."""
+        """Yield all records in order, in lists of about a mebibyte; some requests are made ahead of the caller.
+
+        Returns:
+            A generator of lists.
+
+        Examples:
+            >>> stored = client.push(bytes([3]) + b"abc" + bytes([2]) + b"de", filename="words.pb").store
+            >>> list(client.records(stored.id, framing="delimited").runs())
+            [[b'abc', b'de']]
+        """
         return self._each(self._parts(self._numbers))
 
     def batches(
         self, size: int, *, shuffle: bool = False, seed: int = 0, window: int = WINDOW
     ) -> Iterator[list[bytes]]:
-        """Lists of `size` records; the last may be shorter. Some requests are ahead of the caller.
+        """Return lists of `size` records; the last may be shorter. Some requests are made ahead of the caller.
 
-        With `shuffle` runs of consecutive records are drawn from all over the stream until they have about `window`
-        bytes, and shuffled together; `seed` decides the order. A shorter window has shorter runs.
+        With `shuffle`, runs of consecutive records are drawn from the whole stream until they have about `window`
+        bytes, and shuffled together. A smaller window has shorter runs.
+
+        Args:
+            size: Records in each list.
+            shuffle: Return the records in random order.
+            seed: Number that decides the order.
+            window: Bytes that are shuffled together; 64 MiB by default.
+
+        Returns:
+            An iterator of lists.
+
+        Raises:
+            InvalidInput: `size` or `window` is less than 1.
+
+        Examples:
+            >>> stored = client.push(bytes([3]) + b"abc" + bytes([2]) + b"de", filename="words.pb").store
+            >>> list(client.records(stored.id, framing="delimited").batches(1))
+            [[b'abc'], [b'de']]
         """
         if size < 1 or window < 1:
             raise InvalidInput(
@@ -105,7 +141,7 @@ class RemoteRecords(Sequence[bytes]):
         return _regrouped(runs, size)
 
     def _windows(self, random: Random, window: int) -> Iterator[list[bytes]]:
-        """Runs from all over the stream, joined to windows and shuffled in each."""
+        """Yield windows: runs from the whole stream, joined and shuffled."""
         step = self._records_in(min(_BYTES, window // _RUNS))
         step = step if abs(self._numbers.step) == 1 else min(_NUMBERS, step)
         starts = list(range(0, len(self), step))
@@ -115,22 +151,73 @@ class RemoteRecords(Sequence[bytes]):
             yield shuffled(near, random.getrandbits(64))
 
     def matching(self, key: str, *values: str) -> list[bytes]:
-        """The records whose field at the path `key` has one of `values`, value by value; `NotFound` for none.
+        """Return the records in which a field has one of some values, value by value.
 
-        Of the whole stream, not of a slice. The first look at a field makes the service read the whole stream.
+        The first use of a field makes the service read the whole stream.
+
+        Args:
+            key: Path of the field.
+            *values: Values to look for.
+
+        Returns:
+            The records.
+
+        Raises:
+            NotFound: No record has one of the values.
+            InvalidInput: These records are a slice.
+
+        Examples:
+            >>> named = bytes([10, 2]) + b"m1"  # a serialized onnx.NodeProto with this input
+            >>> stored = client.push(bytes([4]) + named, filename="nodes.pb").store
+            >>> records = client.records(stored.id, framing="delimited", type="onnx.NodeProto")
+            >>> len(records.matching("input[0]", "m1"))
+            1
         """
         self._check_whole("matching")
         return self._records(RecordChoice(key=key, values=values).params())
 
     def sample(self, count: int, seed: int = 0) -> list[bytes]:
-        """At most `count` records of the whole stream drawn at random, in their order; `seed` decides which."""
+        """Return records of the whole stream that are drawn at random, in the order of the stream.
+
+        Args:
+            count: Most records, at most 10 000.
+            seed: Number that decides which are drawn.
+
+        Returns:
+            The records.
+
+        Raises:
+            InvalidInput: These records are a slice, or `count` is too large.
+
+        Examples:
+            >>> stored = client.push(bytes([3]) + b"abc" + bytes([2]) + b"de", filename="words.pb").store
+            >>> client.records(stored.id, framing="delimited").sample(2)
+            [b'abc', b'de']
+        """
         self._check_whole("sample")
         return self._records(RecordChoice(sample=count, seed=seed).params())
 
     def parts(self, start: int, stop: int, path: str = "", fields: Sequence[str] = ()) -> list[bytes]:
-        """The part at `path` of the records from `start` up to `stop`, reduced to the mask `fields`.
+        """Return one part of each record from `start` up to `stop`; empty bytes for a record without it.
 
-        Empty bytes for a record without the part; `NotFound` when none of them has it.
+        Args:
+            start: Number of the first record.
+            stop: Number after the last record.
+            path: Path of the part; the whole record if empty.
+            fields: Paths below `path` to keep; all if empty.
+
+        Returns:
+            The parts, serialized.
+
+        Raises:
+            NotFound: None of the records has the part.
+            InvalidInput: These records are a slice with a step.
+
+        Examples:
+            >>> named = bytes([10, 2]) + b"m1"  # a serialized onnx.NodeProto with this input
+            >>> stored = client.push(bytes([4]) + named, filename="nodes.pb").store
+            >>> client.records(stored.id, framing="delimited", type="onnx.NodeProto").parts(0, 1, "input[0]")
+            [b'm1']
         """
         numbers = self._numbers[start:stop]
         if numbers.step != 1:
@@ -171,13 +258,13 @@ class RemoteRecords(Sequence[bytes]):
             raise IndexError(f"No record {index}: there are {len(self)} records") from None
 
     def _parts(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Split `numbers`, which ascend or descend, into parts, each for one request."""
+        """Yield parts of `numbers`, which ascend or descend, each for one request."""
         step = self._records_in(_BYTES)
         step = step if _consecutive(numbers) else min(_NUMBERS, step)
         yield from (numbers[at : at + step] for at in range(0, len(numbers), step))
 
     def _each(self, parts: Iterator[Sequence[int]]) -> Generator[list[bytes], None, None]:
-        """The records of each part, in order; a bounded number of requests are under way or not yet taken."""
+        """Yield the records of each part, in order, with a bounded number of requests ahead."""
         with DaemonPool(self._parallel, "protoslice-records") as pool:
             coming = deque(pool.submit(partial(self._read, part)) for part in islice(parts, 2 * self._parallel))
             while coming:
@@ -207,7 +294,7 @@ def _opened(again: Callable[[], RemoteRecords], numbers: range) -> RemoteRecords
 
 
 def _regrouped(runs: Iterable[list[bytes]], size: int) -> Iterator[list[bytes]]:
-    """The records of all `runs` in lists of `size`; the last may be shorter."""
+    """Yield the records of all `runs` in lists of `size`; the last may be shorter."""
     rest: list[bytes] = []
     for run in runs:
         rest += run

@@ -103,7 +103,21 @@ class OpenedModel(Mapping[str, LazyArray], ClosedAtEnd):
 
 
 class LocalModel(OpenedModel):
-    """A model in files that are read here."""
+    """Read a model in local files or at a URI; `open_model` makes it.
+
+    A mapping of names to tensors. If several tensors share a name, each is listed by its address.
+
+    Args:
+        model: Root and files of the model.
+        proto: The root, if it is a proto.
+        held: What to close with the model.
+        tags: All tags of the meta graph of a SavedModel; the first meta graph by default.
+
+    Examples:
+        >>> with protoslice.open_model("model.onnx") as model:
+        ...     list(model)
+        ['embedding.weight', 'attention.weight', 'feed_forward.weight', 'head.weight']
+    """
 
     def __init__(
         self,
@@ -129,9 +143,19 @@ class LocalModel(OpenedModel):
         return found if self._tags is None else tensors_with_tags(self.model, found, self._tags)
 
     def tagged(self, tags: Sequence[str]) -> LocalModel:
-        """The meta graph of a SavedModel with exactly `tags`: its tensors and variables.
+        """Return the meta graph of a SavedModel with exactly these tags; it needs this model to stay open.
 
-        Reading it needs this model to be open. Raises `NotFound`, on the first look, if no meta graph has these tags.
+        Args:
+            tags: All tags of the meta graph.
+
+        Returns:
+            A model with the tensors and variables of the meta graph. Their first use raises `NotFound` if no meta graph
+            has these tags.
+
+        Examples:
+            >>> with protoslice.open_model("model.onnx") as model:
+            ...     model.tagged(["serve"])
+            <LocalModel 'model.onnx': onnx.ModelProto, no tensors>
         """
         return LocalModel(self.model, self.proto, tags=tags)
 
@@ -162,16 +186,43 @@ class LocalModel(OpenedModel):
         return f"<LocalModel {self.model.root!r}: {self.model.type or 'unknown type'}, {_counted(self)}>"
 
     def signatures(self, tags: Sequence[str] | None = None) -> Iterator[Signature]:
-        """The signatures of a SavedModel, or of its first meta graph with exactly `tags`.
+        """Return the inputs and outputs of the model.
 
-        `Unsupported` for a root of another type, `NotFound` if no meta graph has these tags.
+        Args:
+            tags: All tags of the meta graph of a SavedModel; the first meta graph by default.
+
+        Returns:
+            An iterator of signatures: several for a SavedModel, one for other models.
+
+        Raises:
+            NotFound: No meta graph has these tags.
+            Unsupported: The format has no inputs and outputs.
+
+        Examples:
+            >>> with protoslice.open_model("model.onnx") as model:
+            ...     [len(signature.outputs) for signature in model.signatures()]
+            [0]
         """
         return signatures_of(self.model, self._tags if tags is None else tags)
 
     def graph(self, query: GraphQuery) -> Neighbourhood:
-        """The part of a graph that is asked for.
+        """Return the part of a graph around a node.
 
-        `Unsupported` for a model without graphs, `NotFound` for a graph or a node that it does not have.
+        Args:
+            query: Graph, node in the middle, most links, and most nodes.
+
+        Returns:
+            Nodes, and the edges between them.
+
+        Raises:
+            NotFound: There is no such graph or node.
+            Unsupported: The model has no graph.
+
+        Examples:
+            >>> from protoslice.graphs import GraphQuery
+            >>> with protoslice.open_model("model.onnx") as model:
+            ...     [node.name for node in model.graph(GraphQuery(around="attention", hops=1)).nodes]
+            ['attention', 'embedding', 'feed_forward']
         """
         return subgraph(self._graphs, query, self._is_tensor)
 
@@ -186,22 +237,87 @@ class LocalModel(OpenedModel):
             return False
 
     def tensor(self, name: str) -> Tensor:
-        """The tensor of this name or address; `NotFound` if there is none, `Conflict` for several."""
+        """Return the tensor with a name or an address.
+
+        Args:
+            name: Name or address.
+
+        Returns:
+            The tensor: its facts, and where its bytes are.
+
+        Raises:
+            NotFound: There is no such tensor.
+            Conflict: Several tensors have this name.
+
+        Examples:
+            >>> with protoslice.open_model("model.onnx") as model:
+            ...     model.tensor("head.weight").shape
+            (250000,)
+        """
         return single(self.tensors, name)
 
     def matching(self, name: str | None = None, dtype: str | None = None) -> Iterator[Tensor]:
-        """Tensors by name or address, with `*` for any characters in a name, and by dtype; None matches any."""
+        """Return the tensors that match a name and a data type.
+
+        Args:
+            name: Name or address, with `*` for any characters in a name; None for all.
+            dtype: Data type such as `F32`; None for all.
+
+        Returns:
+            An iterator of tensors.
+
+        Examples:
+            >>> with protoslice.open_model("model.onnx") as model:
+            ...     [tensor.name for tensor in model.matching("head.*")]
+            ['head.weight']
+        """
         return filter(wanted(name, dtype), self.tensors)
 
     def read(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> Rope:
-        """The elements of a tensor or of a slice as `raw`, `npy`, `packed` or `json`; read on demand.
+        """Return the elements of a tensor or of a slice as a rope, which is read when it is used.
 
-        Without a slice, checksums of the model are compared for parts up to 64 MiB; varints are counted in any case.
+        Without a slice, checksums of the model are compared for parts up to 64 MiB.
+
+        Args:
+            tensor: Name, address or tensor.
+            slice: Text such as `0:128,:`; the whole tensor if None.
+            form: `raw` (little-endian, row-major), `npy`, `packed` or `json`.
+
+        Returns:
+            The bytes.
+
+        Raises:
+            NotFound: There is no such tensor.
+            InvalidInput: The slice or the form is invalid.
+            Unsupported: The tensor cannot be read in this form.
+
+        Examples:
+            >>> with protoslice.open_model("model.onnx") as model:
+            ...     model.read("head.weight", "0:4").size
+            16
         """
         return self.look(tensor, slice, form).bytes
 
     def look(self, tensor: str | Tensor, slice: str | None = None, form: str = "raw") -> ReadableTensor:
-        """As `read`, with the dtype and the shape of the result."""
+        """Return the elements of a tensor or of a slice with their data type and shape; see `read`.
+
+        Args:
+            tensor: Name, address or tensor.
+            slice: Text such as `0:128,:`; the whole tensor if None.
+            form: `raw`, `npy`, `packed` or `json`.
+
+        Returns:
+            The rope, the data type and the shape.
+
+        Raises:
+            NotFound: There is no such tensor.
+            InvalidInput: The slice or the form is invalid.
+
+        Examples:
+            >>> with protoslice.open_model("model.onnx") as model:
+            ...     model.look("head.weight", "0:4").shape
+            (4,)
+        """
         found = self.tensor(tensor) if isinstance(tensor, str) else tensor
         return read(found, slice, form)
 
@@ -227,12 +343,10 @@ def open_files(
     progress: Progress | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> LocalModel:
-    """Open the model in the file or directory at `path`, a path or a URI, or in sources by path, which stay open.
+    """Open the model in the file or directory at `path`, or in sources by path, which stay open.
 
-    Files beside the root belong to the model: for a file those of its directory. For a directory, `root` is the path of
-    the root in it; without one, the likeliest file is taken, and `NoRoot` raised if there is none. `type` is the root's
-    message type, if detection fails; `types` declares types that are not bundled. `progress` is called as in
-    `open_proto`. `storage_options` are those of the storage at a URI.
+    See `protoslice.open_model` for the arguments. The files next to the root belong to the model. Raise `NoRoot` if no
+    file of a directory is in a supported format.
     """
     with ExitStack() as held:
         if isinstance(path, Mapping):

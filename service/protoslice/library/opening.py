@@ -35,13 +35,33 @@ def open_proto(
     progress: Progress | None = None,
     storage_options: Mapping[str, str] | None = None,
 ) -> Proto:
-    """Open a proto, serialized, chunked or text: a path, a URI, bytes, a seekable file or a range source.
+    """Open a proto in a file or in other bytes: serialized, chunked or as text.
 
-    `type` names the root's message type where detection fails; `types` declares it if it is not a bundled one. `index`,
-    from `Proto.index_bytes` for the same bytes, spares the scan. Messages below `floor` bytes are parsed on demand: a
-    smaller floor makes a larger index.
+    The bytes are indexed, not parsed: opening needs little memory for any size. Close the proto after use, or use it in
+    a `with`.
 
-    `progress(done, total)` is called now and then, in bytes. `storage_options` are those of the storage at a URI.
+    Args:
+        source: Path, URI, bytes, seekable file, or object with `size` and `read(offset, length)`.
+        type: Full name of the root's message type; detected by default.
+        types: Message types that are not bundled.
+        index: `Proto.index_bytes` of the same bytes, which makes the scan unnecessary.
+        floor: Size in bytes of the smallest message that is indexed; smaller ones are parsed when they are used.
+        limits: Limits for hostile input.
+        progress: Function that is called now and then with the bytes done and the total.
+        storage_options: Options of the storage at a URI.
+
+    Returns:
+        The proto.
+
+    Raises:
+        NotFound: There is no such file or type.
+        CorruptModel: The bytes are not a valid proto.
+        Unsupported: The file is of another kind.
+
+    Examples:
+        >>> with protoslice.open("model.onnx") as proto:
+        ...     proto.type, proto.size
+        ('onnx.ModelProto', 37000421)
     """
     opening, filename = as_source(source, storage_options), filename_of(source)
     owned = opened_by(opening, source)

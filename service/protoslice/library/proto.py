@@ -37,7 +37,14 @@ _STRIDE = 64 << 20  # bytes hashed between two reports of progress
 
 
 class View(Rope):
-    """Bytes at a path: a rope with the kind and the type of its content."""
+    """Bytes at a path of a proto: a rope with the kind and the type of its content.
+
+    Examples:
+        >>> with protoslice.open("model.onnx") as proto:
+        ...     view = proto.merge("graph.name")
+        ...     view.kind, bytes(view)
+        ('string', b'tour')
+    """
 
     __slots__ = ("kind", "type")
 
@@ -58,7 +65,13 @@ class View(Rope):
 
 @dataclass(frozen=True, slots=True)
 class Large:
-    """A large part of a proto: one field, or `count` small elements of one field together."""
+    """A large part of a proto: one field, or `count` small elements of one field together; `size` is in bytes.
+
+    Examples:
+        >>> with protoslice.open("model.onnx") as proto:
+        ...     proto.largest(1)[0].path
+        'graph.initializer[0].raw_data'
+    """
 
     path: str
     size: int
@@ -67,7 +80,14 @@ class Large:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A chunk of a split: a message without its extracted parts, or the content of a bytes field."""
+    """A chunk of a split: a message without its extracted parts, or the content of a bytes field.
+
+    Examples:
+        >>> with protoslice.open("model.onnx") as proto:
+        ...     chunk = proto.split()[1]
+        ...     chunk.kind, chunk.path, chunk.size
+        ('bytes', 'graph.initializer[0].raw_data', 16000000)
+    """
 
     index: int
     kind: str
@@ -82,7 +102,13 @@ class Chunk:
 
 
 class Split(Sequence[Chunk]):
-    """The chunks of a proto under one policy, and the metadata for their merge."""
+    """Sequence of the chunks of a proto, and the metadata to merge them; `Proto.split` makes it.
+
+    Examples:
+        >>> with protoslice.open("model.onnx") as proto:
+        ...     len(proto.split(min_chunk=1 << 20))
+        4
+    """
 
     def __init__(self, plan: _core.Plan, sources: Sequence[RangeSource]) -> None:
         self._plan = plan
@@ -118,9 +144,18 @@ class Split(Sequence[Chunk]):
         return found[0] if len(found) == 1 else f"{found[0]} ({len(found) - 1} more chunks are too large)"
 
     def hashes(self, advance: Callable[[int], None] | None = None) -> Iterator[int]:
-        """The hash of each chunk's record in a `.cpb` file, in order; reads all chunks.
+        """Yield the hash of each chunk's record in a `.cpb` file, in order; this reads all chunks.
 
-        `advance` is called with the bytes hashed since its last call.
+        Args:
+            advance: Function that is called with the bytes hashed since its last call.
+
+        Returns:
+            An iterator of numbers of 64 bits.
+
+        Examples:
+            >>> with protoslice.open("model.onnx") as proto:
+            ...     len(list(proto.split().hashes()))
+            4
         """
         for chunk in self:
             hasher = _core.ChunkHasher(chunk.size)
@@ -132,10 +167,20 @@ class Split(Sequence[Chunk]):
             yield hasher.finish()
 
     def cpb(self, advance: Callable[[int], None] | None = None) -> Rope:
-        """The chunked file that TensorFlow's Merger reads; reads all chunks once to hash them.
+        """Return the chunked file (`.cpb`) that TensorFlow's Merger reads; all chunks are read once to hash them.
 
-        Chunks that a chunked file came with give that file, unread. Warns of chunks that protobuf runtimes cannot
-        parse (`LargeChunkWarning`).
+        For the chunks of a chunked file, return that file without reading it. Warn (`LargeChunkWarning`) of chunks
+        above 2 GiB, which protobuf runtimes cannot parse.
+
+        Args:
+            advance: Function that is called with the bytes hashed since its last call.
+
+        Returns:
+            The file as a rope.
+
+        Examples:
+            >>> with protoslice.open("model.onnx") as proto, open("model.cpb", "wb") as file:
+            ...     written = proto.split().cpb().write_to(file)
         """
         if (problem := self.problem) is not None:
             warnings.warn(problem, LargeChunkWarning, stacklevel=2)
@@ -148,11 +193,19 @@ class RuleSplitter(Protocol):
     """Source of rules for protos, such as a class of another package; see `protoslice.splitters`."""
 
     def rules(self, proto: Proto, /) -> Sequence[str]:
-        """Rules for `proto`, by its type and its index; empty to leave it to the sizes."""
+        """Return split rules for `proto`, by its type and its index; none to split it by size."""
 
 
 class Proto(SourceOwner):
-    """An indexed proto; views are the same for serialized protos, chunked ones and texts."""
+    """Read an indexed proto: the same for serialized, chunked and text files; `open` makes it.
+
+    Close it after use, or use it in a `with`: its ropes can then no longer be read.
+
+    Examples:
+        >>> with protoslice.open("model.onnx") as proto:
+        ...     bytes(proto.merge("graph.node[1].op_type"))
+        b'Mul'
+    """
 
     def __init__(
         self,
@@ -199,10 +252,27 @@ class Proto(SourceOwner):
         omit_larger_than: int | None = None,
         omit: Sequence[str] = (),
     ) -> View:
-        """The bytes at `path`: a serialized message, the content of bytes or text, or a scalar as text.
+        """Return the bytes at a path: a serialized message, the content of bytes or text, or a scalar as text.
 
-        `fields` keeps only these paths below it, `omit` leaves out these; `omit_larger_than` omits bytes, packed and
-        string fields above that size. All others keep their order and encoding.
+        Fields keep their order and encoding.
+
+        Args:
+            path: Path such as `graph.node[3]`; the whole proto if empty.
+            fields: Paths below `path` to keep; all if None.
+            omit_larger_than: Size in bytes; larger bytes, strings and packed fields are left out.
+            omit: Paths below `path` to leave out.
+
+        Returns:
+            A rope, which is read when it is used.
+
+        Raises:
+            NotFound: There is nothing at the path.
+            InvalidInput: A path is invalid.
+
+        Examples:
+            >>> with protoslice.open("model.onnx") as proto:
+            ...     proto.merge(omit_larger_than=1024).size
+            389
         """
         if isinstance(fields, str) or isinstance(omit, str):
             raise InvalidInput("Invalid fields or omit: pass a list of paths, not a single path")
@@ -212,7 +282,24 @@ class Proto(SourceOwner):
         return View(core, self.sources, kind, type_name, self._read)
 
     def tree(self, path: str = "", *, start: int = 0, limit: int | None = None) -> list[Node]:
-        """At most `limit` nodes directly below `path`, from number `start` on; None for all of them."""
+        """Return the nodes directly below a path.
+
+        Args:
+            path: Path such as `graph.node[3]`; the root if empty.
+            start: Number of the first node.
+            limit: Most nodes; None for all.
+
+        Returns:
+            The nodes: path, kind, type, size in bytes, value.
+
+        Raises:
+            NotFound: There is nothing at the path.
+
+        Examples:
+            >>> with protoslice.open("model.onnx") as proto:
+            ...     [node.path for node in proto.tree("graph", limit=2)]
+            ['graph.node', 'graph.name']
+        """
         limit = _ALL_NODES if limit is None else limit
         _check_size("start", start)
         _check_size("limit", limit)
@@ -220,11 +307,38 @@ class Proto(SourceOwner):
         return [node_at(path, row) for row in rows]
 
     def count(self, path: str = "") -> int:
-        """Number of nodes directly below `path`."""
+        """Return the number of nodes directly below a path.
+
+        Args:
+            path: Path such as `graph.node`; the root if empty.
+
+        Returns:
+            The number that `tree` would return without a limit.
+
+        Raises:
+            NotFound: There is nothing at the path.
+
+        Examples:
+            >>> with protoslice.open("model.onnx") as proto:
+            ...     proto.count("graph.node")
+            4
+        """
         return self.document.children(path, 0, 0)[1]
 
     def largest(self, limit: int = 10) -> list[Large]:
-        """At most `limit` parts of the proto, the largest first."""
+        """Return the largest parts of the proto, largest first.
+
+        Args:
+            limit: Most parts.
+
+        Returns:
+            Path, size in bytes and, for small elements together, their number.
+
+        Examples:
+            >>> with protoslice.open("model.onnx") as proto:
+            ...     [part.size for part in proto.largest(2)]
+            [16000000, 12000000]
+        """
         _check_size("limit", limit)
         return [Large(*row) for row in self.document.largest(limit)]
 
@@ -236,11 +350,26 @@ class Proto(SourceOwner):
         rules: Sequence[str] = (),
         splitter: RuleSplitter | None = None,
     ) -> Split:
-        """The chunks under a policy, in bytes: fields of at least `min_chunk`, runs cut at `max_chunk`.
+        """Split the proto into chunks, without reading or writing them.
 
-        `rules` go before the sizes, such as `node: every 1000` or `node[*].attr["value"]: always`; those that
-        `splitter` gives for this proto come first. `InvalidInput`, `NotFound` or `Unsupported` for a rule that cannot
-        apply.
+        Args:
+            min_chunk: Fields of at least this size in bytes become chunks.
+            max_chunk: Runs of repeated elements are cut into chunks of about this size in bytes.
+            rules: Split rules, such as `node: every 1000` or `node[*].attr["value"]: always`, which precede the sizes.
+            splitter: Source of further rules for this proto, which come first.
+
+        Returns:
+            The chunks, and the metadata to merge them.
+
+        Raises:
+            InvalidInput: A rule or a size is invalid.
+            NotFound: A rule names a field that the type lacks.
+            Unsupported: A rule cannot apply, such as for an unknown type.
+
+        Examples:
+            >>> with protoslice.open("model.onnx") as proto:
+            ...     [chunk.path for chunk in proto.split(rules=["graph.node: every 2"])][1:3]
+            ['graph.node[0:2]', 'graph.node[2:4]']
         """
         if isinstance(rules, str):
             raise InvalidInput("Invalid rules: pass a list of rules, not a single rule")
@@ -269,7 +398,14 @@ class Proto(SourceOwner):
     def verify(self) -> None:
         """Raise `CorruptModel` unless all checksums match: of the index, and of records in a chunked file.
 
-        Reads all of a chunked file; other protos have no checksums.
+        Read all of a chunked file; other protos have no checksums.
+
+        Raises:
+            CorruptModel: A checksum does not match.
+
+        Examples:
+            >>> with protoslice.open("model.onnx") as proto:
+            ...     proto.verify()
         """
         self.index.verify()
         # Opening has compared the checksums of compressed records alone, since it decodes those.
@@ -286,7 +422,7 @@ def _check_size(name: str, value: int) -> None:
 
 
 def node_at(above: str, row: tuple[Any, ...]) -> Node:
-    """The node of a `row` from the engine's `children`, below the path `above`."""
+    """Return the node of a `row` from the engine's `children`, below the path `above`."""
     step, *facts = row
     if not above:
         return Node(step.removeprefix("."), *facts)

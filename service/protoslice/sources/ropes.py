@@ -23,7 +23,19 @@ _AT_ONCE = 1024
 
 
 class Rope:
-    """A sequence of bytes in sources: has a length, slices without copying, reads on demand."""
+    """Bytes in sources as one sequence: it has a length, slices without copying, and is read when it is used.
+
+    Args:
+        core: Rope of the engine.
+        sources: Sources that the rope refers to, by number.
+        read: The same sources, if the engine has opened them.
+
+    Examples:
+        >>> with protoslice.open("model.onnx") as proto:
+        ...     part = proto.rope[:2]
+        ...     len(part), bytes(part).hex()
+        (2, '080a')
+    """
 
     __slots__ = ("_read", "core", "sources")
 
@@ -36,13 +48,38 @@ class Rope:
 
     @classmethod
     def of(cls, source: RangeSource, start: int = 0, stop: int | None = None) -> Rope:
-        """Return the bytes of `source` from `start` up to `stop`, by default up to its end."""
+        """Return the bytes of a source from `start` up to `stop`.
+
+        Args:
+            source: Object with `size` and `read(offset, length)`.
+            start: Offset of the first byte.
+            stop: Offset after the last byte; by default the end.
+
+        Returns:
+            The rope.
+
+        Examples:
+            >>> with protoslice.open(b"") as proto:
+            ...     protoslice.Rope.of(proto.rope).size
+            0
+        """
         stop = source.size if stop is None else stop
         return Rope(CoreRope([(0, start, stop - start)] if stop > start else []), [source])
 
     @classmethod
     def joined(cls, parts: Iterable[Rope | bytes]) -> Rope:
-        """Return all `parts` concatenated; each source is listed once."""
+        """Return all `parts` concatenated, without copying those that are ropes.
+
+        Args:
+            parts: Ropes and bytes.
+
+        Returns:
+            The rope.
+
+        Examples:
+            >>> bytes(protoslice.Rope.joined([b"ab", b"cd"]))
+            b'abcd'
+        """
         sources = SourceList()
         builder = RopeBuilder(sources)
         for part in parts:
@@ -61,7 +98,19 @@ class Rope:
         return sum(len(piece) for piece in self.core.pieces() if isinstance(piece, bytes))
 
     def part(self, start: int, stop: int) -> Rope:
-        """Return the slice from `start` up to `stop`."""
+        """Return the slice from `start` up to `stop`.
+
+        Args:
+            start: Offset of the first byte.
+            stop: Offset after the last byte.
+
+        Returns:
+            The rope.
+
+        Examples:
+            >>> bytes(protoslice.Rope.joined([b"abcd"]).part(1, 3))
+            b'bc'
+        """
         return Rope(self.core.slice(start, stop), self.sources, self._read)
 
     @property
@@ -88,7 +137,7 @@ class Rope:
         return Rope(self.core.slice(start, max(start, stop)), self.sources, self._sources)
 
     def _byte(self, at: int) -> int:
-        """The byte at `at`, from the end if negative; `IndexError` if out of range, as of `bytes`."""
+        """Return the byte at `at`, from the end if negative; raise `IndexError` if it is out of range."""
         offset = at + self.core.size if at < 0 else at
         if not 0 <= offset < self.core.size:
             raise IndexError(f"Byte {at} is out of range: there are {self.core.size} bytes")
@@ -101,7 +150,22 @@ class Rope:
         return f"<{type(self).__name__} of {self.core.size} bytes in {self.core.piece_count} pieces>"
 
     def read(self, offset: int = 0, length: int | None = None, /) -> bytes:
-        """The `length` bytes at `offset`, by default all to the end; `InvalidInput` if out of range."""
+        """Return the `length` bytes at `offset`.
+
+        Args:
+            offset: Offset of the first byte.
+            length: Number of bytes; by default all to the end.
+
+        Returns:
+            Exactly these bytes.
+
+        Raises:
+            InvalidInput: The range is not within the rope.
+
+        Examples:
+            >>> protoslice.Rope.joined([b"abcd"]).read(1, 2)
+            b'bc'
+        """
         stop = self.core.size if length is None else offset + length
         if offset < 0 or stop < offset or stop > self.core.size:
             raise InvalidInput(f"Bytes {offset} to {stop} are out of range: there are {self.core.size} bytes")
@@ -111,7 +175,20 @@ class Rope:
         return self.read()
 
     def readinto(self, buffer: WriteableBuffer, offset: int = 0) -> int:
-        """Fill `buffer` with the bytes at `offset`; returns their number, less than its size at the end."""
+        """Fill `buffer` with the bytes at `offset`.
+
+        Args:
+            buffer: Writable buffer, such as a `bytearray`.
+            offset: Offset of the first byte.
+
+        Returns:
+            The number of bytes, which is less than the size of the buffer at the end.
+
+        Examples:
+            >>> buffer = bytearray(8)
+            >>> protoslice.Rope.joined([b"abcd"]).readinto(buffer)
+            4
+        """
         view = memoryview(buffer).cast("B")
         count = max(0, min(view.nbytes, self.core.size - offset))
         for at in range(0, count, PIECE):
@@ -120,12 +197,35 @@ class Rope:
         return count
 
     def pieces(self, size: int = PIECE) -> Iterator[memoryview]:
-        """The bytes in pieces of `size`, of which the last may be shorter."""
+        """Yield the bytes in pieces.
+
+        Args:
+            size: Bytes of each piece; the last may be shorter.
+
+        Returns:
+            An iterator of memory views.
+
+        Examples:
+            >>> [bytes(piece) for piece in protoslice.Rope.joined([b"abcde"]).pieces(2)]
+            [b'ab', b'cd', b'e']
+        """
         for offset in range(0, self.core.size, size):
             yield memoryview(self._sources.read(self.core, offset, min(size, self.core.size - offset)))
 
     def write_to(self, file: BinaryIO) -> int:
-        """Write all bytes to `file`; returns their number."""
+        """Write all bytes to a binary file.
+
+        Args:
+            file: File that is open for writing.
+
+        Returns:
+            The number of bytes.
+
+        Examples:
+            >>> with open("copy", "wb") as file:
+            ...     protoslice.Rope.joined([b"abcd"]).write_to(file)
+            4
+        """
         for piece in self.pieces():
             left = piece
             while left:  # a raw file or a pipe may write fewer bytes than given
@@ -133,7 +233,15 @@ class Rope:
         return self.core.size
 
     def open(self) -> RopeFile:
-        """A seekable binary file over the rope, for libraries that require one."""
+        """Return a seekable binary file over the rope, for libraries that require one.
+
+        Returns:
+            A file that can only be read.
+
+        Examples:
+            >>> protoslice.Rope.joined([b"abcd"]).open().read(2)
+            b'ab'
+        """
         return RopeFile(self)
 
 
@@ -153,15 +261,15 @@ class RopeFile(io.RawIOBase):
         return True
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
-        """Fill `buffer` with the next bytes; returns their number, 0 at the end."""
+        """Fill `buffer` with the next bytes; return their number, 0 at the end."""
         count = self._rope.readinto(buffer, self._at)
         self._at += count
         return count
 
     def seek(self, offset: int, whence: int = io.SEEK_SET, /) -> int:
-        """Move to `offset` from the start, the position or the end; returns the new position.
+        """Move to `offset` from the start, the position or the end; return the new position.
 
-        `InvalidInput` for a position before the start and for any other `whence`.
+        Raise `InvalidInput` for a position before the start and for any other `whence`.
         """
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._rope.size}.get(whence)
         if base is None:
@@ -172,7 +280,7 @@ class RopeFile(io.RawIOBase):
         return self._at
 
     def tell(self) -> int:
-        """Offset of the next byte."""
+        """Return the offset of the next byte."""
         return self._at
 
 
@@ -184,7 +292,7 @@ class SourceList:
         self._numbers: dict[int, int] = {}
 
     def number(self, source: RangeSource) -> int:
-        """Index of `source` in `listed`, where `source` is appended if absent."""
+        """Return the index of `source` in `listed`, and append it there if it is absent."""
         number = self._numbers.setdefault(id(source), len(self.listed))
         if number == len(self.listed):
             self.listed.append(source)
@@ -216,5 +324,5 @@ class RopeBuilder:
             self._pieces = []
 
     def ropes(self) -> list[CoreRope]:
-        """The ropes, over the sources of the `SourceList`, that together make up everything added."""
+        """Return the ropes, over the sources of the `SourceList`, that together make up everything added."""
         return [*self._ropes, CoreRope(self._pieces)]

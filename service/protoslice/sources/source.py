@@ -47,18 +47,26 @@ class RangeSource(Protocol):
         """Length in bytes."""
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly `length` bytes at `offset`; raises an error for any fewer."""
+        """Return exactly `length` bytes at `offset`; raise an error if there are fewer."""
 
 
 class SourceOwner(ClosedAtEnd):
-    """Reader of sources, which closes what was opened for it; a context that ends by closing."""
+    """Reader of sources, which closes the sources that were opened for it; closes itself at the end of a `with`."""
 
     def __init__(self, sources: Sequence[RangeSource]) -> None:
         self._read = Sources(sources)
         self._owned: list[Closable] = []
 
     def own(self, *taken: Closable) -> None:
-        """Close `taken` together with this reader."""
+        """Close `taken` together with this reader.
+
+        Args:
+            *taken: Files or connections.
+
+        Examples:
+            >>> with protoslice.open(b"") as proto:
+            ...     proto.own(open("model.onnx", "rb"))
+        """
         self._owned += taken
 
     def close(self) -> None:
@@ -69,8 +77,8 @@ class SourceOwner(ClosedAtEnd):
 
 
 class FileSet(Mapping[str, RangeSource], ClosedAtEnd):
-    """Files by path, each opened when it is asked for and closed with the others."""
+    """Files by path, each opened when it is needed and closed with the others."""
 
     @abstractmethod
     def size_of(self, path: str) -> int:
-        """Size in bytes of the file at `path`, which is not opened; `KeyError` when there is none."""
+        """Return the size in bytes of the file at `path` without opening it; raise `KeyError` when there is none."""

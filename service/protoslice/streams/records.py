@@ -41,7 +41,7 @@ class Shard:
 
 
 class JoinedRecords:
-    """Records of shards, numbered through; one file is one shard. Ropes refer to `sources`."""
+    """Records of shards, numbered consecutively; one file is one shard. Ropes refer to `sources`."""
 
     def __init__(self, shards: Sequence[Shard], pieces: int = 1 << 24, held: int = 1 << 31) -> None:
         """`pieces` bounds the pieces of a rope, `held` its literal bytes."""
@@ -116,7 +116,7 @@ class JoinedRecords:
         return self._in_chunks(_core.Rope(parts), form)
 
     def read(self, start: int, stop: int, most: int) -> list[bytes]:
-        """See `_core.Records.read`; those of one shard at most."""
+        """See `_core.Records.read`; return records of one shard at most."""
         if len(self.shards) == 1:
             return self.shards[0].records.read(self.sources, start, stop, most)
         for number, within in self._split([(start, stop)]):
@@ -125,22 +125,22 @@ class JoinedRecords:
         return []
 
     def batch_end(self, number: int, most: int) -> int:
-        """End of the records from `number` on that are read together: `most` bytes, or whole chunks."""
+        """Return the end of the records from `number` on that are read together: `most` bytes, or whole chunks."""
         at, begin = self.shard_of(number)
         most = min(most, _PACKED) if self.framing in CHUNKED else most
         return begin + self.shards[at].records.within(number - begin, most)
 
     def by_shard(self, numbers: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Sorted `numbers` in parts, each of one shard."""
+        """Yield sorted `numbers` in parts, each of one shard."""
         yield from (list(part) for _, part in groupby(numbers, lambda number: self.shard_of(number)[0]))
 
     def shard_of(self, number: int) -> tuple[int, int]:
-        """The shard of record `number`, and the number of its first record."""
+        """Return the shard of record `number`, and the number of the shard's first record."""
         at = bisect_right(self._ends, number)
         return at, self._ends[at - 1] if at else 0
 
     def _split(self, ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, list[tuple[int, int]]]]:
-        """Each shard with ranges of numbers within it, in the order of `ranges`."""
+        """Yield each shard with the ranges of numbers within it, in the order of `ranges`."""
         last, held = -1, list[tuple[int, int]]()
         for start, stop in ranges:
             while start < stop:
@@ -155,18 +155,18 @@ class JoinedRecords:
             yield last, held
 
     def _in_chunks(self, stream: _core.Rope, form: str | None) -> _core.Rope:
-        """`stream` as a file in `form`, if that has chunks, which are of records of all shards."""
+        """Return `stream` as a file in `form`; if that has chunks, they hold records of all shards."""
         if form not in CHUNKED:
             return stream
         return _core.chunked(stream, self.sources, form, limits=_core.Limits(pieces=self._pieces, held=self._held))
 
     def _moved(self, rope: _core.Rope, number: int) -> _core.Rope:
-        """`rope` over the only source of a shard as one over the sources of all."""
+        """Return `rope`, which refers to the only source of a shard, so that it refers to the sources of all."""
         return rope.through(0, _core.Rope([(number, 0, self.shards[number].source.size)]))
 
 
 def _framed(form: str | None) -> str | None:
-    """Framing of the parts that an answer in `form` is made of."""
+    """Return the framing of the parts that an answer in `form` is made of."""
     return "u64le" if form in CHUNKED else form
 
 
@@ -183,9 +183,15 @@ _NEAR: Final = 16
 
 
 class Records(SourceOwner, Sequence[bytes]):
-    """Records of a stream, or a slice of them: a sequence of bytes, read when asked for.
+    """Read records of a stream, or a slice of them, as a sequence of bytes; `protoslice.records` makes it.
 
-    Checksums of TFRecords and of compressed chunks are compared when a record is read.
+    A record is read when it is used, and its checksum is compared if the framing has one.
+
+    Examples:
+        >>> data = bytes([3]) + b"abc" + bytes([2]) + b"de"
+        >>> with protoslice.records(data, framing="delimited") as records:
+        ...     list(records), list(records[::-1])
+        ([b'abc', b'de'], [b'de', b'abc'])
     """
 
     def __init__(
@@ -243,7 +249,7 @@ class Records(SourceOwner, Sequence[bytes]):
         return self.core.read(number, number + 1, 0)[0]
 
     def __getitems__(self, numbers: Iterable[SupportsIndex]) -> list[bytes]:
-        """The records of these numbers, in their order; those that lie near each other come with one read."""
+        """Return the records with these numbers, in their order; records near each other are read at once."""
         wanted = [self._number(number) for number in numbers]
         found = {number: record for run in _runs(sorted(set(wanted))) for number, record in self._run(run)}
         return [found[number] for number in wanted]
@@ -252,18 +258,57 @@ class Records(SourceOwner, Sequence[bytes]):
         return self._batches(_BATCH)
 
     def all(self) -> list[bytes]:
-        """All records at once, for a stream that fits into memory."""
+        """Return all records at once, for a stream that fits into memory.
+
+        Returns:
+            A list of bytes.
+
+        Raises:
+            CorruptModel: A checksum does not match.
+
+        Examples:
+            >>> data = bytes([3]) + b"abc" + bytes([2]) + b"de"
+            >>> protoslice.records(data, framing="delimited").all()
+            [b'abc', b'de']
+        """
         return list(self._batches(self.core.end))
 
     def record(self, number: int) -> Rope:
-        """Record `number` as a rope, for records too large for memory; no checksum is compared."""
+        """Return a record as a rope, for records too large for memory; no checksum is compared.
+
+        Args:
+            number: Number of the record, from 0; negative from the end.
+
+        Returns:
+            The rope.
+
+        Raises:
+            IndexError: There is no such record.
+
+        Examples:
+            >>> data = bytes([3]) + b"abc" + bytes([2]) + b"de"
+            >>> protoslice.records(data, framing="delimited").record(0).size
+            3
+        """
         at = self._number(number)
         return Rope(self.core.rope([(at, at + 1)], None), self.sources, self._read)
 
     def rope(self, framing: Framing | None = None) -> Rope:
-        """All records as one rope in `framing`: by default the stream's, `delimited` for chunks.
+        """Return all records as one rope in a framing.
 
-        `LimitExceeded` for more records than a rope can have pieces.
+        Args:
+            framing: Framing to write; by default that of the stream, or `delimited` for a stream of chunks.
+
+        Returns:
+            The rope.
+
+        Raises:
+            LimitExceeded: There are more records than a rope can have pieces.
+
+        Examples:
+            >>> data = bytes([3]) + b"abc" + bytes([2]) + b"de"
+            >>> protoslice.records(data, framing="delimited").rope("tfrecord").size
+            37
         """
         numbers = self._numbers
         ranges = [(numbers.start, numbers.stop)] if numbers.step == 1 else [(n, n + 1) for n in numbers]
@@ -279,17 +324,26 @@ class Records(SourceOwner, Sequence[bytes]):
             raise IndexError(f"No record {index}: there are {len(self)} records") from None
 
     def _sliced(self, numbers: range) -> Records:
-        """A view of only `numbers`; closing it closes nothing."""
+        """Return a view of these `numbers` only; closing it closes nothing."""
         part = object.__new__(Records)
         vars(part).update(vars(self), _numbers=numbers, _owned=[])
         return part
 
     def opened_by(self, again: Again) -> None:
-        """Pickle these records as `again`, which opens them in another process by the index that it is given."""
+        """Set the function that opens these records in another process, so that they can be pickled.
+
+        Args:
+            again: Function that takes the saved index and returns the records.
+
+        Examples:
+            >>> data = bytes([3]) + b"abc"
+            >>> records = protoslice.records(data, framing="delimited")
+            >>> records.opened_by(lambda index: protoslice.records(data, framing="delimited", index=index))
+        """
         self._again = again
 
     def __reduce__(self) -> tuple[Callable[..., Records], tuple[object, ...]]:
-        """Pickled as the way to open them again, for workers of data loaders; bytes in memory go along."""
+        """Pickle how to open the records again, for workers of data loaders; bytes in memory are pickled along."""
         if self._again is None:
             raise TypeError("Only records that `protoslice.records` opened can be pickled")
         return _opened, (self._again, self.index_bytes, self._size, self._numbers)
@@ -299,7 +353,7 @@ class Records(SourceOwner, Sequence[bytes]):
         return sum(source.size for source in self.sources)
 
     def _batches(self, most: int) -> Iterator[bytes]:
-        """All records, read in batches of at most `most` bytes; those of one chunk or shard at most."""
+        """Yield all records, read in batches of at most `most` bytes, each from one chunk or shard."""
         if self._numbers.step != 1:
             yield from (self[number] for number in range(len(self)))
             return
@@ -310,7 +364,7 @@ class Records(SourceOwner, Sequence[bytes]):
             number += len(batch)
 
     def _run(self, run: Sequence[int]) -> Iterator[tuple[int, bytes]]:
-        """The records of `run`, near each other and in order, with their numbers."""
+        """Yield the records of `run`, near each other and in order, with their numbers."""
         wanted, number = set(run), run[0]
         while number <= run[-1]:
             batch = self.core.read(number, run[-1] + 1, _BATCH)
@@ -319,7 +373,7 @@ class Records(SourceOwner, Sequence[bytes]):
 
 
 def _opened(again: Again, index: bytes, size: int, numbers: range) -> Records:
-    """Return the records of `numbers` of a stream that is opened again; `Conflict` when it is another one by now."""
+    """Return the records of `numbers` of a stream that is opened again; raise `Conflict` if it has changed."""
     records = again(index=index or None)
     if records._size != size or (numbers and max(numbers[0], numbers[-1]) >= len(records)):
         records.close()
@@ -329,7 +383,7 @@ def _opened(again: Again, index: bytes, size: int, numbers: range) -> Records:
 
 
 def _runs(numbers: Iterable[int]) -> Iterator[list[int]]:
-    """Sorted `numbers` in lists of those that are near each other."""
+    """Yield sorted `numbers` in lists of those that are near each other."""
     run: list[int] = []
     for number in numbers:
         if run and number - run[-1] > _NEAR:
@@ -354,16 +408,33 @@ def open_records(
     limits: _core.Limits | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Records:
-    """Open a stream of records: a path, bytes, a seekable file, a range source, or shards as one sequence.
+    """Open a stream of records, or shards of one, as a sequence.
 
-    Shards are a folder of them, `name@8`, `name@*` or a pattern with `*`; one that is missing is `NotFound`. `framing`
-    and `type`, the message type of the records, are detected unless given. `index`, from `Records.index_bytes` for the
-    same bytes, spares the pass over the heads of the records.
+    A damaged or truncated stream keeps the records before the damage; `Records.fault` says where and why it ends. The
+    records can be pickled for workers of data loaders, unless they are in a file object. Close them after use, or use
+    them in a `with`.
 
-    The records can be pickled, for workers of data loaders, unless they are those of a file object.
+    Args:
+        source: Path, URI, bytes, seekable file, or object with `size` and `read(offset, length)`. Shards are a folder,
+            `name@8`, `name@*`, or a pattern with `*`.
+        type: Full name of the records' message type; detected by default.
+        framing: `tfrecord`, `riegeli`, `delimited` or another framing; detected by default.
+        index: `Records.index_bytes` of the same bytes, which makes the scan unnecessary; not for shards.
+        limits: Limits for hostile input.
+        progress: Function that is called now and then with the bytes done and the total.
 
-    A stream that is cut off or damaged keeps its records up to there; `Records.fault` says where and why.
-    `progress(done, total)` is called now and then, in bytes.
+    Returns:
+        The records.
+
+    Raises:
+        NotFound: There is no such file, or a shard is missing.
+        Unsupported: The framing cannot be detected.
+
+    Examples:
+        >>> data = bytes([3]) + b"abc" + bytes([2]) + b"de"
+        >>> with protoslice.records(data, framing="delimited") as records:
+        ...     len(records), records[1]
+        (2, b'de')
     """
     records = _opened_file(source, type, framing, index, limits, progress)
     is_path = isinstance(source, str | os.PathLike) and not is_uri(source)
@@ -401,7 +472,7 @@ def _opened_file(
 
 
 def _shards(name: str) -> tuple[FileSet, Sequence[str]] | None:
-    """The files of shards that `name` stands for, in order; None for the name of one file."""
+    """Return the files of the shards that `name` means, in order; None for the name of one file."""
     parent, slash, last = name.rpartition("/")
     if last == "" or (not is_uri(name) and os.path.isdir(name)):
         files, _ = files_at(name)
@@ -450,12 +521,12 @@ def _joined(
 
 
 def framing_of_shards(sources: Sequence[RangeSource]) -> Framing:
-    """The framing of the first of `sources` that has bytes; `Unsupported` if it is not told."""
+    """Return the framing of the first of `sources` that is not empty; raise `Unsupported` if it is unknown."""
     return framing_of(next((source for source in sources if source.size), sources[0]))
 
 
 def type_of_shards(shards: Sequence[Shard]) -> str | None:
-    """Full name of the records' type, by the first shard that has records; None when unknown."""
+    """Return the full name of the records' type, by the first shard that has records; None when unknown."""
     first = next((shard for shard in shards if shard.records.count), shards[0])
     return type_of(first.records, first.source, first.name.rpartition("/")[2])
 
@@ -465,7 +536,7 @@ _LOOKED_AT: Final = 64
 
 
 def type_of(records: _core.Records, source: RangeSource, filename: str | None = None) -> str | None:
-    """Full name of the records' type, by declaration, `filename` or detection; None when unknown."""
+    """Return the full name of the records' type, by declaration, `filename` or detection; None when unknown."""
     with suppress(CorruptModel, LimitExceeded):  # reading the record reports the damage
         if records.framing in CHUNKED and (declared := _declared(source)):
             return declared
@@ -480,5 +551,5 @@ def type_of(records: _core.Records, source: RangeSource, filename: str | None = 
 
 
 def _declared(source: RangeSource) -> str:
-    """The type that the metadata of a riegeli file declare; empty without one."""
+    """Return the type that the metadata of a riegeli file declare; empty without one."""
     return str(RecordReader(source).read_metadata().record_type_name)  # type: ignore[attr-defined]

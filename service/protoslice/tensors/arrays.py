@@ -37,10 +37,20 @@ _ML_DTYPES: Final[Mapping[str, str]] = {
 
 
 class LazyArray:
-    """A tensor of an opened model, of which an index reads the elements that it selects.
+    """Use a tensor of an opened model as an array; an index reads the elements that it selects.
 
-    Use it as an array: `tensor[17, :5]` and `tensor[...]` are NumPy arrays, and NumPy's functions take it as it is. A
-    tensor of strings has elements of `bytes`; a quantized one has rows of bytes, which consist of blocks.
+    `tensor[17, :5]` and `tensor[...]` are NumPy arrays, and NumPy's functions accept the tensor. A tensor of strings
+    has elements of `bytes`; a quantized one has rows of bytes, which consist of blocks.
+
+    Args:
+        facts: Name, address, data type and shape of the tensor.
+        read: Function that reads a slice, given as text, or the whole tensor for None.
+
+    Examples:
+        >>> with protoslice.open_model("model.onnx") as model:
+        ...     tensor = model["head.weight"]
+        ...     tensor.shape, tensor.dtype.name, tensor[::100_000].shape
+        ((250000,), 'float32', (3,))
     """
 
     def __init__(self, facts: TensorEntry, read: Callable[[str | None], np.ndarray[Any, Any]]) -> None:

@@ -20,10 +20,22 @@ _ABANDONED_SECONDS: Final = 3600
 
 
 class Cache:
-    """Cache in a folder of about `max_bytes`, with least recently used eviction. Processes may share it.
+    """Keep pieces of models in a local folder, so that versions share downloads.
 
-    Each piece read is compared with its digest and removed when it differs. The size is checked whenever a sixteenth of
-    `max_bytes` has been added, so each process may exceed the limit by that much.
+    The cache removes the least recently used pieces when it exceeds its size. Each piece is compared with its digest
+    when it is read, and removed if it differs. Processes may share the folder; each may exceed the size by a sixteenth.
+
+    Args:
+        folder: Folder of the cache, which is created when it is needed.
+        max_bytes: Size in bytes; 10 GiB by default.
+
+    Raises:
+        InvalidInput: `max_bytes` is negative.
+
+    Examples:
+        >>> from protoslice.client import Cache
+        >>> with protoslice.Client("http://127.0.0.1:8000", token=token, cache=Cache("cache", 1 << 30)) as cached:
+        ...     files = cached.download("demo:1", "model/")
     """
 
     def __init__(self, folder: str | os.PathLike[str], max_bytes: int = 10 << 30) -> None:
@@ -38,7 +50,20 @@ class Cache:
         return type(self), (self.folder, self.max_bytes)
 
     def get(self, sha256: str, size: int) -> bytes | None:
-        """The piece, or None when it is absent or damaged."""
+        """Return a piece; None when it is absent or damaged.
+
+        Args:
+            sha256: SHA-256 of the piece, in hex.
+            size: Its size in bytes.
+
+        Returns:
+            The bytes of the piece, verified, or None.
+
+        Examples:
+            >>> from protoslice.client import Cache
+            >>> Cache("empty").get("0" * 64, 100) is None
+            True
+        """
         path = self._path(sha256)
         try:
             with path.open("rb") as file:
@@ -54,14 +79,40 @@ class Cache:
         return data
 
     def has(self, sha256: str, size: int) -> bool:
-        """True when a file of that size stands for the piece; only `get` verifies the content."""
+        """Return True if a file of this size exists for the piece; only `get` verifies the content.
+
+        Args:
+            sha256: SHA-256 of the piece, in hex.
+            size: Its size in bytes.
+
+        Returns:
+            True or False.
+
+        Examples:
+            >>> from protoslice.client import Cache
+            >>> Cache("empty").has("0" * 64, 100)
+            False
+        """
         try:
             return self._path(sha256).stat().st_size == size
         except OSError:
             return False
 
     def put(self, sha256: str, data: bytes | memoryview) -> None:
-        """Keep a piece if possible."""
+        """Keep a piece if possible; a full disk is no error.
+
+        Args:
+            sha256: SHA-256 of the piece, in hex.
+            data: The bytes of the piece; ignored if they exceed the size of the cache.
+
+        Examples:
+            >>> import hashlib
+            >>> from protoslice.client import Cache
+            >>> cache, digest = Cache("kept"), hashlib.sha256(b"abc").hexdigest()
+            >>> cache.put(digest, b"abc")
+            >>> cache.get(digest, 3)
+            b'abc'
+        """
         if len(data) > self.max_bytes:
             return
         # A full disk costs the cache, but no download.
@@ -87,7 +138,16 @@ class Cache:
             self.shrink()
 
     def shrink(self) -> int:
-        """Remove least recently used pieces until the rest fits; returns the number of bytes left."""
+        """Remove the least recently used pieces until the rest fits.
+
+        Returns:
+            The number of bytes left.
+
+        Examples:
+            >>> from protoslice.client import Cache
+            >>> Cache("empty").shrink()
+            0
+        """
         found = sorted(self._entries())
         left = sum(size for _, size, _ in found)
         for _, size, path in found:
@@ -99,7 +159,12 @@ class Cache:
         return left
 
     def clear(self) -> None:
-        """Remove every piece."""
+        """Remove every piece.
+
+        Examples:
+            >>> from protoslice.client import Cache
+            >>> Cache("empty").clear()
+        """
         for _, _, path in self._entries():
             with suppress(FileNotFoundError):
                 path.unlink()
@@ -110,9 +175,9 @@ class Cache:
         return self.folder / sha256[:2] / sha256
 
     def _entries(self) -> Iterator[tuple[float, int, Path]]:
-        """Last use, size and path of each piece.
+        """Yield last use, size and path of each piece.
 
-        Half-written files count as unused for an hour longer, which evicts them first.
+        Temporary files count as unused for an hour longer, so that they are removed first.
         """
         try:
             folders = [each for each in os.scandir(self.folder) if each.is_dir(follow_symlinks=False)]

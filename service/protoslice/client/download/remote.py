@@ -35,7 +35,23 @@ _PROGRESS: Final = 64 << 10
 
 
 class Remote:
-    """Representation on a service; a `RangeSource`, which `protoslice.open` takes."""
+    """Read a view of a store by byte range; `Client.source` makes it, and `protoslice.open` takes it.
+
+    Args:
+        connection: Connection to the service.
+        path: Path of the URL.
+        params: Query parameters, as pairs.
+        size: Expected size in bytes, if known.
+        sha256: Expected SHA-256 in hex, if known.
+        lean: Fetch only the bytes that are read.
+        parallel: Most concurrent requests of one read.
+
+    Examples:
+        >>> source = client.source("demo:1", "files/model.onnx")
+        >>> with protoslice.open(source) as proto:
+        ...     proto.type
+        'onnx.ModelProto'
+    """
 
     def __init__(
         self,
@@ -88,7 +104,23 @@ class Remote:
         return self._path.rpartition("/")[2]
 
     def read(self, offset: int, length: int, /) -> bytes:
-        """Exactly the `length` bytes at `offset`, verified."""
+        """Return `length` bytes at `offset`, verified.
+
+        Args:
+            offset: Offset of the first byte.
+            length: Number of bytes.
+
+        Returns:
+            Exactly `length` bytes.
+
+        Raises:
+            InvalidInput: The range is not within the view.
+            IntegrityError: The bytes do not match their digest.
+
+        Examples:
+            >>> client.source("demo:1", "merge").read(0, 2).hex()
+            '080a'
+        """
         end = offset + length
         if offset < 0 or length < 0 or end > self.size:
             raise InvalidInput(f"Bytes {offset} to {end} are out of range: the size is {self.size}")
@@ -99,16 +131,36 @@ class Remote:
         return b"".join(in_order(self._transfers(offset, end, DIGESTED, digested=True), self._parallel))
 
     def read_unverified(self, offset: int, length: int) -> bytes:
-        """The `length` bytes at `offset`, unverified except for their number.
+        """Return `length` bytes at `offset`, for callers that know a digest of them; only their number is checked.
 
-        For callers that know a digest of the bytes.
+        Args:
+            offset: Offset of the first byte.
+            length: Number of bytes.
+
+        Returns:
+            Exactly `length` bytes, not verified.
+
+        Examples:
+            >>> client.source("demo:1", "merge").read_unverified(0, 2).hex()
+            '080a'
         """
         return b"".join(self._transfer(offset, offset + length, False, threading.Event()))
 
     def parts(self, start: int, parallel: int) -> Generator[bytes, None, None]:
-        """All bytes from `start` on, in order, by `parallel` concurrent requests, or by one while fast enough.
+        """Yield all bytes from `start` to the end, in order.
 
-        The bytes are verified, unless the SHA-256 of the whole is known: then the caller has to compare that.
+        If the SHA-256 of the whole view is known, the parts are not verified: the caller has to compare it.
+
+        Args:
+            start: Offset of the first byte.
+            parallel: Most concurrent requests; one is used while it is fast enough.
+
+        Returns:
+            A generator of bytes.
+
+        Examples:
+            >>> sum(map(len, client.source("demo:1", "merge").parts(0, 4)))
+            37000421
         """
         facts = self.facts
         if not self._ranged:
@@ -124,7 +176,7 @@ class Remote:
         yield from in_order(self._transfers(start, facts.size, PART, digested=False), parallel)
 
     def _while_fast(self, start: int) -> Generator[bytes, None, int]:
-        """Bytes from `start` over one connection, while it is fast; returns the offset reached."""
+        """Yield bytes from `start` over one connection while it is fast; return the offset reached."""
         at, (step, longest) = start, SINGLE_STREAM_STEPS
         while at < self.size:
             end, waited, asked = min(self.size, at + step), 0.0, perf_counter()
@@ -142,7 +194,7 @@ class Remote:
             yield partial(self._transfer, at, min(end, at + step), digested)
 
     def _transfer(self, start: int, end: int, digested: bool, stop: threading.Event) -> Iterator[bytes]:
-        """Bytes from `start` to `end`; resumes after failures, and gives up without progress."""
+        """Yield bytes from `start` to `end`; resume after failures, and give up when there is no progress."""
         at, failures = start, FailuresInRow(self._connection.retries)
         while at < end:
             before = at
@@ -160,7 +212,7 @@ class Remote:
                     raise
 
     def _brought(self, start: int, end: int, digested: bool) -> Iterator[bytes]:
-        """Bytes of one response; with `digested`, one piece that was compared with its digest."""
+        """Yield the bytes of one response; with `digested`, in one piece that was compared with its digest."""
         with self._answer(start, end, self.facts, digested) as (validated, pieces):
             if digested:
                 data = b"".join(pieces)
@@ -181,7 +233,7 @@ class Remote:
             yield validated, self._wanted(answer, validated, start, end)
 
     def _wanted(self, answer: httpx.Response, validated: RangeResponse, start: int, end: int) -> Iterator[bytes]:
-        """Part of the response's body between `start` and `end`; the response may hold more."""
+        """Yield the part of the response's body between `start` and `end`; the response may hold more."""
         at, due = validated.start, min(end, validated.facts.size)
         for piece in answer.iter_raw():
             with self._counting:
@@ -216,7 +268,7 @@ class Remote:
         return facts
 
     def _check(self, facts: ObjectInfo) -> None:
-        """`IntegrityError` when the facts contradict the expected size or digest."""
+        """Raise `IntegrityError` when the facts contradict the expected size or digest."""
         size, sha256 = self._expected
         if size is not None and facts.size != size:
             raise IntegrityError(f"The service reports {facts.size} bytes instead of {size}")
