@@ -1,4 +1,4 @@
-"""Assumptions about uvicorn and httptools, as `docs/how-to/contribute/architecture.md` lists them.
+"""Assumptions about internals of uvicorn and httptools, on which `server/transport` relies.
 
 Another version is tested by putting it first on the path: `PYTHONPATH=folder python -m pytest` on this file.
 """
